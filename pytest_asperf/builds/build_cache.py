@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.builds.checkout import checkout_recipe, make_tools
-from pytest_asperf.builds.environment import environment_recipe, interpreter_of, make_environment
+from pytest_asperf.builds.checkout import checkout_recipe, declared_checkout, make_tools
+from pytest_asperf.builds.environment import (
+    declared_environment,
+    environment_recipe,
+    interpreter_of,
+    make_environment,
+)
 from pytest_asperf.builds.job import Job
 from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use
 from pytest_asperf.config.build_sources import (
@@ -29,7 +34,7 @@ from pytest_asperf.modelfiles.cache import locked
 from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.progress import Notify
@@ -142,17 +147,36 @@ class BuildCache:
             self._notify.done()
 
 
+def made_of(source: Packages | Checkout, made: Iterable[MadeBuild], *, cache: Path) -> list[str]:
+    """The folders' names of finished builds of a source, found without running anything.
+
+    Neither the version of its interpreter is known then, nor the commit that a branch means.
+
+    Raises:
+        BuildError: a file or the checkout is missing.
+    """
+    declared = _declared(source, cache)
+    return [
+        one.folder.name
+        for one in made
+        if one.made_at is not None and {**one.facts, **declared} == one.facts
+    ]
+
+
 def recipe_of(source: Packages | Checkout, *, cache: Path) -> Recipe:
-    """Everything that decides a build; raises BuildError if a file or commit is missing."""
+    """Everything that decides a build; raises BuildError if a file or commit is missing.
+
+    It runs the interpreter of an environment, or git in a checkout.
+    """
     if isinstance(source, Checkout):
         return checkout_recipe(source)
     return environment_recipe(source, cache=cache)
 
 
 def require_source(build: Build, *, cache: Path) -> None:
-    """Raise BuildError for a build from a file, commit or interpreter that does not exist."""
+    """Raise BuildError for a build from a file or checkout that does not exist; runs nothing."""
     if isinstance(build.source, Packages | Checkout):
-        recipe_of(build.source, cache=cache)
+        _declared(build.source, cache)
 
 
 def require_engine(build: Build, engine: Engine) -> None:
@@ -175,6 +199,13 @@ def require_engine(build: Build, engine: Engine) -> None:
         remedy=f"measure on {own} with --asperf-engine={own} or engine = {own!r} of the model, or "
         f"name a build of {engine}",
     )
+
+
+def _declared(source: Packages | Checkout, cache: Path) -> dict[str, Any]:
+    """The facts that decide a build and that are known without running anything."""
+    if isinstance(source, Checkout):
+        return declared_checkout(source)
+    return declared_environment(source, cache=cache)
 
 
 def _whole(folder: Path) -> MadeBuild | None:

@@ -41,19 +41,33 @@ _SHORT_HASH: Final = 10
 _WHY: Final = "the programs are built from it"
 
 
+def declared_checkout(source: Checkout) -> dict[str, Any]:
+    """The facts that decide a build of a checkout and that are known without running git.
+
+    Raises:
+        BuildError: the folder is no git checkout.
+    """
+    repository = source.repository
+    if not (repository / ".git").exists():
+        raise BuildError(
+            f"{printable(repository)} is not a git checkout",
+            why=_WHY,
+            remedy="name the folder of a clone of llama.cpp: "
+            "git clone https://github.com/ggml-org/llama.cpp",
+        )
+    return {
+        "kind": "checkout",
+        "cmake": list(source.cmake),
+        "compiles_with": compiles_with(source.env),
+        "platform": sysconfig.get_platform(),
+    }
+
+
 def checkout_recipe(source: Checkout) -> Recipe:
-    """Everything that decides a build of a commit."""
+    """Everything that decides a build of a commit; git looks up the commit."""
+    declared = declared_checkout(source)
     commit = _commit(source)
-    return Recipe(
-        f"llama.cpp {commit[:_SHORT_HASH]}",
-        {
-            "kind": "checkout",
-            "commit": commit,
-            "cmake": list(source.cmake),
-            "compiles_with": compiles_with(source.env),
-            "platform": sysconfig.get_platform(),
-        },
-    )
+    return Recipe(f"llama.cpp {commit[:_SHORT_HASH]}", {**declared, "commit": commit})
 
 
 def make_tools(source: Checkout, commit: str, job: Job) -> dict[str, Any]:
@@ -155,13 +169,6 @@ def _export(source: Checkout, commit: str, tree: Path) -> None:
 def _commit(source: Checkout) -> str:
     """A commit's full hash, checked to be one of llama.cpp's."""
     repository, named = source.repository, shown(source.commit, 80)
-    if not (repository / ".git").exists():
-        raise BuildError(
-            f"{printable(repository)} is not a git checkout",
-            why=_WHY,
-            remedy="name the folder of a clone of llama.cpp: "
-            "git clone https://github.com/ggml-org/llama.cpp",
-        )
     commit = _asked(
         source,
         ("rev-parse", "--verify", "--end-of-options", f"{source.commit}^{{commit}}"),

@@ -32,19 +32,25 @@ if TYPE_CHECKING:
 _COMPILED: Final = ("llama-cpp-python",)
 
 
+def declared_environment(source: Packages, *, cache: Path) -> dict[str, Any]:
+    """The facts that decide an environment and that are known without running its interpreter.
+
+    Requirements without a version count as written.
+    """
+    return {
+        "kind": "environment",
+        "requirements": list(source.requirements),
+        "files": {path.name: _file_sha256(path, cache) for path in source.files},
+        "compiles_with": compiles_with(source.env),
+        "installs_with": installs_with(source.env),
+    }
+
+
 def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
-    """Everything that decides an environment; requirements without a version count as written."""
-    return Recipe(
-        " ".join([*source.requirements, *(path.name for path in source.files)]),
-        {
-            "kind": "environment",
-            "requirements": list(source.requirements),
-            "files": {path.name: _file_sha256(path, cache) for path in source.files},
-            "compiles_with": compiles_with(source.env),
-            "installs_with": installs_with(source.env),
-            "base": interpreter_facts(source.python),
-        },
-    )
+    """Everything that decides an environment; runs the interpreter that it is made from."""
+    title = " ".join([*source.requirements, *(path.name for path in source.files)])
+    declared = declared_environment(source, cache=cache)
+    return Recipe(title, {**declared, "base": interpreter_facts(source.python)})
 
 
 def interpreter_of(folder: Path) -> Path:

@@ -68,7 +68,7 @@ def list_builds(*, as_json: AsJson = False) -> None:
             }
         )
         return
-    declared = tuple(_declared_check(build, project) for build in project.catalogue.builds)
+    declared = tuple(_declared_check(build, kept, project) for build in project.catalogue.builds)
     made = tuple(map(_kept_check, kept))
     print_sections(
         [
@@ -161,22 +161,20 @@ def prune_builds(
     typer.echo(f"removed {total}")
 
 
-def _declared_check(build: Build, project: Project) -> CheckLine:
-    from pytest_asperf.builds.build_cache import recipe_of
-    from pytest_asperf.builds.store import finished
+def _declared_check(build: Build, kept: Sequence[MadeBuild], project: Project) -> CheckLine:
+    """A declared build, and whether it is made; nothing that the project names is run."""
+    from pytest_asperf.builds.build_cache import made_of
     from pytest_asperf.config.build_sources import Checkout, Packages, source_text
 
     text = printable(source_text(build.source), 200)
     if not isinstance(build.source, Packages | Checkout):
         return CheckLine(build.name, "ok", text)
     try:
-        folder = recipe_of(build.source, cache=project.cache).folder(project.cache)
+        folders = made_of(build.source, kept, cache=project.cache)
     except AsperfError as error:
         return CheckLine(build.name, "warning", printable(error.what), printable(error.remedy))
-    made = finished(folder)
-    return CheckLine(
-        build.name, "ok", f"{text}; {f'made: {folder.name}' if made else 'not made yet'}"
-    )
+    made = f"made: {', '.join(map(printable, folders))}" if folders else "not made yet"
+    return CheckLine(build.name, "ok", f"{text}; {made}")
 
 
 def _kept_check(made: MadeBuild) -> CheckLine:

@@ -21,11 +21,17 @@ def doctor(
         bool,
         typer.Option("--measure-bandwidth", help="Measure the memory bandwidth now (2 to 8 s)."),
     ] = False,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Start the interpreter and programs that asperf.toml names."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List what is detected, and what would disturb a measurement.
 
-    Exits with 0 if a measurement could run, with 1 if something makes it impossible.
+    The interpreter and programs that only the project's file names are not started without --run.
+
+    Exits with 0 if a measurement could run, with 1 if that is impossible or not known.
     """
     from pytest_asperf.commands.examination import examine
     from pytest_asperf.config.engines import EXTRAS, SERVER_ENGINES
@@ -41,6 +47,7 @@ def doctor(
         examination = examine(
             builds,
             project.cache,
+            left_out=(lambda _: None) if run else project.only_in_file,
             measure_bandwidth=measure_bandwidth,
             queue=project.queue(partial(print_waiting, console)),
         )

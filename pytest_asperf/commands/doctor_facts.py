@@ -28,12 +28,19 @@ _PROBE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
+class NotStarted:
+    """An engine that was not started, because only the project's file names `path`."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReport:
     """One engine in one interpreter: its facts, or why it cannot be used."""
 
     engine: Engine
     python: Path
-    found: EngineFacts | Failure
+    found: EngineFacts | Failure | NotStarted
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,20 @@ from pytest_asperf.commands.doctor_checks import cache_checks, engine_checks, ma
 from pytest_asperf.commands.doctor_facts import (
     CacheReport,
     EngineReport,
+    NotStarted,
     bandwidth,
     cache_report,
     engine_report,
 )
 from pytest_asperf.engine_process import EngineFacts
+from pytest_asperf.errors import printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.meters.choose import energy_condition
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pytest_asperf.engine_process import EngineBuild
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_asperf.report.sections import State
 
 _SCHEMA: Final = 1
+_RUN: Final = "if you trust it, start it: asperf doctor --run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class Examination:
     def _engine_checks(self, report: EngineReport) -> tuple[CheckLine, ...]:
         if isinstance(report.found, EngineFacts):
             return engine_checks(report, report.found, self.machine)
+        if isinstance(report.found, NotStarted):
+            what = f"{printable(report.found.path)} was not started: the project's file names it"
+            return (CheckLine("engine", "unknown", what, _RUN),)
         # One engine suffices: that another is not there is no fault.
         state: State = "unknown" if self._has_engine else "impossible"
         return (CheckLine("engine", state, report.found.what, report.found.remedy),)
@@ -80,7 +86,11 @@ class Examination:
         states = [check.state for section in self.sections for check in section.checks]
         warnings = states.count("warning")
         noted = f"{warnings} warning{'' if warnings == 1 else 's'}"
-        return f"{'ready to measure' if self.is_ready else 'cannot measure'}, {noted}"
+        answer = "ready to measure" if self.is_ready else "cannot measure"
+        left_out = any(isinstance(report.found, NotStarted) for report in self.engines)
+        if left_out and not self._has_engine and self.cache.failure is None:
+            answer = "not known whether it can measure"
+        return f"{answer}, {noted}"
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict, the checks and the facts behind them, for JSON."""
@@ -98,16 +108,30 @@ def _without_verbatim(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def examine(
-    builds: Sequence[EngineBuild], cache: Path, *, measure_bandwidth: bool, queue: MachineQueue
+    builds: Sequence[EngineBuild],
+    cache: Path,
+    *,
+    left_out: Callable[[EngineBuild], Path | None],
+    measure_bandwidth: bool,
+    queue: MachineQueue,
 ) -> Examination:
-    """Ask the machine, the engines and the cache; measuring bandwidth takes 2 to 8 seconds."""
+    """Ask the machine, the engines and the cache; measuring bandwidth takes 2 to 8 seconds.
+
+    `left_out` gives the path because of which an engine is not started, or None.
+    """
+
+    def report(build: EngineBuild) -> EngineReport:
+        if path := left_out(build):
+            return EngineReport(build.engine, build.python, NotStarted(path))
+        return engine_report(build)
+
     # First, because starting an engine is itself a load.
     conditions = (*readiness(), energy_condition())
     machine = detect()
     return Examination(
         machine,
         bandwidth(cache, machine, measure=measure_bandwidth, queue=queue),
-        tuple(engine_report(build) for build in builds),
+        tuple(map(report, builds)),
         cache_report(cache),
         conditions,
     )

@@ -170,9 +170,7 @@ def gate_builds(
             CommandNotify(console) as notify,
             project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
         ):
-            notify.progress("preparing the gate", 0, 0)
-            plan = gate.plan(runner)
-            notify.done()
+            plan = gate.plan()
             out = Console(highlight=False) if only_list else console
             print_plan(gate, plan, runner.noise.calibrations, out, only_list=only_list)
             if only_list:

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_asperf.commands.project import open_project
-from pytest_asperf.errors import ConfigError, EngineError
+from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure import compose
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.cells import GateCheck
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import GatePlan
-    from pytest_asperf.measure.runner import MeasurementRunner
-
-#: Taken for a model's context if its file cannot be made by this engine.
-_SHORTEST_CONTEXT: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +77,10 @@ class GateRequest:
             return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"
         return f"Claimed: {faster_text(budget.least_gain)}, {ppl}"
 
-    def plan(self, runner: MeasurementRunner) -> GatePlan:
-        """The cells. Models that are not made yet are made, to know their context."""
+    def plan(self) -> GatePlan:
+        """The cells; nothing is made or run for it."""
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells
+        from pytest_asperf.modelfiles.sizes import trained_context
 
         if self.workloads:
             return named_cells(self.models, self.workloads, self.pairs)
@@ -92,7 +89,7 @@ class GateRequest:
             self.moe,
             self.engine,
             self.pairs,
-            lambda ref: deepest(_context(runner, ref)),
+            lambda ref: deepest(trained_context(ref)),
         )
 
 
@@ -171,17 +168,3 @@ def _pairs(
     if options.draft != NGRAM_DRAFT:
         draft = project.catalogue.find(options.draft, where="--draft", engine=engine)
     return tuple(Pairing(ref, draft) for ref in models)
-
-
-def _context(runner: MeasurementRunner, ref: ModelRef) -> int | None:
-    """The context that a model was trained on, in tokens; None if that is not known."""
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
-    from pytest_asperf.modelfiles.mlx_read import MlxInfo
-
-    try:
-        info = runner.locate(ref).info
-    except EngineError:  # the baseline's engine may make the model, where this one is missing
-        return _SHORTEST_CONTEXT
-    if isinstance(info, GgufInfo):
-        return info.n_ctx_train
-    return info.sizes.n_ctx_train if isinstance(info, MlxInfo) and info.sizes else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project, as a command sees it: with the command's options over its settings."""
+    """A project, as a command sees it: with the command's options over its settings.
+
+    Attributes:
+        typed: the settings that the command's options named.
+    """
 
     catalogue: Catalogue
     cache: Path
+    typed: frozenset[str] = frozenset()
 
     @property
     def settings(self) -> Settings:
@@ -43,6 +49,16 @@ class Project:
     def engine_build(self, engine: Engine) -> EngineBuild:
         """An engine as this project runs it."""
         return compose.engine_build(self.settings, engine)
+
+    def only_in_file(self, build: EngineBuild) -> Path | None:
+        """The interpreter or folder of an engine that only the project's file names, if any.
+
+        A folder that was cloned is not the user's own: commands that read start none of it.
+        """
+        if build.tools is not None and "tools" not in self.typed:
+            return build.tools
+        is_own = build.python == Path(sys.executable) or "python" in self.typed
+        return None if is_own else build.python
 
     def queue(self, on_wait: Callable[[str], None]) -> MachineQueue:
         """Where a command waits for other measurements on this machine."""
@@ -70,4 +86,5 @@ def open_project(**options: object) -> Project:
     given = {key: read_word(key, value) for key, value in options.items() if value is not None}
     values = parse_values(given, where=lambda key: f"--{key.replace('_', '-')}", folder=folder)
     settings = replace(catalogue.settings, **values)
-    return Project(replace(catalogue, settings=settings), compose.cache_folder(settings))
+    cache = compose.cache_folder(settings)
+    return Project(replace(catalogue, settings=settings), cache, frozenset(values))

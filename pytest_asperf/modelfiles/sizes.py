@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import Demand, kv_cache_bytes
-from pytest_asperf.config.engines import mlx_scheme
-from pytest_asperf.errors import ModelError
+from pytest_asperf.config.engines import MLX_ENGINES, mlx_scheme
+from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import require_quantizable
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
-from pytest_asperf.modelfiles.resolve import published_file
+from pytest_asperf.modelfiles.resolve import published, published_file, without_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +87,34 @@ def parameters_of(spec: ModelSpec) -> int | None:
     if path == spec.hf_folder:
         path = hf_source(spec, path)
     return (inspect_mlx(path) if path.is_dir() else inspect_gguf(path)).n_params
+
+
+def trained_context(ref: ModelRef) -> int | None:
+    """The context that a model was trained on, in tokens, from the headers of what it is made of.
+
+    None where they do not say it, and of a script.
+    """
+    spec = ref.spec
+    if spec.files:
+        path = published(ref)[1]
+    elif spec.hf_folder is not None:
+        path = hf_source(spec, spec.hf_folder)
+    elif spec.gguf is not None:
+        path = spec.gguf
+    else:
+        raise without_source(spec)
+    if not path.exists():
+        raise ModelError(
+            f"{ref.label}: there is no file {printable(path)}",
+            why="the model is measured or made from it",
+            remedy="correct its path in the configuration, or make it",
+        )
+    if spec.engine == "scripted":
+        return None
+    if spec.engine not in MLX_ENGINES and path != spec.hf_folder and not path.is_dir():
+        return inspect_gguf(path).n_ctx_train
+    sizes = inspect_mlx(path).sizes
+    return sizes.n_ctx_train if sizes else None
 
 
 def bits_per_weight(level: str) -> float:

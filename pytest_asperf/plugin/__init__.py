@@ -35,7 +35,7 @@ from pytest_asperf.plugin.fixtures import (
 from pytest_asperf.plugin.options import MARKERS, add_options, was_configured
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping
 
     from _pytest.terminal import TerminalReporter
 
@@ -169,18 +169,26 @@ def _end_as_by_ctrl_c(config: pytest.Config) -> None:
             config.add_cleanup(partial(restore, number))
 
 
-def pytest_report_collectionfinish(
-    config: pytest.Config, items: Sequence[pytest.Item]
-) -> list[str]:
-    """Say what will be measured with, if anything will."""
-    silent = config.getoption("collectonly") or config.get_verbosity() < 0
-    if silent or _is_xdist_worker(config) or not any(map(_measures, items)):
-        return []
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Print what is measured with, if anything will be measured.
+
+    Here, because the engine is started for it, and pytest calls this hook only if tests are to
+    run: listings of tests, fixtures or markers start nothing that the project's file names.
+    """
+    config = session.config
+    silent = config.get_verbosity() < 0 or config.getoption("setuponly", default=False)
+    terminal: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
+    if silent or config.getoption("collectonly") or _is_xdist_worker(config) or terminal is None:
+        return
+    if not any(map(_measures, session.items)):
+        return
     from pytest_asperf.plugin.stash import session_of
 
     lines = session_of(config).headline(brief=config.get_verbosity() == 0)
     whole = "; ".join([lines[0], *(line.removeprefix("asperf: ") for line in lines[1:])])
-    return [whole] if len(whole) <= config.get_terminal_writer().fullwidth else lines
+    for line in [whole] if len(whole) <= config.get_terminal_writer().fullwidth else lines:
+        terminal.write_line(line)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import pytest
@@ -13,9 +15,7 @@ from typer.testing import CliRunner, Result
 from pytest_asperf.cli import app, main
 from pytest_asperf.testing import write_script
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+_TINY_LLAMA: Final = Path(__file__).parents[1] / "modelfiles" / "conftest.py"
 _CONFIG: Final = """
 engine = "scripted"
 call_timeout_s = 20
@@ -101,3 +101,16 @@ def scripted_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripte
         return command
 
     return make
+
+
+@pytest.fixture(scope="session")
+def write_llama() -> Callable[[Path], Any]:
+    """Return the function of the model files' tests that writes a random Llama."""
+    spec = importlib.util.spec_from_file_location("tiny_llama", _TINY_LLAMA)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    write: Callable[[Path], Any] = module._write_llama
+    return write

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pty
@@ -23,7 +22,6 @@ from tests.processes import wait_for_end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TINY_LLAMA = Path(__file__).parents[1] / "modelfiles" / "conftest.py"
 _PACKAGE_PARENT = Path(pytest_asperf.__file__).parents[1]
 
 
@@ -83,19 +81,6 @@ def asperf_with_tiny(asperf: Asperf, write_llama: Callable[[Path], Any]) -> Aspe
     return asperf
 
 
-@pytest.fixture(scope="session")
-def write_llama() -> Callable[[Path], Any]:
-    """Return the function of the model files' tests that writes a random Llama."""
-    spec = importlib.util.spec_from_file_location("tiny_llama", _TINY_LLAMA)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their module up
-    spec.loader.exec_module(module)
-    write: Callable[[Path], Any] = module._write_llama
-    return write
-
-
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `doctor` look for no engine but the programs that are configured."""
@@ -147,7 +132,7 @@ def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
 def test_doctor_examines_the_programs_that_are_configured(asperf: Asperf, tools: Path) -> None:
     """A folder of llama.cpp's programs is an engine beside the libraries."""
     (asperf.folder / "asperf.toml").write_text(f'tools = "{tools}"')
-    found = asperf("doctor").stdout.partition("engine llama_tools")[2]
+    found = asperf("doctor", "--run").stdout.partition("engine llama_tools")[2]
     assert f"ok   library  {tools}" in found
 
 
@@ -159,7 +144,7 @@ def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> N
         program.write_text("#!/bin/sh\nexit 1\n")
         program.chmod(0o755)
     (asperf.folder / "asperf.toml").write_text('tools = "."')
-    found = asperf("doctor").stdout.partition("engine llama_tools")[2].partition("\n\n")[0]
+    found = asperf("doctor", "--run").stdout.partition("engine llama_tools")[2].partition("\n\n")[0]
     assert "ok   engine" not in found
     assert "llama-bench does not start" in found
     assert "pip install" not in found

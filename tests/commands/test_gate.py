@@ -260,7 +260,7 @@ def test_a_model_that_is_missing_exits_with_3(gate: Command) -> None:
     (gate.folder / "f16.json").unlink()
     done = gate("current", "current")
     assert done.exit_code == 3, done.output
-    assert "there is no script" in done.output
+    assert "there is no file" in done.output
 
 
 @pytest.fixture

@@ -1,0 +1,247 @@
+"""Commands that read and list start nothing that the files of a folder name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import typer
+
+from pytest_asperf.cli import app
+from pytest_asperf.commands import completion
+from pytest_asperf.testing import write_script
+from tests.report import sample_reports as samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.commands.conftest import Ended
+
+#: Every command that reads or lists, with the words that are typed; `{file}` is a model's file.
+READS: Final = {
+    "audit": ["audit log.txt"],
+    "builds": ["builds", "builds --json"],
+    "builds list": ["builds list"],
+    "builds prune": ["builds prune --all --yes"],
+    "compare": ["compare r.json r.json"],
+    "doctor": ["doctor", "doctor --json"],
+    "findings": ["findings", "findings q8-near-lossless", "findings --json"],
+    "history": ["history --store h.db"],
+    "history import": ["history import r.json --store h.db"],
+    "history list": ["history list --store h.db"],
+    "history show": ["history show tg --store h.db"],
+    "history sessions": ["history sessions --store h.db"],
+    "history export": ["history export out.json --store h.db"],
+    "history prune": ["history prune --older-than 1 --store h.db"],
+    "history send": ["history send --store h.db"],
+    "init": ["init"],
+    "models": ["models", "models --json"],
+    "models list": ["models list"],
+    "models verify": ["models verify"],
+    "predict": ["predict --model asperf-target --hardware m2ultra --memory 192"],
+    "report": ["report r.json --report md:out.md"],
+}
+#: Commands that measure or make something: what a project's file names is theirs to run.
+RUNS: Final = {
+    *("bisect", "builds make", "calibrate", "demo", "gate", "history confirm", "load"),
+    *("models build", "nightly"),
+}
+#: Of these, the words that only list.
+LISTS: Final = [
+    "gate current current --list",
+    "gate nasty current --list",
+    "gate current current --list --model fresh",
+    "gate nasty-made nasty-tools --list --engine llama_tools",
+    "nightly --print-unit systemd",
+]
+
+_EVIL: Final = '#!/bin/sh\necho "$0 $*" >> {mark}\nexit 1\n'
+_PROGRAMS: Final = ("llama-bench", "llama-perplexity", "llama-quantize", "llama-server")
+_BUILDS: Final = """
+[builds.nasty]
+python = "./evil"
+[builds.nasty-tools]
+tools = "./tools"
+[builds.nasty-packages]
+requirements = ["llama-cpp-python==0.3.35"]
+python = "./evil"
+env = { CC = "./evil", CMAKE_C_COMPILER = "./evil" }
+[builds.nasty-made]
+checkout = "."
+commit = "b1"
+cmake = ["-DCMAKE_C_COMPILER=./evil"]
+[models.piped]
+phases = [{ run = ["./evil", "{prompt}", "{n_tokens}"], reads = "mlx_lm" }]
+[models.fake]
+files = { F16 = "f16.json" }
+[models.fresh]
+hf = "fresh"
+"""
+#: What a project's file may name as its default, by what it is called here.
+KEYS: Final = {
+    "python": 'python = "./evil"\n',
+    "tools": 'tools = "./tools"\nengine = "llama_tools"\n',
+    "tools beside": 'tools = "./tools"\n',
+    "phases": 'engine = "command"\ndefault_model = "piped"\n',
+    "phases of tools": 'engine = "command"\ndefault_model = "piped"\ntools = "./tools"\n',
+    "server": 'engine = "mlx_server"\npython = "./evil"\n',
+    "builds": 'baseline = "nasty-packages"\ncandidate = "nasty-made"\n',
+}
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_llama: Any) -> Iterator[Path]:
+    """The file in which the folder's executables, git among them, leave a mark."""
+    marked = tmp_path.with_name(f"{tmp_path.name}.mark")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
+    )
+    for name in ("tools", "path", ".git"):
+        (tmp_path / name).mkdir()
+    evil = [tmp_path / "evil", tmp_path / "path" / "git"]
+    for path in [*evil, *(tmp_path / "tools" / name for name in _PROGRAMS)]:
+        path.write_text(_EVIL.format(mark=shlex.quote(str(marked))))
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ['PATH']}")
+    write_script(tmp_path / "f16.json")
+    write_llama(tmp_path / "fresh")
+    (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
+    (tmp_path / "log.txt").write_text("llama_print_timings: eval time = 1 ms\n")
+    yield marked
+    marked.unlink(missing_ok=True)
+
+
+def _configure(folder: Path, settings: str, *, file: str = "asperf.toml") -> None:
+    if file == "asperf.toml":
+        (folder / file).write_text(settings + _BUILDS)
+        return
+    tables = _BUILDS.replace("[builds.", "[tool.asperf.builds.")
+    tables = tables.replace("[models.", "[tool.asperf.models.")
+    (folder / file).write_text(f"[tool.asperf]\n{settings}{tables}")
+
+
+def test_every_command_reads_or_runs() -> None:
+    """A new command has to be put among those that run nothing, or among those that do."""
+
+    def names(command: Any, prefix: str = "") -> Iterator[str]:
+        for name, one in getattr(command, "commands", {}).items():
+            if not getattr(one, "commands", {}) or one.invoke_without_command:
+                yield f"{prefix}{name}"
+            yield from names(one, f"{prefix}{name} ")
+
+    platform_only = {"placement"}
+    assert set(names(typer.main.get_command(app))) == {*READS, *RUNS, *platform_only}
+
+
+@pytest.mark.parametrize(
+    ("key", "file"), [*((key, "asperf.toml") for key in KEYS), ("python", "pyproject.toml")]
+)
+def test_reading_runs_nothing(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended], key: str, file: str
+) -> None:
+    """None of these commands starts an interpreter, a program, a compiler or git."""
+    _configure(tmp_path, KEYS[key], file=file)
+    for words in [words for typed in READS.values() for words in typed] + LISTS:
+        done = run_asperf(*shlex.split(words))
+        assert not mark.exists(), f"asperf {words}: {mark.read_text()}"
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_completion_runs_nothing(tmp_path: Path, mark: Path, key: str) -> None:
+    """A word that a shell completes in the folder is only looked up."""
+    _configure(tmp_path, KEYS[key])
+    for complete in (completion.builds, completion.models, completion.findings):
+        assert complete("")
+    assert not mark.exists()
+
+
+def test_the_doctor_says_what_it_does_not_start(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
+) -> None:
+    """It names the interpreter and the programs, and the option that has them started."""
+    _configure(tmp_path, 'python = "./evil"\ntools = "./tools"\n')
+    done = run_asperf("doctor")
+    assert done.returncode == 1
+    assert f"{tmp_path / 'evil'} was not started: the project's file names it" in done.stdout
+    assert f"{tmp_path / 'tools'} was not started: the project's file names it" in done.stdout
+    assert "asperf doctor --run" in done.stdout
+    assert "not known whether it can measure" in done.stdout
+    run_asperf("doctor", "--run")
+    assert str(tmp_path / "evil") in mark.read_text()
+
+
+def test_the_doctor_starts_what_is_typed(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended], bare_python: Path
+) -> None:
+    """An interpreter that the user names is started, also beside another one in the file."""
+    _configure(tmp_path, 'python = "./evil"\n')
+    done = run_asperf("doctor", "--python", str(bare_python))
+    assert f"not installed in {bare_python}" in done.stdout
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("words", ["gate nasty current", "models build fresh:Q8_0"])
+def test_what_runs_runs_them(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended], words: str
+) -> None:
+    """A gate and a model's quantization start the interpreter: these tests can fail."""
+    _configure(tmp_path, 'python = "./evil"\n')
+    run_asperf(*shlex.split(words))
+    assert mark.exists()
+
+
+#: Without the plugins that ask git by themselves.
+_PYTEST: Final = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark")
+MEASURES: Final = """
+from pytest_asperf import assert_no_regression
+
+def test_speed(throughput):
+    throughput("tg8")
+
+def test_gate(gate):
+    assert_no_regression(gate("tg8"))
+"""
+
+
+@pytest.mark.parametrize("key", ["python", "tools"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--collect-only",
+        "--collect-only -p no:terminal",
+        "--fixtures",
+        "--fixtures-per-test",
+        "--setup-plan",
+        "--markers",
+        "--help",
+        "-k nothing",
+    ],
+)
+def test_collecting_runs_nothing(tmp_path: Path, mark: Path, key: str, words: str) -> None:
+    """Pytest lists tests, fixtures and markers, and plans, without an engine or a build's tools."""
+    _configure(tmp_path, KEYS[key])
+    (tmp_path / "test_it.py").write_text(MEASURES)
+    given = ["--asperf-candidate=nasty-packages", "--asperf-baseline=nasty-made"]
+    done = subprocess.run(
+        [*_PYTEST, *words.split(), *given],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert not mark.exists(), mark.read_text()
+    assert done.returncode in {0, 5}, done.stdout + done.stderr
+
+
+def test_pytest_runs_them_where_tests_run(tmp_path: Path, mark: Path) -> None:
+    """The counterpart: a session that measures starts the interpreter."""
+    _configure(tmp_path, KEYS["python"])
+    (tmp_path / "test_it.py").write_text(MEASURES)
+    subprocess.run([*_PYTEST, "-k", "speed"], capture_output=True, check=False, timeout=120)
+    assert mark.exists()
