@@ -98,6 +98,7 @@ def main() -> bool:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--default-gates", type=int, default=10, help="default gates to run")
     parser.add_argument("--beside", type=int, default=0, help="busy loops beside default gates")
+    parser.add_argument("--nice", default="-5", help="of the engines in default gates")
     parser.add_argument("--each", type=int, default=20, help="live gates of each case")
     parser.add_argument("--seed", type=int, default=0, help="of the first live gate")
     parser.add_argument("--servers", type=int, default=0, help="gates of equal servers to run")
@@ -106,7 +107,7 @@ def main() -> bool:
     if options.servers:
         return _server_gates(options.servers, options.tools, options.seed)
     with _busy_loops(options.beside):
-        passed = _default_gates(options.default_gates)
+        passed = _default_gates(options.default_gates, options.nice)
     return passed & _live_gates(options.each, options.seed)
 
 
@@ -123,13 +124,13 @@ def _busy_loops(n: int) -> Iterator[None]:
             loop.wait()
 
 
-def _default_gates(n_gates: int) -> bool:
+def _default_gates(n_gates: int, nice: str) -> bool:
     """Run the default gate of equal builds."""
     rows = []
     with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
         for number in range(1, n_gates + 1):
             load = os.getloadavg()[0]
-            code, claims, seconds = _gate("current")
+            code, claims, seconds = _gate("current", f"--nice={nice}")
             counts = Counter(claim["outcome"] for claim in claims)
             verdicts = ", ".join(f"{n} {word}" for word, n in counts.most_common())
             undecided = ", ".join(c["test"] for c in claims if c["outcome"] != Outcome.PASS)

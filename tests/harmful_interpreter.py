@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _INTERPRETER = """#!{python} -I
 import ctypes, importlib.abc, importlib.util, json, os, resource, signal, sys, time
 
-*_, code, folder, engine, request_fd, reply_fd, log_fd = sys.argv[:9]
+*_, code, folder, engine, nice, request_fd, reply_fd, log_fd = sys.argv[:10]
 sys.argv = ["-c", *sys.argv[4:]]
 
 def out_of_memory():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from pytest_asperf.config.build_sources import (
     source_text,
 )
 from pytest_asperf.config.engines import PROGRAM_ENGINES
+from pytest_asperf.config.settings import NICE
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.hardware.machine_lock import MachineQueue
@@ -65,14 +66,22 @@ class BuildCache:
     """Makes builds, each once; a failure is remembered and not tried again.
 
     It waits for the machine's measurement lock, because compilers would disturb a measurement.
+    Engines of its builds take the nice value.
     """
 
     def __init__(
-        self, cache: Path, *, lock_path: Path, notify: Notify, wait_s: float = 600.0
+        self,
+        cache: Path,
+        *,
+        lock_path: Path,
+        notify: Notify,
+        wait_s: float = 600.0,
+        nice: int = NICE,
     ) -> None:
         self._cache = cache
         self._queue = MachineQueue(lock_path, notify.wait, wait_s)
         self._notify = notify
+        self._nice = nice
         self._known: dict[Source, MadeBuild | AsperfError] = {}
 
     def ready(self, build: Build, engine: Engine) -> ReadyBuild:
@@ -86,17 +95,16 @@ class BuildCache:
         source = build.source
         require_engine(build, engine)
         if isinstance(source, Interpreter):
-            return ReadyBuild(EngineBuild(engine, source.python))
+            return ReadyBuild(EngineBuild(engine, source.python, nice=self._nice))
+        own = EngineBuild(engine, Path(sys.executable), nice=self._nice)
         if isinstance(source, ServerUrl):
-            return ReadyBuild(EngineBuild(engine, Path(sys.executable), url=source.url))
+            return ReadyBuild(replace(own, url=source.url))
         if isinstance(source, ToolsFolder):
-            return ReadyBuild(EngineBuild(engine, Path(sys.executable), source.folder))
+            return ReadyBuild(replace(own, tools=source.folder))
         made = self.made(source)
         if isinstance(source, Checkout):
-            return ReadyBuild(
-                EngineBuild(engine, Path(sys.executable), _measurement(made).parent), made
-            )
-        return ReadyBuild(EngineBuild(engine, interpreter_of(made.folder)), made)
+            return ReadyBuild(replace(own, tools=_measurement(made).parent), made)
+        return ReadyBuild(replace(own, python=interpreter_of(made.folder)), made)
 
     def made(self, source: Packages | Checkout) -> MadeBuild:
         """A build in the cache, made if need be; raises as `ready` does."""

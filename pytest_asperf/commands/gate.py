@@ -36,6 +36,7 @@ from pytest_asperf.commands.options import (
     EngineName,
     MaxPplDelta,
     ModelOption,
+    Nice,
     Seed,
     Store,
     Tolerance,
@@ -108,6 +109,7 @@ def gate_builds(
     seed: Seed = None,
     engine: EngineName = None,
     python: CurrentPython = None,
+    nice: Nice = None,
     wait: Wait = None,
     summary: Annotated[
         Path | None,
@@ -130,6 +132,7 @@ def gate_builds(
     Exits with 0 if every cell is a PASS, with 1 if one is a FAIL, else with 4 if one is INVALID
     or could not be run, else with 2 for INCONCLUSIVE; with 3 if the command is not usable as typed.
     """
+    from pytest_asperf.engine_process import engine_priority
     from pytest_asperf.gate.summary import NOT_MEASURED
 
     options = GateOptions(
@@ -152,6 +155,7 @@ def gate_builds(
             max_seconds=max_seconds,
             chunks=chunks,
             seed=seed,
+            nice=nice,
             wait=wait,
             store=store,
         )
@@ -172,7 +176,9 @@ def gate_builds(
         ):
             plan = gate.plan()
             out = Console(highlight=False) if only_list else console
-            print_plan(gate, plan, runner.noise.calibrations, out, only_list=only_list)
+            priority = None if only_list else engine_priority(project.settings.nice)
+            noise = runner.noise.calibrations
+            print_plan(gate, plan, noise, out, priority=priority, only_list=only_list)
             if only_list:
                 return
             outcome = run_cells(gate, plan, runner, console, history.update)

@@ -31,9 +31,13 @@ def print_plan(
     calibrations: Sequence[Calibration],
     out: Console,
     *,
+    priority: str | None,
     only_list: bool,
 ) -> None:
-    """Print what will be compared and what that will cost, and with `only_list` each cell."""
+    """Print what will be compared, at which priority of engines and at what cost.
+
+    With `only_list` also each cell.
+    """
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.cost import cost_text, expected_costs
     from pytest_asperf.gate.summary import error_budget
@@ -48,6 +52,8 @@ def print_plan(
     budget = gate.limits.budget
     amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
     print_text(out, f"at most {amounts}, --seed={budget.seed}")
+    if priority:
+        print_text(out, f"engines run at {priority}; --nice sets it")
     if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
         print_text(out, cost)
     print_text(out, "")

@@ -59,6 +59,12 @@ Store = Annotated[
         "--store", metavar="PATH|URL", help="History: an SQLite file, or postgresql://..."
     ),
 ]
+Nice = Annotated[
+    int | None,
+    typer.Option(
+        "--nice", min=-20, max=19, metavar="N", help="Nice value of engines, 0 for none [-5]."
+    ),
+]
 Wait = Annotated[
     str | None,
     typer.Option(

@@ -100,6 +100,11 @@ OPTIONS: Final = {
         "K",
         "compare the baseline with itself before every K-th gate of this machine (default: never)",
     ),
+    "--asperf-nice": (
+        "nice",
+        "N",
+        "nice value of engines: -20 puts other work last, 0 leaves it alone (default: -5)",
+    ),
     "--asperf-wait": (
         "wait",
         "S",

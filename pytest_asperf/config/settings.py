@@ -35,6 +35,10 @@ ReportFormat = Literal["json", "html", "md", "csv", "bencher", "github-benchmark
 #: Where the key of a server is looked for.
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 
+#: The nice value of engines: before other work, and still leaving it a share.
+NICE: Final = -5
+#: The values that a system knows.
+_LEAST_NICE, _MOST_NICE = -20, 19
 _MOST: Final = 10**9
 _WEEK_S: Final = 7 * 24 * 3600
 #: TOML has no larger integers.
@@ -42,7 +46,8 @@ _MOST_SEED: Final = 2**63 - 1
 
 _text: Final = matching(re.compile(r"[^\0]+"))
 _COUNTS: Final = frozenset(
-    {"repetitions", "chunks", "max_pairs", "max_seconds", "seed", "self_check", "store_keep"}
+    {"repetitions", "chunks", "max_pairs", "max_seconds", "nice", "seed", "self_check"}
+    | {"store_keep"}
 )
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _POSTGRES: Final = re.compile(r"postgres(ql)?(\+psycopg)?://")
@@ -79,6 +84,8 @@ class Settings:
         seed: of every random order, None for one drawn and logged.
         self_check: gates of a machine of which one is preceded by a gate of the baseline against
             itself, None for none.
+        nice: the nice value that engines take as far as the system allows it, 0 for none; one that
+            the user gave to this process stays.
         call_timeout_s: seconds after which a call to the engine, or its start, is given up.
         wait: seconds after which waiting for another measurement on this machine is given up.
         cache: folder for files that are made once, or None for the platform's own.
@@ -110,6 +117,7 @@ class Settings:
     max_cv: float = CV_LIMIT
     seed: int | None = None
     self_check: int | None = None
+    nice: int = NICE
     call_timeout_s: int = 600
     wait: float = 600.0
     cache: Path | None = None
@@ -193,7 +201,7 @@ def read_word(key: str, text: Any) -> Any:
     if key not in _COUNTS or not isinstance(text, str):
         return text
     # Python refuses to convert thousands of digits, and a seed has 19 at most.
-    return int(text) if text.isdecimal() and len(text) < 20 else text
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else text
 
 
 def parse_values(
@@ -341,6 +349,9 @@ def setting_rules(folder: Path) -> dict[str, Rule[Any]]:
         "max_cv": _share('"15%", above 0', math.inf, "limits near noisier runs are not decided"),
         "seed": whole(0, _MOST_SEED).because("the same seed replays the same orders"),
         "self_check": count.because("it shows how often this machine FAILs equal builds"),
+        "nice": whole(_LEAST_NICE, _MOST_NICE).because(
+            "it decides how much other work has to wait"
+        ),
         "call_timeout_s": seconds.because("a hang would hold up every test behind it"),
         "wait": duration.because("a measurement that never ends would hold up every other"),
         "cache": Rule(path, "the path of a folder", "quantised models are kept there"),

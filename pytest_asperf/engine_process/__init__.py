@@ -10,7 +10,7 @@ from pytest_asperf.engine_process.facts import (
 )
 from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
-from pytest_asperf.engine_process.process import usable_cores
+from pytest_asperf.engine_process.process import engine_priority, usable_cores
 from pytest_asperf.engine_process.worker import RawRun, ToolSpeculation, Worker
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "Worker",
     "WorkerError",
     "WorkerPair",
+    "engine_priority",
     "usable_cores",
 ]

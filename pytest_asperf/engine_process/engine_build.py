@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_asperf.config.settings import NICE
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -19,6 +21,7 @@ class EngineBuild:
         tools: the folder of the programs that an engine runs, if it runs programs.
         url: of the server that an engine asks, if it starts none itself.
         key_variable: the environment's variable that holds that server's key.
+        nice: the nice value that its process takes, as far as the system allows it.
     """
 
     engine: Engine
@@ -26,6 +29,7 @@ class EngineBuild:
     tools: Path | None = None
     url: str | None = None
     key_variable: str = ""
+    nice: int = NICE
 
     @property
     def opened_with(self) -> tuple[str, ...]:

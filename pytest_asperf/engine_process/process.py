@@ -57,8 +57,30 @@ _LOGGED: Final = {
     *("server", "tool"),
 }
 
+_PRIORITY_TIMEOUT_S: Final = 30
 _LOG_LINES: Final = 400
 _LOG_LINE_BYTES: Final = 2000
+
+
+def engine_priority(nice: int) -> str | None:
+    """The priority that an engine started now would have, in words; None for the usual one.
+
+    A short process takes it and reports it: no other check knows what a container allows.
+    """
+    command = (sys.executable, "-I", "-S", str(_WORKER_FOLDER / "priority.py"), str(nice))
+    try:
+        taken = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            timeout=_PRIORITY_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return taken.stdout or None
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -96,7 +118,7 @@ class EngineProcess:
         child_fds = (child_requests, child_replies, child_log)
         command = [
             str(self.build.python),
-            *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine),
+            *("-I", "-c", _BOOTSTRAP, str(_WORKER_FOLDER), self.build.engine, str(self.build.nice)),
             *map(str, child_fds),
             *self.build.opened_with,
         ]

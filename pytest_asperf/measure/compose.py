@@ -59,6 +59,7 @@ def engine_build(settings: Settings, engine: Engine) -> EngineBuild:
         settings.tools_of(engine),
         settings.url_of(engine),
         settings.api_key_variable,
+        settings.nice,
     )
 
 
@@ -75,7 +76,11 @@ def build_cache(settings: Settings, notify: Notify) -> BuildCache:
     from pytest_asperf.hardware.machine_lock import machine_lock_path
 
     return BuildCache(
-        cache_folder(settings), lock_path=machine_lock_path(), notify=notify, wait_s=settings.wait
+        cache_folder(settings),
+        lock_path=machine_lock_path(),
+        notify=notify,
+        wait_s=settings.wait,
+        nice=settings.nice,
     )
 
 

@@ -94,7 +94,9 @@ class MeasurementRunner:
         self._arm_factory = ArmFactory(
             build,
             self._locator,
-            BuildCache(cache, lock_path=lock_path, notify=notify, wait_s=plan.wait_s),
+            BuildCache(
+                cache, lock_path=lock_path, notify=notify, wait_s=plan.wait_s, nice=build.nice
+            ),
         )
         self._single_build = SingleBuild(
             build, self._locator, plan, shipped_corpus=corpus, notify=notify

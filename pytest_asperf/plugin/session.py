@@ -221,5 +221,6 @@ class Session:
         except AsperfError as error:  # each test reports it in full
             reason = "" if brief else f": {printable(error.what)}"
             return [*lines, f"asperf: live, engine {self.settings.engine} unavailable{reason}"]
+        priority = f", {engine.priority}" if engine.priority else ""
         cache = "" if brief else f", cache {self.cache}"
-        return [*lines, f"asperf: live, engine {engine.release}{cache}"]
+        return [*lines, f"asperf: live, engine {engine.release}{priority}{cache}"]

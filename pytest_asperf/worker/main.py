@@ -256,20 +256,20 @@ def _end_programs() -> None:
 def main(arguments: list[str]) -> None:
     """Serve requests until end of file.
 
-    The arguments are the engine's name, the descriptors of requests, replies and log, and what the
-    engine itself is opened with.
+    The arguments are the engine's name, the nice value, the descriptors of requests, replies and
+    log, and what the engine itself is opened with.
     """
-    name, *descriptors = arguments[:4]
+    name, nice, *descriptors = arguments[:5]
     request_fd, reply_fd, log_fd = map(int, descriptors)
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else a crash's reason is not its last words
     _capture_output(log_fd)
-    take_priority()
+    take_priority(int(nice))
     _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:
         try:
             module, engine_class = ENGINES[name]
             opened = getattr(importlib.import_module(module, __package__), engine_class)
-            engine: Engine = opened(*arguments[4:])
+            engine: Engine = opened(*arguments[5:])
         except RefusalError as refusal:
             write_all(reply_fd, encode(_failure(refusal.kind, str(refusal))))
             return

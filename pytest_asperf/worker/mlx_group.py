@@ -24,8 +24,9 @@ from .wire import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Of the command that started this process: interpreter, `-I -c` and its code, folder, engine.
-_COMMAND: Final = 6
+#: Of the command that started this process: interpreter, `-I -c` and its code, folder, engine and
+#: nice value.
+_COMMAND: Final = 7
 #: What all processes must have found alike.
 _ALIKE: Final = ("tokens", "n_tokens", "logits")
 

@@ -1,27 +1,29 @@
-"""Which other work an engine computes before."""
+"""The share of the processor that an engine gets beside other work: its nice value."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: A gate beside other work is decided as if there were none (docs/benchmarks.md).
-_FIRST: Final = -20
 #: Linux shares the cores out between sessions, and only then by nice value (sched(7)).
 _SESSION: Final = Path("/proc/self/autogroup")
 #: It lets ordinary users change one session in 0.1 s.
 _ATTEMPTS: Final = 20
 
 
-def take_priority() -> None:
-    """Come before other work where the system allows it; a nice value that was named stays.
+def take_priority(nice: int) -> None:
+    """Set the nice value of this process and its session, as far as the system allows it.
 
-    Threads and programs that this process starts from now on do the same.
+    A value other than 0 that the process has already was named by the user, and stays. Threads and
+    programs that this process starts from now on inherit it.
     """
-    nice = os.getpriority(os.PRIO_PROCESS, 0) or _FIRST
+    nice = os.getpriority(os.PRIO_PROCESS, 0) or nice
+    if not nice:
+        return
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, nice)
         _take_priority_of_session(nice)
@@ -51,3 +53,8 @@ def priority() -> str | None:
     if session != nice:
         return f"nice {nice}, its session {session}"
     return f"nice {nice}" if nice else None
+
+
+if __name__ == "__main__":
+    take_priority(int(sys.argv[1]))
+    sys.stdout.write(priority() or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import sys
@@ -175,6 +176,16 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
     assert "logits       fake:F16 KV q8_0" in done.output
     assert "left out: speculation: " in done.output
     assert not (gate.folder / "log").exists()
+
+
+def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
+    """The gate prints what the system allowed before it measures, and the proof has it too."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0) or 4
+    done = gate("current", "current", "--workload", "ppl", "--nice", "4")
+    assert f"engines run at nice {nice}; --nice sets it" in done.stderr
+    assert f"priority:  nice {nice}, in both" in done.stdout
+    assert "engines run at" not in gate("current", "current", "--list").output
+    assert gate("current", "current", "--nice", "-21").exit_code == 3
 
 
 def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:

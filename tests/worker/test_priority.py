@@ -9,43 +9,55 @@ from pathlib import Path
 
 import pytest
 
-from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.config.settings import Settings
+from pytest_asperf.engine_process import EngineBuild, engine_priority
 from pytest_asperf.worker import priority
 
-_SESSION = Path("/proc/self/autogroup")
-_MAY = "import os; os.setpriority(os.PRIO_PROCESS, 0, -20)"
-#: Starts an engine in a process whose nice value is named, and shows what it has itself.
+#: Starts an engine in a process of a nice value, and shows what the engine has itself.
 _NAMED = """
 import os, sys
 from pathlib import Path
 from pytest_asperf.engine_process import EngineBuild, Worker
-os.nice(int(sys.argv[1]))
-with Worker(EngineBuild("scripted", Path(sys.executable))) as worker:
+named, asked = map(int, sys.argv[1:])
+os.setpriority(os.PRIO_PROCESS, 0, named)
+with Worker(EngineBuild("scripted", Path(sys.executable), nice=asked)) as worker:
     session = Path(f"/proc/{worker.pid}/autogroup")
+    nice = os.getpriority(os.PRIO_PROCESS, worker.pid)
     print(worker.describe().priority)
-    print(os.getpriority(os.PRIO_PROCESS, worker.pid))
-    print(session.read_text().split()[-1] if session.exists() else sys.argv[1])
+    print(nice)
+    print(session.read_text().split()[-1] if session.exists() else nice)
 """
 
 
-def test_comes_first() -> None:
-    """Process and session of an engine have the highest priority, and the proof of path says so."""
-    if os.getpriority(os.PRIO_PROCESS, 0):
-        pytest.skip("the tests run at a nice value that was named")
-    if subprocess.run([sys.executable, "-c", _MAY], capture_output=True, check=False).returncode:
+def _may(nice: int) -> bool:
+    command = [sys.executable, "-c", f"import os; os.setpriority(os.PRIO_PROCESS, 0, {nice})"]
+    return not subprocess.run(command, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "has"),
+    [(0, -5, -5), (0, -20, -20), (0, 4, 4), (0, 0, 0), (3, -20, 3), (-7, -5, -7), (3, 0, 3)],
+)
+def test_an_engine_runs_as_asked(named: int, asked: int, has: int) -> None:
+    """Process and session have the value that was asked for, or the one that the user named."""
+    if not _may(min(named, asked)):
         pytest.skip("this user may not raise a priority")
-    with Worker(EngineBuild("scripted", Path(sys.executable))) as worker:
-        assert worker.describe().priority == "nice -20"
-        assert os.getpriority(os.PRIO_PROCESS, worker.pid) == -20
-        if _SESSION.exists():
-            assert Path(f"/proc/{worker.pid}/autogroup").read_text().split()[-1] == "-20"
+    command = [sys.executable, "-c", _NAMED, str(named), str(asked)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert shown[:3] == [f"nice {has}" if has else "None", str(has), str(has)]
 
 
-def test_named_value_stays() -> None:
-    """Under `nice -n 3` an engine runs at 3, its session too, whoever the user is."""
-    command = [sys.executable, "-c", _NAMED, "3"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stdout.split("\n")[:3] == ["nice 3", "3", "3"]
+def test_a_modest_priority_is_the_default() -> None:
+    """Without an option an engine takes at most -5: other work of the machine goes on."""
+    assert EngineBuild("scripted", Path(sys.executable)).nice == Settings().nice == -5
+
+
+@pytest.mark.parametrize("nice", [-5, 4, 0])
+def test_the_priority_is_known_before_an_engine_starts(nice: int) -> None:
+    """A process that takes it says what the system allowed."""
+    named = os.getpriority(os.PRIO_PROCESS, 0)
+    expected = named or (nice if _may(nice) else 0)
+    assert engine_priority(nice) == (f"nice {expected}" if expected else None)
 
 
 @pytest.mark.parametrize(
@@ -84,5 +96,5 @@ def test_waits_for_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(priority, "_SESSION", Session())
     monkeypatch.setattr(os, "setpriority", lambda *_: None)
     monkeypatch.setattr(os, "getpriority", lambda *_: 0)
-    priority.take_priority()
-    assert written == ["-20"] * 3
+    priority.take_priority(-5)
+    assert written == ["-5"] * 3

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n'
+
+
+@pytest.mark.parametrize("where", ["option", "file"])
+def test_the_header_says_at_which_priority_engines_run(project: Project, where: str) -> None:
+    """An option and a key set it; a value that the user gave to pytest itself stays."""
+    project.test(MEASURES)
+    if where == "file":
+        project.config(nice=4)
+    result = project.run(*(["--asperf-nice=4"] if where == "option" else []))
+    nice = os.getpriority(os.PRIO_PROCESS, 0) or 4
+    result.stdout.fnmatch_lines([f"asperf: hardware *; live, engine scripted 1, *, nice {nice}"])
+
+
+def test_the_usual_priority_is_not_mentioned(project: Project) -> None:
+    """With 0 no priority is taken, and the header has nothing to say."""
+    if os.getpriority(os.PRIO_PROCESS, 0):
+        pytest.skip("the tests run at a nice value that was named")
+    project.test(MEASURES)
+    result = project.run("--asperf-nice=0")
+    assert ", nice" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["asperf: hardware *; live, engine scripted 1, *"])
+
+
+@pytest.mark.parametrize("value", ["-21", "20", "low", "1.5", "--5", ""])
+def test_nonsense_is_a_usage_error(project: Project, value: str) -> None:
+    """A value that no system knows says which ones there are."""
+    project.test("def test_it():\n    pass\n")
+    result = project.run(f"--asperf-nice={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--asperf-nice: * is not usable*", "*from -20 to 19*"])
