@@ -316,6 +316,10 @@ class _Reports:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a report, of this process or of an xdist worker, when pytest has noted it."""
+        if getattr(report, "rerun", 0):
+            from pytest_asperf.plugin.outcomes import without_earlier_runs
+
+            self.reports = without_earlier_runs(self.reports, report)
         if not any(hasattr(report, name) for name in _OURS):
             return
         if report.failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from _pytest.junitxml import xml_key
 
 from pytest_asperf.errors import printable
@@ -13,21 +14,31 @@ from pytest_asperf.report.json_report import flat_claims
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pytest
-
     from pytest_asperf.report.rows import ReportRow
 
 _PROPERTIES: Final = ("outcome", "value", "low", "high", "unit", "limit", "model", "sha256")
 _LONGEST: Final = 400
+_PREFIX: Final = "asperf."
+#: The run of the test that its properties are of.
+_RUN: Final = pytest.StashKey[int]()
 
 
-def properties(rows: Sequence[ReportRow]) -> Iterator[tuple[str, str]]:
+def add_properties(item: pytest.Item, rows: Sequence[ReportRow], run: int) -> None:
+    """Give a test the facts of its claims, in place of those of its earlier runs."""
+    if item.stash.get(_RUN, run) != run:
+        own = (pair for pair in item.user_properties if not pair[0].startswith(_PREFIX))
+        item.user_properties[:] = own
+    item.stash[_RUN] = run
+    item.user_properties += _properties(rows)
+
+
+def _properties(rows: Sequence[ReportRow]) -> Iterator[tuple[str, str]]:
     """Name and value of each fact of a test's claims, such as `asperf.tg16.value`."""
     seen: Counter[str] = Counter()
     for claim in flat_claims([{"test": "", **row.as_dict()} for row in rows], {}):
         label = printable(claim["figure"] or claim["claim"], _LONGEST)
         seen[label] += 1
-        name = f"asperf.{label}" + (f" ({seen[label]})" if seen[label] > 1 else "")
+        name = f"{_PREFIX}{label}" + (f" ({seen[label]})" if seen[label] > 1 else "")
         for key in _PROPERTIES:
             if claim[key] not in {None, ""}:
                 yield f"{name}.{key}", printable(claim[key], _LONGEST)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
 from pytest_asperf.errors import AsperfError, escaped, printable
-from pytest_asperf.plugin.junit import properties
+from pytest_asperf.plugin.junit import add_properties
 from pytest_asperf.plugin.scope import elsewhere, unfilled
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.report.claims_table import brief_text
-from pytest_asperf.report.rows import about_finding, broken_row
+from pytest_asperf.report.rows import about_finding, broken_row, worker_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.settings import Inconclusive
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.published.findings import Finding
+    from pytest_asperf.report.rows import ReportRow
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
@@ -34,6 +36,7 @@ _PYTESTS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] =
     "passed": ("passed", ".", ("PASSED", {"green": True})),
     "failed": ("failed", "F", ("FAILED", {"red": True})),
 }
+_RERUN: Final = "run {} of the test; the runs before do not count"
 #: Lines of an error, but for its place; `-v` has all.
 _MOST_LINES: Final = 6
 #: Lines of a verdict on a terminal, below its place and the user's own line.
@@ -59,7 +62,8 @@ def settle(
     There is no session if its settings were refused.
     """
     extras: Any = report  # attributes of the report travel with it, through xdist too
-    rows = take_notes(item, call.start)
+    run: int = getattr(item, "execution_count", 1)  # pytest-rerunfailures counts the runs of a test
+    rows = _of_run(run, take_notes(item, call.start))
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     _mark(extras, call, session)
     if reason := unfilled(item, error):
@@ -78,7 +82,7 @@ def settle(
         extras.asperf_rows = [row.as_dict() for row in rows]
         extras.asperf_machine = session and session.tell_machine()
         # The report of the test's tear-down takes them from there.
-        item.user_properties += properties(rows)
+        add_properties(item, rows, run)
     if isinstance(error, AsperfError):
         _show_parts(item, call, report, error)
     elif isinstance(error, VerdictError):
@@ -92,6 +96,23 @@ def settle(
     extras.asperf_outcome = outcome
     if session and isinstance(error, VerdictError) and outcome == Outcome.INCONCLUSIVE:
         _soften(item, report, f"{outcome}: {_in_short(error)}", session.settings.inconclusive)
+
+
+def _of_run(run: int, rows: list[ReportRow]) -> list[ReportRow]:
+    """The rows; those of a rerun say so."""
+    if run == 1:
+        return rows
+    return [replace(row, note=f"{row.note}\n{_RERUN.format(run)}".strip()) for row in rows]
+
+
+def without_earlier_runs(reports: Iterable[Any], report: Any) -> list[Any]:
+    """The reports without those of earlier runs of the same test, which a rerun replaces."""
+
+    def is_replaced(earlier: Any) -> bool:
+        same = (earlier.nodeid, worker_of(earlier)) == (report.nodeid, worker_of(report))
+        return same and getattr(earlier, "rerun", 0) < report.rerun
+
+    return [one for one in reports if not is_replaced(one)]
 
 
 def _mark_untried(report: pytest.TestReport, finding: Finding) -> None:
@@ -119,7 +140,7 @@ def _show_parts(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, error: AsperfError
 ) -> None:
     """Show an error's four parts and the user's own line; the other frames are ours."""
-    if item.config.getoption("tbstyle") != "auto":
+    if not _is_auto(item.config):
         return
     lines = str(error).splitlines()
     if item.config.get_verbosity() <= 0 and (more := len(lines) - _MOST_LINES) > 0:
@@ -132,6 +153,11 @@ def _show_parts(
     # Such as the inputs that Hypothesis drew.
     lines += map(escaped, "\n".join(getattr(error, "__notes__", ())).splitlines())
     report.longrepr = "\n".join(_fitted(lines, item.config, below=" " * 18))
+
+
+def _is_auto(config: pytest.Config) -> bool:
+    """Whether pytest chooses the style of failures; `-p no:terminal` has no such option."""
+    return bool(config.getoption("tbstyle", "auto") == "auto")
 
 
 def _fitted(
@@ -159,7 +185,7 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
     if getattr(shown, "reprcrash", None) is None:
         return
     shown.reprcrash.message = printable(error.verdict.claim)
-    if item.config.getoption("tbstyle") == "auto" and item.config.get_verbosity() <= 0:
+    if _is_auto(item.config) and item.config.get_verbosity() <= 0:
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
         told = (f"E   {line}" for line in error.verdict.short_note())
