@@ -25,9 +25,13 @@ from pytest_asperf.engine_process import (
 from pytest_asperf.engine_process.failures import died
 from pytest_asperf.testing import write_script
 from pytest_asperf.worker import wire
+from pytest_asperf.worker.last_words import LastWords
+from tests.harmful_interpreter import write_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.conftest import Draft
 
 SCRIPTED = EngineBuild("scripted", Path(sys.executable))
 
@@ -44,6 +48,94 @@ def test_a_crash_names_the_signal_and_the_last_words(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="SIGSEGV") as caught:
         _generate(tmp_path, faults={"generate": "crash"})
     assert "scripted: about to crash" in str(caught.value)
+
+
+#: What engines print when they end: the line that explains it, and what comes before and after.
+LAST_WORDS = {
+    "an assertion of ggml": (
+        ["load_tensors: tensor 'a' cannot be used with preferred buffer type, using CPU instead"],
+        "/src/ggml/src/ggml.c:3042: GGML_ASSERT(ggml_can_mul_mat(a, b)) failed",
+        [
+            "[New LWP 4711]",
+            "#1  0x00007f3a in ggml_print_backtrace () from libggml-base.so",
+            "libggml-base.so(ggml_abort+0x152)[0x7f3a]",
+        ],
+    ),
+    "ggml_abort": ([], "/src/ggml-metal.m:88: fatal: unsupported op 'SCALE'", ["graph of 7 nodes"]),
+    "a card without memory": (
+        ["ggml_cuda_init: found 1 CUDA devices, 0 errors"],
+        "CUDA error: out of memory",
+        [
+            "  current device: 0, in function alloc at ggml-cuda.cu:500",
+            "ggml-cuda.cu:88: CUDA error",
+        ],
+    ),
+    "an exception of C++": (
+        ["terminate called after throwing an instance of 'std::runtime_error'"],
+        "what():  [METAL] Command buffer execution failed: Insufficient Memory",
+        ["Aborted"],
+    ),
+    "libc++": ([], "libc++abi: terminating due to uncaught exception of type std::bad_alloc", []),
+    "Python": ([], "Fatal Python error: Segmentation fault", ["Current thread 0x7f (first):"]),
+    "an allocation": ([], "llama_kv_cache: failed to allocate buffer for kv cache", []),
+    "any error": (["error: an old one"], "decode_batch: error 3 in layer 7", ["done 0 of 3"]),
+}
+
+
+@pytest.mark.parametrize("n_after", [0, 7, 150])
+@pytest.mark.parametrize("case", LAST_WORDS)
+def test_the_line_that_explains_a_crash_is_shown(tmp_path: Path, case: str, n_after: int) -> None:
+    """However much is logged after it, it stands in the error's first line, and above the log."""
+    before, explains, after = LAST_WORDS[case]
+    lines = [*before, explains, *after, *(f"  frame {n} of the stack" for n in range(n_after))]
+    code = (
+        "def chosen(request):\n"
+        "    if request['op'] != 'generate':\n        return ''\n"
+        f"    os.write(2, {chr(10).join(lines)!r}.encode() + b'\\n')\n    return 'aborts'"
+    )
+    path = write_script(tmp_path / "model.json")
+    build = EngineBuild("scripted", write_interpreter(tmp_path / "python", code))
+    with Worker(build) as worker:
+        worker.load("model", path, EngineSettings())
+        with pytest.raises(WorkerError, match="SIGABRT") as caught:
+            worker.generate("model", [0] * 8, 0)
+    assert caught.value.what.endswith(f"SIGABRT; its log has: {explains}")
+    text = str(caught.value)
+    assert explains in text.partition("what to do")[2]
+    assert lines[-1] in text
+
+
+_GGML_ABORT = """
+def chosen(request):
+    if request["op"] == "generate":
+        import pathlib, llama_cpp
+        os.environ.pop("GGML_NO_BACKTRACE", None)
+        name = "libggml-base.dylib" if sys.platform == "darwin" else "libggml-base.so"
+        path, = pathlib.Path(llama_cpp.__file__).parent.rglob(name)
+        ctypes.CDLL(str(path)).ggml_abort(b"ops.cpp", 42, b"GGML_ASSERT(%s) failed", b"ne0 == 1")
+    return ""
+"""
+
+
+def test_an_assertion_of_the_real_engine_is_shown(tmp_path: Path, draft: Draft) -> None:
+    """Below it ggml prints a backtrace, or a debugger's threads."""
+    build = EngineBuild("llama_cpp", write_interpreter(tmp_path / "python", _GGML_ABORT))
+    with Worker(build) as worker:
+        worker.load("model", draft("Q8_0"), EngineSettings())
+        with pytest.raises(WorkerError) as caught:
+            worker.generate("model", [1] * 8, 0)
+    assert "SIGABRT; its log has: " in caught.value.what
+    assert caught.value.what.endswith("ops.cpp:42: GGML_ASSERT(ne0 == 1) failed")
+
+
+def test_a_log_without_an_explanation_is_only_quoted() -> None:
+    """A line that mentions an error long before the end, or none, explains nothing."""
+    words = LastWords()
+    for line in ["error: a file is missing", *["decoding"] * 201, "0 errors", "#3 ggml_abort ()"]:
+        words.add(line)
+    assert words.text == ""
+    words.add("error: another")
+    assert words.text == "error: another"
 
 
 def test_a_crash_of_llama_cpp_speaks_of_its_compilation() -> None:

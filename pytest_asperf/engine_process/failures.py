@@ -58,6 +58,7 @@ _BREAKING: Final = {
 #: What is no refusal, by its kind.
 _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
 _LONGEST_MANNER: Final = 100
+_LONGEST_LINE: Final = 300
 
 _REMEDIES: Final = {
     "command": "run the command line by hand, and compare its output with what the phase reads",
@@ -91,8 +92,11 @@ _REMEDIES: Final = {
 }
 
 
-def died(engine: Engine, op: str, status: int, log: str) -> WorkerError:
-    """A process that ended during an operation, with the status that Python gives it."""
+def died(engine: Engine, op: str, status: int, log: str, explains: str = "") -> WorkerError:
+    """A process that ended during an operation, with the status that Python gives it.
+
+    `explains` is the line of its log that says why it ended, if there is one.
+    """
     how, manner, remedy = "", f"exited with status {status}", _REPORT
     if status < 0:
         how, manner = "was ended by ", signal.Signals(-status).name
@@ -100,8 +104,9 @@ def died(engine: Engine, op: str, status: int, log: str) -> WorkerError:
         remedy = _MEMORY
     if engine == "llama_cpp" and -status in {signal.SIGSEGV, signal.SIGILL}:
         remedy = _COMPILED
+    told = f"; its log has: {printable(explains, _LONGEST_LINE)}" if explains else ""
     return WorkerError(
-        f"{engine} {op}: the engine's process {how}{manner}",
+        f"{engine} {op}: the engine's process {how}{manner}{told}",
         why="nothing was measured, and the next measurement starts a fresh process",
         remedy=remedy,
         detail=log,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError, died
 from pytest_asperf.errors import escaped
 from pytest_asperf.worker import wire
+from pytest_asperf.worker.last_words import LastWords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -58,7 +59,7 @@ _LOGGED: Final = {
 }
 
 _PRIORITY_TIMEOUT_S: Final = 30
-_LOG_LINES: Final = 400
+_LOG_LINES: Final = 8
 _LOG_LINE_BYTES: Final = 2000
 
 
@@ -103,6 +104,7 @@ class EngineProcess:
         self._is_confined = False
         self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._last_words = LastWords()
         self._start()
         try:
             deadline = time.monotonic() + call_timeout_s
@@ -151,13 +153,19 @@ class EngineProcess:
             while line := stream.readline(_LOG_LINE_BYTES):
                 if line == wire.LOG_ENDS:
                     self._log.clear()
-                else:
-                    self._log.append(escaped(line.decode(errors="replace").rstrip()))
+                    self._last_words.clear()
+                elif text := escaped(line.decode(errors="replace").rstrip()):
+                    self._log.append(text)
+                    self._last_words.add(text)
 
     @property
     def log_tail(self) -> str:
-        """The engine's last log lines, control characters escaped."""
-        return _indented(list(self._log)[-8:])
+        """The engine's last log lines, below the one that explains its end if there is one.
+
+        Control characters are escaped.
+        """
+        lines, explains = list(self._log), self._last_words.text
+        return _indented([explains, "...", *lines] if explains else lines)
 
     def confine(self, cores: Collection[int]) -> None:
         """Have every thread run on these cores only; an OSError where nobody may choose them."""
@@ -254,7 +262,8 @@ class EngineProcess:
 
     def _died(self, op: str) -> WorkerError:
         self.close()
-        return died(self.build.engine, op, self._process.returncode, self.log_tail)
+        status, explains = self._process.returncode, self._last_words.text
+        return died(self.build.engine, op, status, self.log_tail, explains)
 
     def _hung(self, op: str, timeout_s: float) -> WorkerError:
         self.close()
@@ -327,4 +336,4 @@ class EngineProcess:
 
 def _indented(lines: Sequence[str]) -> str:
     indented = [f"    {line}" for line in lines if line]
-    return "\n".join(["  the end of the engine's log:", *indented]) if indented else ""
+    return "\n".join(["  from the engine's log:", *indented]) if indented else ""

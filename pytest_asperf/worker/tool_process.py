@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from .engine import RefusalError
+from .last_words import LastWords
 from .printed.engine_log import LOG_PREFIX
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class ToolRun:
         self._name, self._kind, self._watch = name or program.name, kind, watch
         self.peak_rss_bytes = 0
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._last_words = LastWords()
         self._output = bytearray()
         # Variables that set options would have the tools run something else than was asked for.
         env = {key: value for key, value in os.environ.items() if not _SETS_OPTIONS.match(key)}
@@ -101,6 +103,7 @@ class ToolRun:
         while stream and (raw := stream.readline(_MAX_LINE_BYTES)):
             line = raw.decode(errors="replace").rstrip()
             self._lines.append(line)
+            self._last_words.add(LOG_PREFIX.sub("", line))
             if self._watch:
                 self._watch(self.pid, line)
             if line and not _NOISE.search(line):
@@ -165,6 +168,8 @@ class ToolRun:
         last_lines = (logged or [line for line in self.output.splitlines() if line])[
             -_QUOTED_LINES:
         ]
+        if (explains := self._last_words.text) and explains not in last_lines:
+            last_lines = [explains, "...", *last_lines]
         quoted = " | ".join(line[:_QUOTED_CHARS] for line in last_lines) or "it logged nothing"
         return RefusalError(self._kind, f"{self._name} {what}; its log ends with: {quoted}")
 

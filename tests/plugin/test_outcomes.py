@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest._code.code import TracebackEntry
 
+from tests.harmful_interpreter import write_interpreter
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -150,6 +152,29 @@ def test_a_broken_engine_is_a_result(project: Project) -> None:
         )
     for n in range(1, 2 * len(FAULTY), 2):
         result.stdout.fnmatch_lines([f"* tg{n + 8} fake:Q8_0 *"])
+
+
+_ASSERTS = """
+def chosen(request):
+    if request["op"] != "generate":
+        return ""
+    lines = ["ggml.c:42: GGML_ASSERT(ne0 == 1) failed", *["  a frame"] * 500]
+    os.write(2, os.linesep.join(lines).encode())
+    return "aborts"
+"""
+
+
+def test_the_line_that_explains_a_crash_is_shown(project: Project) -> None:
+    """It stands in the block of few lines, in the table of Markdown and in JSON."""
+    python = write_interpreter(project.path / "python", _ASSERTS)
+    project.test('@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n')
+    files = [f"--asperf-report={name}:r.{name}" for name in ("json", "md")]
+    result = project.run(f"--asperf-python={python}", *files)
+    shown = "was ended by SIGABRT; its log has: ggml.c:42: GGML_ASSERT(ne0 == 1) failed"
+    result.stdout.fnmatch_lines([f"*{shown}", "    ggml.c:42: GGML_ASSERT(ne0 == 1) failed"])
+    assert result.stdout.str().count("  a frame") == 0
+    assert shown in (project.path / "r.json").read_text()
+    assert "GGML\\_ASSERT" in (project.path / "r.md").read_text()
 
 
 def test_the_deadline_is_the_configured_one(project: Project) -> None:
