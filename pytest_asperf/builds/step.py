@@ -8,6 +8,7 @@ from collections import deque
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final, cast
 
+from pytest_asperf.engine_process.interrupts import interrupts_later
 from pytest_asperf.errors import escaped
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def run_step(
     status than 0 is a StepFailure.
     """
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    with log.open("ab", buffering=0) as file:  # somebody may follow it
+    # Somebody may follow the log.
+    with log.open("ab", buffering=0) as file, interrupts_later() as release:
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -79,6 +81,7 @@ def run_step(
         )
         output = cast("IO[bytes]", process.stdout)  # it is a pipe
         try:
+            release()
             while raw := output.readline(_LINE_BYTES):
                 file.write(raw)
                 line = raw.decode(errors="replace").rstrip()

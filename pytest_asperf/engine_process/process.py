@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError, died
+from pytest_asperf.engine_process.interrupts import interrupts_later
 from pytest_asperf.errors import escaped
 from pytest_asperf.worker import wire
 from pytest_asperf.worker.last_words import LastWords
@@ -105,13 +106,15 @@ class EngineProcess:
         self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._last_words = LastWords()
-        self._start()
-        try:
-            deadline = time.monotonic() + call_timeout_s
-            self._result(self._receive("start", call_timeout_s, deadline), "start")
-        except BaseException:
-            self.close()
-            raise
+        with interrupts_later() as release:
+            self._start()
+            try:
+                release()
+                deadline = time.monotonic() + call_timeout_s
+                self._result(self._receive("start", call_timeout_s, deadline), "start")
+            except BaseException:
+                self.close()
+                raise
 
     def _start(self) -> None:
         child_requests, self._requests = os.pipe()

@@ -257,32 +257,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     reports = _measured(config)
     if reports or opened_session(config):
-        with _interrupted_later(session):
-            from pytest_asperf.plugin.report_files import write_reports
+        from pytest_asperf.engine_process.interrupts import interrupts_later
+        from pytest_asperf.plugin.report_files import write_reports
 
-            write_reports(session, session_of(config), reports, _collector(config).began)
-
-
-@contextmanager
-def _interrupted_later(session: pytest.Session) -> Iterator[None]:
-    """Let an interruption wait until the reports are written; the session counts as interrupted."""
-    import signal
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    noted: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ours = [n for n in numbers if signal.getsignal(n) is signal.default_int_handler]
-    for number in ours:
-        signal.signal(number, lambda number, _: noted.append(number))
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.default_int_handler)
-        if noted:
+        try:
+            with interrupts_later():
+                write_reports(session, session_of(config), reports, _collector(config).began)
+        except KeyboardInterrupt:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
