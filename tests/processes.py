@@ -7,7 +7,7 @@ import time
 import psutil
 
 
-def wait_for_end(pid: int, *, within_s: float = 20.0) -> None:
+def wait_for_end(pid: int, *, within_s: float = 120.0) -> None:
     """Wait until a process has ended, whoever reaps it.
 
     Raises:

@@ -331,7 +331,7 @@ def test_ctrl_c_ends_quietly(asperf: Asperf) -> None:
     while not started.exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=120)
     wait_for_end(int(started.read_text()))
     assert process.returncode == 130
     assert (stdout, stderr) == ("", "")

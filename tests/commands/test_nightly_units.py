@@ -69,7 +69,7 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
     (tmp_path / "asperf-nightly.timer").write_text(f"# {timer}")
     paths = sorted(map(str, tmp_path.glob("asperf-nightly.*")))
     done = subprocess.run(
-        [verify, "verify", *paths], capture_output=True, text=True, check=False, timeout=30
+        [verify, "verify", *paths], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
 

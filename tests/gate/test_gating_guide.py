@@ -88,6 +88,6 @@ def _require_shell(script: str) -> None:
     if shell is None:
         pytest.skip("there is no shell")
     done = subprocess.run(
-        [shell, "-n"], input=script, text=True, capture_output=True, check=False, timeout=10
+        [shell, "-n"], input=script, text=True, capture_output=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ class _Arm:
 def test_arms_wait_for_one_another_and_are_ended_by_the_stack() -> None:
     """Each meets the other while it starts, which one after the other they could not."""
     closed: list[str] = []
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=120)
 
     def opening(name: str) -> Any:
         meeting.wait()

@@ -91,7 +91,7 @@ class Sessions:
     def left_behind(self) -> list[int]:
         """Return the processes of these sessions that are still there after a while."""
         mark = self.environment[_MARK]
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while (left := _marked(mark)) and time.monotonic() < until:
             time.sleep(0.05)
         return left

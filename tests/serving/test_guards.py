@@ -117,7 +117,7 @@ def test_a_server_that_serves_one_at_a_time_is_found(
 
 def test_a_server_that_serves_all_at_once_is_not_suspected() -> None:
     """Replies of two users that overlap are no queue."""
-    both_began = threading.Barrier(2, timeout=5.0)
+    both_began = threading.Barrier(2, timeout=60.0)
 
     def together(_: dict[str, Any]) -> Iterable[Step]:
         begin, *rest = reply()

@@ -35,7 +35,7 @@ class Meeting:
     """Replies only when N requests are under way at once, with each one's number."""
 
     def __init__(self, n: int) -> None:
-        self._all_here = threading.Barrier(n, timeout=5.0)
+        self._all_here = threading.Barrier(n, timeout=60.0)
 
     def __call__(self, request: dict[str, Any]) -> Iterator[Step]:
         """The reply to one of them."""
