@@ -102,9 +102,10 @@ def _output(folder: Path) -> str:
 @pytest.mark.parametrize(("undecided", "code"), [("warn", 0), ("fail", 2)])
 def test_an_undecided_gate_is_what_the_job_says(tmp_path: Path, undecided: str, code: int) -> None:
     """INCONCLUSIVE is red or only a warning, and its exit code is an output in both cases."""
-    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
-    words = {"baseline": "current", "candidate": "current,slow_by=0.03"}
-    done = _gate(tmp_path, undecided=undecided, args="--workload tg16 --max-pairs 5", **words)
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE, takes_s={"generate": 0.5})
+    words = {"baseline": "current", "candidate": "current"}
+    # The budget is spent before a pair is timed.
+    done = _gate(tmp_path, undecided=undecided, args="--workload tg16 --max-seconds 1", **words)
     assert "1 INCONCLUSIVE" in done.stdout, done.stderr
     assert (done.returncode, _output(tmp_path)) == (code, "exit-code=2\n")
     assert "::warning title=INCONCLUSIVE tg16" in done.stdout
