@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Accepted
 
-_PERCENT: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*%", re.ASCII)
+_SHARE: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*(?P<percent>%?)", re.ASCII)
 
 _QUANTITY: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[A-Za-z/]+)", re.ASCII)
 
@@ -136,14 +136,16 @@ class LimitForm:
 
 
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:
-    """A relative limit as a fraction: 0.01 from ``"1%"`` or ``0.01``.
+    """A share as a fraction: 0.01 from ``"1%"`` or ``0.01``.
 
-    A ConfigError names `where` it is written.
+    A number from 1 on needs a percent sign, because 5 could mean 5 % or five times as much. A
+    ConfigError names `where` the value is written.
     """
-    fraction = math.nan
+    fraction, is_percent = math.nan, False
     if isinstance(value, str):
-        if match := _PERCENT.fullmatch(value.strip()):
-            fraction = float(match["number"]) / 100
+        if match := _SHARE.fullmatch(value.strip()):
+            is_percent = bool(match["percent"])
+            fraction = float(match["number"]) / (100 if is_percent else 1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         fraction = value
     smallest = -_LARGEST_FRACTION if negative else 0
@@ -153,6 +155,13 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
             f"{where}: {shown(value)} is not a usable limit",
             why="a verdict needs to know whether 1 means one percent or all of it",
             remedy=f'write "1%" or the fraction 0.01{below_zero}',
+        )
+    if abs(fraction) >= 1 and not is_percent:
+        raise ConfigError(
+            f"{where}: {shown(value)} has no unit",
+            why="it could mean percent, or a multiple of the whole",
+            remedy=f'write "{fraction:g}%" or {fraction / 100:g}; if {100 * fraction:g} % is '
+            f'meant, "{100 * fraction:g}%"',
         )
     return float(fraction)
 

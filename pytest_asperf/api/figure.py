@@ -9,6 +9,7 @@ from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
 from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
 from pytest_asperf.analysis.verdict import Verdict, guarded
 from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.config.table import number
 from pytest_asperf.errors import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -78,10 +79,7 @@ def assert_figure(
 def _limit(limit: object, unit: str, name: str) -> float | None:
     if limit is None:
         return None
-    if isinstance(limit, str) and unit not in {CHANGE, SHARE}:
-        raise ConfigError(
-            f"assert_figure: {name}: {shown(limit)} is not a number",
-            why=f"the figure is in {unit or 'no unit'}",
-            remedy=f"write a number{f' of {unit}' if unit else ''}",
-        )
-    return parse_percent(limit, where=f"assert_figure: {name}", negative=True)
+    where = f"assert_figure: {name}"
+    if unit in {CHANGE, SHARE}:
+        return parse_percent(limit, where=where, negative=True)
+    return number(f"a number{f' of {unit}' if unit else ''}").checked(limit, where)

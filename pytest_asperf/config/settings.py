@@ -234,8 +234,8 @@ def _share(accepts: str, most: float, why: str) -> Rule[float]:
     def read(value: object) -> float:
         try:
             share = parse_percent(value, where="")
-        except ConfigError:
-            raise ValueError from None
+        except ConfigError as error:
+            raise ValueError(f": {error.remedy}") from None
         if not 0 < share <= most:
             raise ValueError
         return share

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -281,19 +282,21 @@ def test_invalid_says_what_broke() -> None:
         ("0.5 %", 0.005),
         (" 100%", 1.0),
         (0.01, 0.01),
-        (1, 1.0),
+        ("0.01", 0.01),
         ("+3%", 0.03),
         ("0%", 0),
+        ("150%", 1.5),
+        (0.999, 0.999),
     ],
 )
 def test_percents_are_read(given_: object, fraction: float) -> None:
-    """Text needs its percent sign; numbers are fractions."""
+    """A share is text with a percent sign, or a fraction below 1."""
     assert parse_percent(given_, where="below") == pytest.approx(fraction)
 
 
 @pytest.mark.parametrize(
     "given_",
-    ["1", "", "%", "one %", "-1%", "nan%", "1e9%", "9" * 400 + "%", "1,5 %", "1%%", "\x1b[2J",
+    ["", "%", "one %", "-1%", "nan%", "1e9%", "9" * 400 + "%", "1,5 %", "1%%", "\x1b[2J",
      math.nan, math.inf, -0.01, True, None, [1], 10**400],
 )  # fmt: skip
 def test_nonsense_limits_are_refused(given_: object) -> None:
@@ -302,6 +305,25 @@ def test_nonsense_limits_are_refused(given_: object) -> None:
         parse_percent(given_, where="below")
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("given_", "offered"),
+    [
+        (5, 'write "5%" or 0.05; if 500 % is meant, "500%"'),
+        (1, 'write "1%" or 0.01; if 100 % is meant, "100%"'),
+        (2.5, 'write "2.5%" or 0.025; if 250 % is meant, "250%"'),
+        (-2, 'write "-2%" or -0.02; if -200 % is meant, "-200%"'),
+        ("5", 'write "5%" or 0.05; if 500 % is meant, "500%"'),
+        ("1", 'write "1%" or 0.01; if 100 % is meant, "100%"'),
+        (np.float64(5), 'write "5%" or 0.05; if 500 % is meant, "500%"'),
+    ],
+)
+def test_a_number_without_a_unit_is_no_share(given_: object, offered: str) -> None:
+    """A number from 1 on may be percent or a multiple, so both ways of writing it are offered."""
+    with pytest.raises(ConfigError, match=r"tolerance: .* has no unit") as caught:
+        parse_percent(given_, where="tolerance", negative=True)
+    assert caught.value.remedy == offered
 
 
 def test_negative_limits_are_read_where_they_make_sense() -> None:

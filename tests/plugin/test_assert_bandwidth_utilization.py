@@ -16,7 +16,7 @@ def test_it(throughput):
 
 @pytest.mark.parametrize(
     "claim",
-    ["throughput, at_most=10", 'throughput("tg16"), at_least="0.1%"'],
+    ['throughput, at_most="1000%"', 'throughput("tg16"), at_least="0.1%"'],
 )
 def test_a_share_within_its_limits(live: Project, claim: str) -> None:
     """Limits that hold on any machine, and that a wrong unit, a factor of 1,000, would break."""
@@ -35,10 +35,11 @@ def test_a_model_in_the_cache_is_not_judged(live: Project) -> None:
 @pytest.mark.parametrize(
     ("claim", "told"),
     [
-        ('throughput("pp16"), at_most=1.0', "bandwidth utilisation is not defined for pp16"),
+        ('throughput("pp16"), at_most="100%"', "bandwidth utilisation is not defined for pp16"),
         ('throughput("tg16")', "is not a range"),
-        ('throughput("tg16"), at_most="80"', "at_most: '80' is not a usable limit"),
-        ('throughput("tg16"), at_least=1.0, at_most=0.5', "is not a range"),
+        ('throughput("tg16"), at_most="80"', "at_most: '80' has no unit"),
+        ('throughput("tg16"), at_most=1', "at_most: 1 has no unit"),
+        ('throughput("tg16"), at_least=0.9, at_most=0.5', "is not a range"),
     ],
 )
 def test_nonsense_is_an_error(live: Project, claim: str, told: str) -> None:
@@ -51,7 +52,7 @@ def test_nonsense_is_an_error(live: Project, claim: str, told: str) -> None:
 
 def test_hardware_of_unknown_bandwidth(live: Project) -> None:
     """Live numbers of this machine say nothing about another chip's memory."""
-    live.test(CLAIM.format(claim='throughput("tg16"), at_most=1.0'))
+    live.test(CLAIM.format(claim='throughput("tg16"), at_most="100%"'))
     result = live.run("--asperf-hardware=rtx4090", "--asperf-source=live")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["the memory bandwidth of * is not known", "  what to do: *"])
@@ -60,7 +61,7 @@ def test_hardware_of_unknown_bandwidth(live: Project) -> None:
 def test_an_engine_without_weights_has_no_share(project: Project) -> None:
     """Where nobody knows what a step reads there is nothing to take a share of."""
     project.test(
-        CLAIM.format(claim='throughput("tg16"), at_most=1.0').replace("asperf-draft", "fake")
+        CLAIM.format(claim='throughput("tg16"), at_most="100%"').replace("asperf-draft", "fake")
     )
     result = project.run()
     result.assert_outcomes(failed=1)

@@ -20,6 +20,9 @@ MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput(
         ("[models.x]\ngguf = 'x.gguf'\nsettings = {thread = 1}", "did you mean 'threads'?"),
         ("[models.x]\ngguf = 'x.gguf'\nsettings = {threads = 'two'}", "threads: 'two'"),
         ("chunks = [1", "is not valid TOML"),
+        ("tolerance = 5", 'tolerance: 5 is not usable: write "5%" or 0.05'),
+        ("tolerance = 1.0", 'tolerance: 1.0 is not usable: write "1%" or 0.01'),
+        ("max_cv = 15", 'max_cv: 15 is not usable: write "15%" or 0.15'),
     ],
 )
 def test_a_typing_error_is_a_usage_error(project: Project, line: str, told: str) -> None:

@@ -36,7 +36,7 @@ def test_live_measures_whatever_is_declared(project: Project) -> None:
 UTILISATION = """
 @pytest.mark.quant("F16")
 def test_utilisation(throughput):
-    assert_bandwidth_utilization(throughput("tg8"), at_most=1.0)
+    assert_bandwidth_utilization(throughput("tg8"), at_most="100%")
 
 @pytest.mark.quant("F16")
 @pytest.mark.hardware("m2ultra")
