@@ -47,8 +47,8 @@ def write_script(path: Path, **script: Any) -> Path:
             says of it), `layers_offloaded`. By operation (`load`, `tokenize`, `prompt`, `generate`,
             `score`): `faults`, one of `crash`, `killed`, `hang`, `garbage`, `refuse`, or for
             `score` also `drift`; and `takes_s`, seconds of waiting. Of the logits that timed runs
-            show, `faults` may have `logits`, one of `nan`, `inf`, `overflow`, `stale` (always the
-            same), `unseen`.
+            show, `faults` may have `logits`, one of `nan`, `inf`, `overflow`, `flat` (all equal),
+            `stale` (the same after each run), `unseen`.
             `spread`, the standard deviation of the log of each time. `log`, a file to which each
             operation appends its name, its process and the monotonic clock in ns.
             Builds differ by the environment of their interpreters: `ASPERF_SCRIPT_VERSION`,
@@ -185,6 +185,7 @@ def _check_logits(
     _require(
         not any(row.n_nan or row.n_inf for row in rows), "a sound model's logits are not finite"
     )
+    _require(not any(row.is_flat for row in rows), "a sound model's logits are all equal")
     peaks = [row.peak if row.peak is not None else math.nan for row in rows]
     for after_31, after_32 in zip(peaks[::2], peaks[1::2], strict=True):
         _require(after_31 != after_32, "the logits shown are not those after the last token")

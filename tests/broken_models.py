@@ -32,16 +32,24 @@ def _all(value: float) -> Callable[[Any], None]:
     return fill
 
 
+def _equal_rows(weights: Any) -> None:
+    weights[...] = weights[:1]
+
+
 def _huge(weights: Any) -> None:
     weights *= _HUGE
 
 
+#: Those whose logits are finite, and all equal.
+FLAT = ("zero_norm", "equal_rows")
 #: By name: the tensor, by its names in GGUF and in Hugging Face's format, and what becomes of it.
 BREAKS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "nan_norm": ("output_norm.weight", "model.norm.weight", _all(np.nan)),
     "nan_one": ("output_norm.weight", "model.norm.weight", _nan_one),
     "nan_row": ("token_embd.weight", "model.embed_tokens.weight", _nan_row),
     "inf_norm": ("output_norm.weight", "model.norm.weight", _all(np.inf)),
+    "zero_norm": ("output_norm.weight", "model.norm.weight", _all(0)),
+    "equal_rows": ("token_embd.weight", "model.embed_tokens.weight", _equal_rows),
     "huge": ("output_norm.weight", "model.norm.weight", _huge),
 }
 

@@ -51,8 +51,8 @@ class EngineRefusedError(EngineError):
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
-    *("command", "decode", "group", "internal", "logits", "non-finite", "position"),
-    *("remote", "rollback", "server", "tool"),
+    *("broken-logits", "command", "decode", "group", "internal", "logits", "non-finite"),
+    *("position", "remote", "rollback", "server", "tool"),
 }
 
 #: What is no refusal, by its kind.
@@ -61,6 +61,8 @@ _LONGEST_MANNER: Final = 100
 _LONGEST_LINE: Final = 300
 
 _REMEDIES: Final = {
+    "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
+    "broken: measure another build",
     "command": "run the command line by hand, and compare its output with what the phase reads",
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",

@@ -232,7 +232,8 @@ def _logit_row(row: Mapping[str, Any] | None) -> LogitRow | None:
     if row is None:
         return None
     peak = None if row["peak"] is None else float(row["peak"])
-    return LogitRow(int(row["n_vocab"]), int(row["n_nan"]), int(row["n_inf"]), peak)
+    counts = (int(row[name]) for name in ("n_vocab", "n_nan", "n_inf"))
+    return LogitRow(*counts, peak, is_flat=bool(row["is_flat"]))
 
 
 def _chunk_score(row: Mapping[str, Any]) -> ChunkScore:

@@ -34,12 +34,18 @@ def require_context(n_tokens: int, facts: Facts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogitRow:
-    """Counts of what one row of logits holds; the peak is the largest finite one."""
+    """Counts of what one row of logits holds.
+
+    Attributes:
+        peak: the largest finite one, None without any.
+        is_flat: all finite ones are equal, but for rounding.
+    """
 
     n_vocab: int
     n_nan: int
     n_inf: int
     peak: float | None
+    is_flat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

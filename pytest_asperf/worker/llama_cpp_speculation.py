@@ -10,7 +10,7 @@ import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError
-from .logits import require_finite
+from .logits import require_sound
 from .rollback import RolledBackStepper, find_way_back
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class LlamaCppStepper(RolledBackStepper):
         for _ in range(n):
             row = self.decode(drafted[-1:] or tokens, 1)[0]
             drafted.append(int(row.argmax()))
-            require_finite(row[drafted[-1]])
+            require_sound(row, row[drafted[-1]])
         return drafted
 
     def _decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:

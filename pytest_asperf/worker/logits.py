@@ -1,7 +1,8 @@
-"""Checks that logits are finite, and counts of a row that JSON can carry."""
+"""Checks that logits are finite and not all equal, and counts of a row that JSON can carry."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,20 +15,43 @@ if TYPE_CHECKING:
 #: The largest number of half precision, in which engines multiply: a logit beyond it is infinite as
 #: soon as the same weights are read in another type. Sound models stay below 1,000.
 LARGEST_LOGIT: Final = 65_504.0
+#: Logits within this of one another are equal but for rounding. Those of untrained weights differ
+#: by 0.1 and more.
+_EQUAL: Final = 1e-4
 
 
 def seen(row: NDArray[np.float32]) -> LogitRow:
     """Count what a row of logits holds; not minus infinity, with which models mask tokens."""
     numbers = row[np.isfinite(row)]
+    peak = float(numbers.max()) if numbers.size else None
     return LogitRow(
         n_vocab=row.size,
         n_nan=int(np.count_nonzero(np.isnan(row))),
         n_inf=int(np.count_nonzero(np.isposinf(row))),
-        peak=float(numbers.max()) if numbers.size else None,
+        peak=peak,
+        is_flat=peak is not None and peak - float(numbers.min()) <= _EQUAL,
     )
 
 
 def require_finite(peak: float) -> None:
     """Refuse a largest logit that is NaN, infinite, or beyond `LARGEST_LOGIT`."""
     if not abs(peak) <= LARGEST_LOGIT:
-        raise RefusalError("non-finite", f"the largest logit of a row is {peak:.4g}")
+        raise RefusalError("broken-logits", f"the largest logit of a row is {peak:.4g}")
+
+
+def require_sound(row: NDArray[np.float32], peak: float) -> None:
+    """Refuse a row of logits whose peak is not finite, or that are all equal."""
+    require_finite(peak)
+    # The first logit decides nearly always, so that timed rounds of speculation read no row again.
+    if peak - row[0] <= _EQUAL and peak - row.min() <= _EQUAL:
+        raise _flat(row.size)
+
+
+def require_preference(likeliest: NDArray[np.floating], n_vocab: int) -> None:
+    """Refuse rows if the log-probability of the likeliest token is that of guessing evenly."""
+    if likeliest.size and likeliest.min() + math.log(n_vocab) <= _EQUAL:
+        raise _flat(n_vocab)
+
+
+def _flat(n_vocab: int) -> RefusalError:
+    return RefusalError("broken-logits", f"all {n_vocab} logits of a row are equal")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .engine import Facts, RefusalError, Stepper
-from .logits import require_finite
+from .logits import require_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ def find_way_back(
     """The context's memory and the first way that rolls it back; the context is left empty.
 
     A rollback of `auto` allows both ways, `trim` or `checkpoint` one. Raises RefusalError if no
-    allowed way works, or the logits are not numbers.
+    allowed way works, or the logits are broken.
     """
     for way in _WAYS:
         if rollback not in {"auto", way}:
@@ -54,12 +54,12 @@ def _comes_back(stepper: Stepper) -> bool:
         stepper.begin([0], fresh=True)
         stepper.mark()
         first = stepper.decode([0, 0], 1).copy()
-        require_finite(float(first.max()))
+        require_sound(first[0], float(first.max()))
         stepper.keep(1)
         again = stepper.decode([0, 0], 1)
         return bool(np.abs(again - first).max() < _SAME_LOGITS)
     except RefusalError as err:
-        if err.kind == "non-finite":
+        if err.kind == "broken-logits":
             raise  # NaN differs from itself even after a sound rollback
         return False
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import numpy as np
 
 from .engine import RefusalError
+from .logits import require_preference
 from .printed.perplexity_log import PerplexityReader
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class SavedScores:
         log_probabilities: Matrix = rows[:, _HEAD : _HEAD + self._n_vocab].astype(np.float32)
         log_probabilities *= scale
         log_probabilities += floor
+        require_preference(log_probabilities.max(axis=1), self._n_vocab)
         start = self.n_done * self.n_ctx + self.n_ctx - n_rows
         targets = np.asarray(self.tokens[start : start + n_rows], np.intp)
         every = np.arange(n_rows)

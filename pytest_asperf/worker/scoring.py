@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from .engine import LooksAhead, RefusalError, ScoresInOrder
+from .logits import require_preference
 from .threads import usable_cores
 
 if TYPE_CHECKING:
@@ -146,7 +147,9 @@ def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
     np.subtract(block, peak[:, None], out=powers)
     np.exp(powers, out=powers)
     total = powers.sum(axis=1, dtype=np.float64)
-    return top, total, np.log(total) + peak
+    log_total = np.log(total)
+    require_preference(-log_total, block.shape[1])
+    return top, total, log_total + peak
 
 
 def _saved(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:

@@ -170,6 +170,7 @@ class ScriptedModel:
             "inf": LogitRow(n, 0, 1, peak),
             "overflow": LogitRow(n, 0, 0, 1e31),
             "stale": LogitRow(n, 0, 0, 1.0),
+            "flat": LogitRow(n, 0, 0, 0.0, is_flat=True),
             "unseen": None,
         }
         return rows.get(self._script.get("faults", {}).get("logits"), LogitRow(n, 0, 0, peak))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
-from .logits import require_finite
+from .logits import require_sound
 from .pace import linger
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Greedy:
         """The proposal as far as it is what the target would have said, and its next."""
         best: list[int] = rows.argmax(axis=1).tolist()
         for row, token in zip(rows, best, strict=True):
-            require_finite(row[token])
+            require_sound(row, row[token])
         accepted = 0
         for drafted, wanted in zip(proposal.tokens, best, strict=False):
             if drafted != wanted:
@@ -281,7 +281,7 @@ def generate(
 def probabilities(row: Logits, temperature: float) -> NDArray[np.float64]:
     """The distribution that logits stand for at a temperature."""
     peak = row.max()
-    require_finite(peak)
+    require_sound(row, peak)
     powers = np.exp((row - peak).astype(np.float64) / temperature)
     result: NDArray[np.float64] = powers / powers.sum()
     return result

@@ -28,8 +28,11 @@ ROUNDS_PER_S, ROUND_BYTES = 177 / 3.276, (10.93 + 4 * 1.1755) * GB
 SD = {"k": 4, "drafted": 708, "accepted": 23}
 
 
-def _logits(*, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2) -> GuardFinding | None:
-    return guards.broken_logits(n_vocab=2048, n_nan=n_nan, n_inf=n_inf, peak=peak, largest=65_504)
+def _logits(
+    *, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2, is_flat: bool = False
+) -> GuardFinding | None:
+    row = {"n_vocab": 2048, "n_nan": n_nan, "n_inf": n_inf, "peak": peak, "is_flat": is_flat}
+    return guards.broken_logits(**row, largest=65_504)
 
 
 CASES: Mapping[
@@ -375,6 +378,7 @@ def test_two_arms_of_the_same_weights_are_one() -> None:
         ({"n_inf": 2}, "0 of 2048 logits are NaN, 2 infinite"),
         ({"peak": None}, "none of 2048 logits is finite"),
         ({"peak": -7e4}, "the largest logit is -7e+04"),
+        ({"peak": 0.0, "is_flat": True}, "all 2048 logits are 0"),
     ],
 )
 def test_broken_logits_says_what_they_are(row: Mapping[str, Any], found: str) -> None:

@@ -41,6 +41,7 @@ def test_an_engine_whose_levels_disagree_with_themselves_does_not(tmp_path: Path
         ("stale", "not those after the last token"),
         ("nan", "are not finite"),
         ("inf", "are not finite"),
+        ("flat", "are all equal"),
     ],
 )
 def test_an_engine_that_hides_its_logits_does_not(tmp_path: Path, fault: str, says: str) -> None:

@@ -284,11 +284,19 @@ def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
     assert not caught.value.breaks_measurement
 
 
-@pytest.mark.parametrize("probe", [{"scale": "nan"}, {"scale": "inf"}, {"says": ["[1]nan,"]}])
-def test_a_model_that_computes_no_numbers(tmp_path: Path, probe: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("probe", "kind"),
+    [
+        ({"scale": "nan"}, "non-finite"),
+        ({"scale": "inf"}, "non-finite"),
+        ({"says": ["[1]nan,"]}, "non-finite"),
+        ({"scale": "0"}, "broken-logits"),
+    ],
+)
+def test_a_model_that_computes_no_numbers(tmp_path: Path, probe: dict[str, Any], kind: str) -> None:
     """What llama-bench would time all the same is refused when it is loaded."""
     with (
-        pytest.raises(EngineRefusedError, match="non-finite") as caught,
+        pytest.raises(EngineRefusedError, match=kind) as caught,
         opened(tmp_path, probe=probe),
     ):
         pass

@@ -108,11 +108,18 @@ def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
 
 
 def broken_logits(
-    *, n_vocab: int, n_nan: int, n_inf: int, peak: float | None, largest: float
+    *,
+    n_vocab: int,
+    n_nan: int,
+    n_inf: int,
+    peak: float | None,
+    largest: float,
+    is_flat: bool = False,
 ) -> GuardFinding | None:
-    """Trip if a row of logits holds NaN, plus infinity, or a peak beyond what a logit may be.
+    """Trip if a row of logits holds NaN or plus infinity, is flat, or has a peak beyond `largest`.
 
-    Minus infinity masks a token; without a finite logit there is no peak.
+    Minus infinity masks a token; without a finite logit there is no peak. A flat row prefers no
+    token: its head is zeroed, was never filled, or the model is none that predicts tokens.
     """
     if n_nan or n_inf:
         problem = f"after a run's last token {n_nan} of {n_vocab} logits are NaN, {n_inf} infinite"
@@ -120,13 +127,16 @@ def broken_logits(
         problem = f"after a run's last token none of {n_vocab} logits is finite"
     elif abs(peak) > largest:
         problem = f"after a run's last token the largest logit is {peak:.4g}"
+    elif is_flat:
+        problem = f"after a run's last token all {n_vocab} logits are {peak:.4g}"
     else:
         return None
     return GuardFinding(
         "broken-logits",
         Consequence.INVALID,
         problem,
-        f"logits are numbers, the largest within ±{largest:,.0f} (half precision's range)",
+        f"logits are numbers that differ, the largest within ±{largest:,.0f} (half precision's "
+        "range)",
     )
 
 
