@@ -232,8 +232,8 @@ def _logit_row(row: Mapping[str, Any] | None) -> LogitRow | None:
     if row is None:
         return None
     peak = None if row["peak"] is None else float(row["peak"])
-    counts = (int(row[name]) for name in ("n_vocab", "n_nan", "n_inf"))
-    return LogitRow(*counts, peak, is_flat=bool(row["is_flat"]))
+    n_vocab, n_nan, n_inf = (int(row[name]) for name in ("n_vocab", "n_nan", "n_inf"))
+    return LogitRow(n_vocab, n_nan, n_inf, peak, bool(row["is_flat"]))
 
 
 def _chunk_score(row: Mapping[str, Any]) -> ChunkScore:

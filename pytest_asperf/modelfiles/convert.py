@@ -10,6 +10,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.hf_tokenizer import BpeVocabulary, read_vocabulary
 from pytest_asperf.modelfiles.safetensors_read import StoredTensor, read_safetensors
 
@@ -140,6 +141,7 @@ def _incomplete(path: Path, reason: str) -> ModelError:
 
 
 def _parse_config(path: Path, config: Mapping[str, Any]) -> _LlamaConfig:
+    require_causal_folder(path.parent, config)
     _require_plain_llama(path, config)
     n_heads = _number(path, config, "num_attention_heads")
     n_embd = _number(path, config, "hidden_size")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError, listing, printable, suggest
+from pytest_asperf.modelfiles.causal import require_causal_file
 from pytest_asperf.modelfiles.gguf_header import (
     GgufHeader,
     StringArray,
@@ -80,7 +81,7 @@ def inspect_gguf(path: Path) -> GgufInfo:
 
     Raises:
         ModelError: the file is missing, not a file, empty, of another format, truncated, corrupt,
-            big-endian, one part of several, or of an architecture that is not known.
+            big-endian, one part of several, of an architecture that is not known, or an encoder.
     """
     size = _size_of_file(path)
     try:
@@ -188,6 +189,7 @@ def _recognise(head: bytes, size: int) -> tuple[str, str]:
 def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     fields = _Fields(path, header)
     architecture = _architecture(path, header)
+    require_causal_file(path, architecture, header)
     _refuse_part(path, fields)
     if not header.tensors:
         raise corrupt(path, "it has no tensors, so it is a vocabulary and no model")

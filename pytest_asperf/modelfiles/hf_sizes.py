@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
+from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.safetensors_read import list_tensors
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class HfSizes:
 def inspect_hf(folder: Path) -> HfSizes:
     """Read the configuration and the headers of the weights, but not the weights themselves."""
     path = folder / "config.json"
-    config = _Config(path, _read_json(path))
+    values = _read_json(path)
+    require_causal_folder(folder, values)
+    config = _Config(path, values)
     shapes, is_packed = _shapes(folder)
     heads = [name for name in shapes if _HEAD.search(name)]
     tied = config.flag("tie_word_embeddings") or not heads

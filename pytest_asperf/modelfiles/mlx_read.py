@@ -12,6 +12,7 @@ from pytest_asperf.analysis.capacity import kv_cache_bytes
 from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme, mlx_scheme
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import MislabelledError, ModelError, UnfitError, printable
+from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.levels import most_bytes
@@ -151,6 +152,7 @@ def _configuration(folder: Path) -> dict[str, Any]:
     config = _json(folder / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise corrupt(folder / "config.json", "it names no model_type")
+    require_causal_folder(folder, config)
     return config
 
 

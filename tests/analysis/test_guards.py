@@ -31,8 +31,9 @@ SD = {"k": 4, "drafted": 708, "accepted": 23}
 def _logits(
     *, n_nan: int = 0, n_inf: int = 0, peak: float | None = 17.2, is_flat: bool = False
 ) -> GuardFinding | None:
-    row = {"n_vocab": 2048, "n_nan": n_nan, "n_inf": n_inf, "peak": peak, "is_flat": is_flat}
-    return guards.broken_logits(**row, largest=65_504)
+    return guards.broken_logits(
+        n_vocab=2048, n_nan=n_nan, n_inf=n_inf, peak=peak, largest=65_504, is_flat=is_flat
+    )
 
 
 CASES: Mapping[

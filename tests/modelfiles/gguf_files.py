@@ -32,6 +32,8 @@ def write_gguf(
             writer.add_array(name, value)
         elif isinstance(value, str):
             writer.add_string(name, value)
+        elif isinstance(value, bool):
+            writer.add_bool(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
     if tokenizer is not None:

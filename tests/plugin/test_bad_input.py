@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.modelfiles.shipped import shipped_models
+from tests.modelfiles.gguf_files import write_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,8 @@ gguf = "q8.gguf"
 TESTS = """
 import pytest
 
-files = ["missing", "folder", "empty", "truncated", "corrupt", "unknown_arch", "safetensors"]
+files = ["missing", "folder", "empty", "truncated", "corrupt", "unknown_arch", "safetensors",
+         "encoder"]
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.model(f"./{n}.gguf"), id=n) for n in files]
@@ -116,6 +118,7 @@ TOLD = {
     "test_file[corrupt]": ("failure", ["corrupt.gguf"]),
     "test_file[unknown_arch]": ("failure", ["unknown_arch.gguf", "zzama"]),
     "test_file[safetensors]": ("failure", ["safetensors.gguf", "safetensors"]),
+    "test_file[encoder]": ("failure", ["encoder.gguf is an encoder", "architecture is bert"]),
     "test_unknown_level": ("error", ["unknown quantisation level 'Q9_K'"]),
     "test_level_needs_importance": ("failure", ["IQ1_S", "importance matrix"]),
     "test_level_of_a_quantised_file": ("failure", ["q8.gguf", "Q8_0 already"]),
@@ -151,6 +154,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, draft: Draft, own_lock: str
     }
     for name, content in contents.items():
         (folder / f"{name}.gguf").write_bytes(content)
+    write_gguf(folder / "encoder.gguf", arch="bert")
     (folder / "folder.gguf").mkdir()
     (folder / "short.txt").write_text("def short():\n    pass\n")
     (folder / "conftest.py").write_text(own_lock)

@@ -45,6 +45,7 @@ import pytest
 addresses = [
     "./absent", "nobody/nothing", "./sound.gguf", "./no_config", "./no_tokenizer", "./no_weights",
     "./unknown_arch", "./wrong_shapes", "./truncated", "./corrupt", "./foreign_code",
+    "./encoder",
 ]
 
 @pytest.mark.parametrize(
@@ -121,6 +122,7 @@ TOLD = {
     "test_folder[truncated]": ("failure", ["model.safetensors", "truncated"]),
     "test_folder[corrupt]": ("failure", ["model.safetensors", "not JSON"]),
     "test_folder[foreign_code]": ("failure", ["foreign.py", "trust"]),
+    "test_folder[encoder]": ("failure", ["config.json is of an encoder", "is_causal is false"]),
     "test_level_of_the_other_engine": (
         "error",
         ["mlx has no level Q4_K_M; did you mean '4bit'?", "a level of llama_cpp"],
@@ -159,6 +161,7 @@ def folder(
         "unknown_arch": {"config.json": _json(config, model_type="zzama")},
         "wrong_shapes": {"config.json": _json(config, intermediate_size=64)},
         "foreign_code": {"config.json": _json(config, model_file="foreign.py")},
+        "encoder": {"config.json": _json(config, is_causal=False)},
         "truncated": {"model.safetensors": weights[: len(weights) // 2]},
         "corrupt": {"model.safetensors": weights[:8] + b"!" + weights[9:]},
     }

@@ -1,0 +1,119 @@
+"""Refuses encoders: models whose headers say that they do not continue a text.
+
+An engine times an encoder as fast as any model, and gives logits that mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.config.text_file import UnreadableTextError, read_bytes
+from pytest_asperf.errors import ModelError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_asperf.modelfiles.gguf_header import GgufHeader
+
+_ENCODER: Final = "an encoder"
+_BOTH: Final = "an encoder-decoder"
+#: Architectures of GGUF that are encoders, whatever else their metadata says.
+_GGUF_ENCODER: Final = re.compile(r".*bert.*|gemma-embedding|llama-embed|t5encoder")
+#: Architectures and model types of `transformers`; `LongformerForMaskedLM` is known by its head.
+_HF_ENCODER: Final = re.compile(
+    r".*(bert|electra|mpnet).*|.*EncoderModel"
+    r"|.*For(MaskedLM|(Sequence|Token)Classification|QuestionAnswering|MultipleChoice)",
+    re.IGNORECASE,
+)
+_HF_BOTH: Final = re.compile(r"(u|m|long|by)?t5.*|(m|pl)?bart.*", re.IGNORECASE)
+_POOLING: Final = b"sentence_transformers.models.Pooling"
+
+
+def require_causal_file(path: Path, architecture: str, header: GgufHeader) -> None:
+    """Refuse a GGUF file of an encoder, of an encoder-decoder, or of a model that is pooled.
+
+    Raises:
+        ModelError: the header says that the model predicts no next token.
+    """
+    if found := _in_header(architecture, header):
+        noun, sign = found
+        raise _refusal(f"{path} is {noun}", sign)
+
+
+def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a folder in Hugging Face format for the same reasons, by its configuration.
+
+    Raises:
+        ModelError: the configuration says that the model predicts no next token.
+    """
+    text = config.get("text_config")
+    values = {**config, **text} if isinstance(text, dict) else config
+    if found := _in_config(values) or _in_modules(folder / "modules.json"):
+        noun, sign = found
+        raise _refusal(f"{folder / 'config.json'} is of {noun}", sign)
+
+
+def _refusal(what: str, sign: str) -> ModelError:
+    return ModelError(
+        f"{what}, which does not continue a text: {sign}",
+        why="TG, PPL and speculation are about the next token of a text, and have no meaning for "
+        "such a model, although an engine may compute some numbers",
+        remedy="measure a model that generates text (a causal language model)",
+    )
+
+
+def _in_header(architecture: str, header: GgufHeader) -> tuple[str, str] | None:
+    causal, pooling = (f"{architecture}.{key}" for key in ("attention.causal", "pooling_type"))
+    stacks = {name[:4]: name for name in _names(header) if name.startswith(("enc.", "dec."))}
+    if architecture == "t5":
+        return _BOTH, "its architecture is t5"
+    if _GGUF_ENCODER.fullmatch(architecture):
+        stated = f", and {causal} is false" if _is_false(header.values.get(causal)) else ""
+        return _ENCODER, f"its architecture is {architecture}{stated}"
+    if "enc." in stacks:
+        return _BOTH if "dec." in stacks else _ENCODER, f"it has the tensor {stacks['enc.']}"
+    if _is_false(header.values.get(causal)):
+        return f"{_ENCODER} or a diffusion model", f"{causal} is false"
+    kind = header.values.get(pooling)
+    # llama.cpp's enum: -1 is unspecified, 0 none.
+    if type(kind) is int and kind > 0:
+        return _ENCODER, f"{pooling} is {kind}: it gives one vector for a whole text"
+    return None
+
+
+def _names(header: GgufHeader) -> Iterable[str]:
+    return (printable(tensor.name, 80) for tensor in header.tensors)
+
+
+def _is_false(value: object) -> bool:
+    return type(value) in {bool, int} and not value
+
+
+def _in_config(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    if values.get("is_encoder_decoder") is True:
+        return _BOTH, "is_encoder_decoder is true"
+    listed = values.get("architectures")
+    names = [values.get("model_type"), *(listed if isinstance(listed, list) else [])]
+    texts = [name for name in names if isinstance(name, str)]
+    # A BERT may be trained to decode, and says so.
+    for name in texts if values.get("is_decoder") is not True else []:
+        if _HF_ENCODER.fullmatch(name):
+            return _ENCODER, f"it is {printable(name, 80)}"
+    for name in texts:
+        if _HF_BOTH.fullmatch(name):
+            return _BOTH, f"it is {printable(name, 80)}"
+    for key, encodes in (("use_bidirectional_attention", True), ("is_causal", False)):
+        if values.get(key) is encodes:
+            return _ENCODER, f"{key} is {str(encodes).lower()}"
+    return None
+
+
+def _in_modules(path: Path) -> tuple[str, str] | None:
+    """The sign in the list of modules that Sentence Transformers writes beside a model."""
+    with suppress(UnreadableTextError):
+        if _POOLING in read_bytes(path):
+            return _ENCODER, f"{path} pools its output to one vector for a whole text"
+    return None

@@ -1,0 +1,51 @@
+"""An encoder is refused by each command, and by pytest, with the reason and before it is run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.modelfiles.gguf_files import write_gguf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.commands.conftest import Ended
+
+_COMMANDS = {
+    "predict": ("predict", "--hardware=m4max-40", "--model={}"),
+    "draft": ("predict", "--hardware=m4max-40", "--model=asperf-target:Q8_0", "--draft={}"),
+    "init": ("init", "{}"),
+    "gate": ("gate", "current", "current", "--model={}", "--workload=ppl"),
+}
+
+
+@pytest.mark.parametrize("name", list(_COMMANDS))
+@pytest.mark.parametrize("kind", ["bert", "folder"])
+def test_a_command_refuses_it(
+    run_asperf: Callable[..., Ended],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    kind: str,
+) -> None:
+    """Exit code 2, one message that says encoder and next token, and nothing written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
+    if kind == "bert":
+        model = str(write_gguf(tmp_path / "bert.gguf", arch="bert"))
+    else:
+        model = "./embedder"
+        (tmp_path / model).mkdir()
+        (tmp_path / model / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    words = [word.format(model) for word in _COMMANDS[name]]
+    engine = ["--engine=mlx"] if (name, kind) == ("gate", "folder") else []
+    done = run_asperf(*words, *engine)
+    assert done.returncode not in {0, 1}, done.stdout
+    assert "an encoder, which does not continue a text" in done.stdout + done.stderr
+    assert "about the next token" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "asperf.toml").exists()
