@@ -18,6 +18,7 @@ from pytest_asperf.measure.engine_matching import (
     require_matched_bits,
     terms_of,
 )
+from pytest_asperf.measure.model_locator import require_one_model
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.verdicts.ratio import alike_verdict, cost_of_serving, faster_verdict
 
@@ -80,6 +81,7 @@ class Engines(FixtureValue):
         refs = [self._ref(engine, level, of_both) for engine, level in named]
         runners = [self.runner(engine) for engine, _ in named]
         model, base = (r.locate(ref) for r, ref in zip(runners, refs, strict=True))
+        require_one_model((model.ref.title, model.info), (base.ref.title, base.info))
         require_matched_bits((model, base), bits_within)
         runner, base_runner = runners
         sides = ComparedSide(base_runner, (base.ref,)), ComparedSide(runner, (model.ref,))

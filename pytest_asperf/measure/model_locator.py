@@ -15,13 +15,19 @@ import psutil
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import MLX_ENGINES, level_recipe
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.errors import AsperfError, ModelError, UnfitError
+from pytest_asperf.errors import AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
-from pytest_asperf.modelfiles.mlx_read import MlxInfo, hashed_files, mlx_bytes_per_token
+from pytest_asperf.modelfiles.mlx_read import (
+    MlxInfo,
+    hashed_files,
+    inspect_mlx,
+    mlx_bytes_per_token,
+)
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
+from pytest_asperf.modelfiles.model_shape import shape_difference
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
 
@@ -130,6 +136,7 @@ class ModelLocator:
             **dict.fromkeys(MLX_ENGINES, self._locate_folder),
         }
         located = locate.get(engine, self._locate_gguf)(ref)
+        _require_declared(located)
         self._located[ref] = (sources, located)
         return located
 
@@ -208,6 +215,39 @@ class ModelLocator:
     def _quantize(self, source: Path, target: Path, level: str) -> None:
         with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
+
+
+def _require_declared(model: LocatedModel) -> None:
+    """Refuse a published level if the first file declared for its model is of another model."""
+    first = next(iter(dict(model.ref.spec.files).values()), model.path)
+    if first == model.path or model.info is None:
+        return
+    try:
+        info = inspect_mlx(first) if first.is_dir() else inspect_gguf(first)
+    except ModelError:  # a test that asks for that file says so
+        return
+    require_one_model((str(model.path), model.info), (str(first), info))
+
+
+def require_one_model(
+    one: tuple[str, GgufInfo | MlxInfo | None], other: tuple[str, GgufInfo | MlxInfo | None]
+) -> None:
+    """Refuse two models, given by name and headers, that are no levels of one.
+
+    Raises:
+        MislabelledError: their headers state different sizes or architectures.
+    """
+    (name, info), (other_name, other_info) = one, other
+    if info is None or other_info is None:
+        return
+    if difference := shape_difference(info.shape, other_info.shape):
+        raise MislabelledError(
+            f"{name} and {other_name} are two models: {difference}",
+            why="a level has the sizes of the model that it was made of; between two models, "
+            "neither speed nor quality shows what a quantization does",
+            remedy="declare the level that was made of the same model, or give the other model a "
+            "name of its own",
+        )
 
 
 def _locate_served(ref: ModelRef) -> LocatedModel:
@@ -295,6 +335,13 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
             remedy="compare levels of one model, made from the same source; take a draft of the "
             "target's family",
         )
+    return model
+
+
+def same_model(base: LocatedModel, model: LocatedModel) -> LocatedModel:
+    """The model, if it is of the baseline's tokens, architecture and sizes."""
+    same_tokenizer(base, model)
+    require_one_model((model.ref.label, model.info), (base.ref.label, base.info))
     return model
 
 

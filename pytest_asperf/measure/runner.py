@@ -19,7 +19,7 @@ from pytest_asperf.measure.metered import EnergyMeter
 from pytest_asperf.measure.model_locator import (
     LocatedModel,
     ModelLocator,
-    same_tokenizer,
+    same_model,
     source_state,
 )
 from pytest_asperf.measure.noise_store import NoiseStore
@@ -150,7 +150,7 @@ class MeasurementRunner:
             models: list[LocatedModel] = []
             for ref in rungs:
                 try:
-                    models.append(same_tokenizer(located, self.locate(ref)))
+                    models.append(same_model(located, self.locate(ref)))
                 except AsperfError as err:
                     failures[ref] = err
             with self._queue.turn():

@@ -12,7 +12,7 @@ from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
 from pytest_asperf.measure.loaded_models import LoadedModels
-from pytest_asperf.measure.model_locator import require_same_start, same_tokenizer
+from pytest_asperf.measure.model_locator import require_same_start, same_model, same_tokenizer
 from pytest_asperf.measure.prompts import tokenized
 from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, proofs_of
 from pytest_asperf.measure.speculation_result import PromptRun
@@ -80,7 +80,7 @@ class TextRuns:
         base, *_ = models = [self._locator.locate(ref) for ref in dict.fromkeys(refs)]
         worker = self._loaded.only(models)
         for model in models[1:]:
-            same_tokenizer(base, model)
+            same_model(base, model)
             require_same_start(base, self._loaded.facts(base), model, self._loaded.facts(model))
         names = [self._loaded.name(model.ref) for model in models]
         tokens = tuple(worker.tokenize(names[0], text)) if isinstance(text, str) else text

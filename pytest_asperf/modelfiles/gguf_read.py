@@ -20,6 +20,7 @@ from pytest_asperf.modelfiles.gguf_header import (
     read_header,
     truncated,
 )
+from pytest_asperf.modelfiles.model_shape import ModelShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +55,7 @@ class GgufInfo:
         kv_elements: elements of K, and of V, that one position of context holds over all layers.
         sliding_window: positions that a layer with a sliding window looks back on, if it has one.
         n_nextn_layers: layers at the end that only multi-token prediction uses.
+        shape: the sizes that tell its levels from other models.
     """
 
     path: Path
@@ -74,6 +76,7 @@ class GgufInfo:
     kv_elements: tuple[int, int]
     sliding_window: int | None
     n_nextn_layers: int
+    shape: ModelShape
 
 
 def inspect_gguf(path: Path) -> GgufInfo:
@@ -204,11 +207,13 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     n_used = fields.number("{arch}.expert_used_count", default=n_experts, most=n_experts)
     file_type = fields.number("general.file_type", default=-1)
     # With latent attention (one shared head of rank + rope elements), V is a view into K's cache.
-    shares_kv = max(kv_heads) == 1 and fields.number("{arch}.attention.kv_lora_rank", default=0) > 0
+    is_latent = fields.number("{arch}.attention.kv_lora_rank", default=0) > 0
+    shares_kv = max(kv_heads) == 1 and is_latent
     n_nextn = fields.number("{arch}.nextn_predict_layers", default=0, most=n_layers - 1)
     cached = _layers_with_kv(header.tensors)
     cached_heads = sum(kv_heads[n] for n in range(n_layers - n_nextn) if n in cached)
     tensors = {tensor.name: tensor for tensor in header.tensors}
+    n_vocab = _n_vocab(fields, tensors)
     return GgufInfo(
         path=path,
         nbytes=size,
@@ -220,7 +225,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         data_start=header.data_start,
         n_layers=n_layers,
         n_ctx_train=fields.number("{arch}.context_length"),
-        n_vocab=_n_vocab(fields, tensors),
+        n_vocab=n_vocab,
         n_experts=n_experts,
         n_experts_used=n_used,
         tokenizer_sha256=_tokenizer_sha256(fields),
@@ -228,6 +233,17 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         kv_elements=(cached_heads * head_dim_k, 0 if shares_kv else cached_heads * head_dim_v),
         sliding_window=fields.number("{arch}.attention.sliding_window", default=0) or None,
         n_nextn_layers=n_nextn,
+        shape=ModelShape(
+            "gguf",
+            architecture,
+            n_layers=n_layers - n_nextn,
+            n_embd=n_embd,
+            n_heads=max(heads) or None,
+            # Converters store latent attention with one shared head, or with all of them.
+            n_kv_heads=None if is_latent else max(kv_heads) or None,
+            n_ff=fields.number("{arch}.feed_forward_length", default=0) or None,
+            n_vocab=n_vocab,
+        ),
     )
 
 

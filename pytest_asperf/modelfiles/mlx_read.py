@@ -16,6 +16,7 @@ from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.levels import most_bytes
+from pytest_asperf.modelfiles.model_shape import ModelShape, hf_shape
 from pytest_asperf.modelfiles.safetensors_read import TensorEntry, list_tensors
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class MlxInfo:
         is_quantised: whether the weights are quantised, by whomever.
         sizes: what a step reads of them, None where names and configuration do not say.
         tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
+        shape: the sizes that tell its levels from other models.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class MlxInfo:
     tensors: tuple[TensorEntry, ...]
     sizes: HfSizes | None
     tokenizer_sha256: str
+    shape: ModelShape
 
     @property
     def n_params(self) -> int:
@@ -95,6 +98,7 @@ def inspect_mlx(folder: Path) -> MlxInfo:
         tensors=tensors,
         sizes=_sizes(folder),
         tokenizer_sha256=_tokenizer_sha256(folder),
+        shape=hf_shape(config),
     )
 
 
