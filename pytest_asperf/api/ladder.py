@@ -152,7 +152,8 @@ class Ladder(FixtureValue):
             raise self.result.failures[ref]
         result = self.result.rungs[ref]
         baseline = self._baseline_of(ref)
-        guard_findings, what = level_trips(result), f"{result.ran.model} vs {baseline}"
+        what, is_other_model = f"{result.ran.model} vs {baseline}", ref.spec.name != self.title
+        guard_findings = level_trips(result, is_other_model=is_other_model)
         notes = [
             self.result.note,
             *(f"{what}: {guard_finding}" for guard_finding in guard_findings),

@@ -59,7 +59,8 @@ _REMEDIES: Final = {
     "counter-against-power": "update the driver, and compare with the system's own tool",
     "identical-to-baseline": "name another level, or the file that holds it",
     "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
-    "impossible-gain": "get the baseline's file again, and let it generate some text",
+    "impossible-gain": "get the baseline's file again, and let it generate some text; declare a "
+    "fine-tuned model under a name of its own, and name it in the quant_ladder",
 }
 
 
@@ -184,13 +185,13 @@ def _of_all_requests(result: ThroughputResult) -> Iterator[GuardFinding | None]:
         yield guards.short_ttft(done) if result.workload.kind == "ttft" else None
 
 
-def level_trips(result: LevelResult) -> tuple[GuardFinding, ...]:
-    """What guards say of a level against its baseline."""
+def level_trips(result: LevelResult, *, is_other_model: bool = False) -> tuple[GuardFinding, ...]:
+    """The guards' findings on a level, or on a model of another name, against its baseline."""
     comparison = result.comparison
     findings = [
         _identical(result),
         guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded.n_vocab),
-        guards.impossible_gain(comparison.delta_ppl.point),
+        guards.impossible_gain(comparison.delta_ppl.point, is_other_model=is_other_model),
     ]
     return tuple(guard_finding for guard_finding in findings if guard_finding)
 

@@ -204,9 +204,16 @@ def rewrite(path: Path, change: Callable[[NDArray[np.float32]], NDArray[np.float
             tensor.data[:] = change(tensor.data)
 
 
-@pytest.mark.parametrize("weights", [_zeroed, _random, _faint])
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [
+        (_zeroed, "(broken-logits): all 2048 logits of a row are equal"),
+        (_random, "baseline-knows-nothing: the baseline's PPL is "),
+        (_faint, "baseline-knows-nothing: the baseline's PPL is "),
+    ],
+)
 def test_a_baseline_that_knows_nothing_proves_nothing(
-    published: Project, weights: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    published: Project, weights: Callable[[NDArray[np.float32]], NDArray[np.float32]], told: str
 ) -> None:
     """Against it every level is near lossless, or an improvement; even itself is."""
     path = published.path
@@ -221,17 +228,23 @@ def test_it(perplexity):
 """)
     result = published.run()
     result.stdout.fnmatch_lines(["test_it.py VV *"])
-    result.stdout.fnmatch_lines(["*baseline-knows-nothing: the baseline's PPL is *"])
+    assert told in result.stdout.str()
 
 
-def test_a_level_that_halves_ppl_has_a_broken_baseline(published: Project) -> None:
-    """A baseline that knows something, and much less than its own level, is no baseline."""
+def _weaken(path: Path, factor: float) -> None:
+    """Scale what each layer adds to the residual stream, so that a model knows less."""
+    for tensor in GGUFReader(path, "r+").tensors:
+        if "attn_output" in tensor.name or "ffn_down" in tensor.name:
+            tensor.data[:] = tensor.data * tensor.data.dtype.type(factor)
+
+
+@pytest.mark.parametrize("factor", [0, 0.7])
+def test_a_level_that_gains_has_a_broken_baseline(published: Project, factor: float) -> None:
+    """A baseline that knows something, and a tenth less than its own level, is no baseline."""
     path = published.path
     shutil.copy(path / "F16.gguf", path / "weak.gguf")
-    for tensor in GGUFReader(path / "weak.gguf", "r+").tensors:
-        if "attn_output" in tensor.name or "ffn_down" in tensor.name:
-            tensor.data[:] = 0
-    declare(published, "", base="weak.gguf")
+    _weaken(path / "weak.gguf", factor)
+    declare(published, "", base="weak.gguf", chunks=5)
     published.test("""
 @pytest.mark.quant("Q8_0")
 def test_it(perplexity):
@@ -240,3 +253,18 @@ def test_it(perplexity):
     result = published.run("-v")
     result.stdout.fnmatch_lines(["test_it.py::test_it INVALID *"])
     result.stdout.fnmatch_lines_random(["*: PPL changes by -*"])
+
+
+def test_a_model_of_another_name_may_gain(published: Project) -> None:
+    """A fine-tuned model is declared under its own name, and may know more than its ancestor."""
+    path = published.path
+    shutil.copy(path / "F16.gguf", path / "weak.gguf")
+    _weaken(path / "weak.gguf", 0.7)
+    tuned = '[models.tuned]\nfiles = { Q8_0 = "Q8_0.gguf" }\n'
+    declare(published, tuned, base="weak.gguf", chunks=5)
+    published.test("""
+@pytest.mark.quant_ladder("tuned:Q8_0")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below="-10%")
+""")
+    published.run().assert_outcomes(passed=1)

@@ -11,8 +11,10 @@ from pytest_asperf.analysis.stats.estimate import percent_text
 #: it is one bit better than that, and counting how often tokens occur gives far more.
 KNOWS_NOTHING: Final = 0.5
 
-#: Change of PPL that no level of the same weights reaches: coarser weights lose what a model knows.
-IMPOSSIBLE_GAIN: Final = -0.5
+#: Changes of PPL that no level of the same weights reaches, as coarser weights lose what a model
+#: knows; and that no weights reach that were trained further, such as QAT's.
+IMPOSSIBLE_GAIN: Final = -0.1
+IMPOSSIBLE_GAIN_OF_TRAINING: Final = -0.5
 
 
 def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
@@ -28,15 +30,20 @@ def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
     )
 
 
-def impossible_gain(change: float) -> GuardFinding | None:
-    """Trip if PPL falls by such a fraction of the baseline's that the baseline must be broken."""
-    if change > IMPOSSIBLE_GAIN:
+def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFinding | None:
+    """Trip if PPL falls by more of the baseline's than quantization, or training, can explain.
+
+    A model that is declared under another name than its baseline may be a fine-tuned one.
+    """
+    limit = IMPOSSIBLE_GAIN_OF_TRAINING if is_other_model else IMPOSSIBLE_GAIN
+    if change > limit:
         return None
+    whose = "further training" if is_other_model else "a level"
     return GuardFinding(
         "impossible-gain",
         Consequence.INVALID,
-        f"PPL changes by {percent_text(change, 4)}: the baseline is broken",
-        f"nothing improves on a sound baseline's PPL by {-IMPOSSIBLE_GAIN:.0%}",
+        f"PPL changes by {percent_text(change, 4)}: the baseline is broken, or of another model",
+        f"{whose} does not improve on a sound baseline's PPL by {-limit:.0%}",
     )
 
 
