@@ -158,7 +158,7 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
         )
     if abs(fraction) >= 1 and not is_percent:
         raise ConfigError(
-            f"{where}: {shown(value)} has no unit",
+            f"{where}: {shown(value)} is not a usable limit: it has no unit",
             why="it could mean percent, or a multiple of the whole",
             remedy=f'write "{fraction:g}%" or {fraction / 100:g}; if {100 * fraction:g} % is '
             f'meant, "{100 * fraction:g}%"',

@@ -321,7 +321,7 @@ def test_nonsense_limits_are_refused(given_: object) -> None:
 )
 def test_a_number_without_a_unit_is_no_share(given_: object, offered: str) -> None:
     """A number from 1 on may be percent or a multiple, so both ways of writing it are offered."""
-    with pytest.raises(ConfigError, match=r"tolerance: .* has no unit") as caught:
+    with pytest.raises(ConfigError, match=r"tolerance: .* it has no unit") as caught:
         parse_percent(given_, where="tolerance", negative=True)
     assert caught.value.remedy == offered
 

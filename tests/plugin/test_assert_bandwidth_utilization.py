@@ -37,8 +37,8 @@ def test_a_model_in_the_cache_is_not_judged(live: Project) -> None:
     [
         ('throughput("pp16"), at_most="100%"', "bandwidth utilisation is not defined for pp16"),
         ('throughput("tg16")', "is not a range"),
-        ('throughput("tg16"), at_most="80"', "at_most: '80' has no unit"),
-        ('throughput("tg16"), at_most=1', "at_most: 1 has no unit"),
+        ('throughput("tg16"), at_most="80"', "at_most: '80' is not a usable limit"),
+        ('throughput("tg16"), at_most=1', "at_most: 1 is not a usable limit: it has no unit"),
         ('throughput("tg16"), at_least=0.9, at_most=0.5', "is not a range"),
     ],
 )

@@ -40,7 +40,9 @@ def test_a_number_without_a_unit_is_refused(project: Project, name: str) -> None
     project.test(f"{head}    {claim.format(5)}\n")
     result = project.run("--asperf-candidate=current", "--asperf-max-pairs=5")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{name}: 5 has no unit", '*write "5%" or 0.05;*"500%"'])
+    result.stdout.fnmatch_lines(
+        [f"*{name}: 5 is not a usable limit: it has no unit", '*write "5%" or 0.05;*"500%"']
+    )
 
 
 @pytest.mark.parametrize(("limit", "letter"), [('"5%"', "."), ("0.05", "."), ('"500%"', ".")])
