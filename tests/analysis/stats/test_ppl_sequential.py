@@ -226,4 +226,5 @@ def test_a_limit_below_rounding_is_refused(limit: str | float) -> None:
 @given(st.floats(1e-6, 1e6))
 def test_every_limit_that_is_read_can_be_tested(limit: float) -> None:
     """What the parser accepts, the test accepts."""
-    assert PairedPplTest(parse_ppl_limit(limit, where="x"), n_chunks_total=5).limit == limit
+    parsed = parse_ppl_limit(limit if limit < 1 else f"{100 * limit}%", where="x")
+    assert PairedPplTest(parsed, n_chunks_total=5).limit == pytest.approx(limit)
