@@ -60,9 +60,13 @@ _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside
 _LONGEST_MANNER: Final = 100
 _LONGEST_LINE: Final = 300
 
+#: How broken logits are tracked down, wherever they were found.
+BROKEN_LOGITS: Final = (
+    "compare the model file with its source; if it is intact, the kernel is broken: measure "
+    "another build"
+)
 _REMEDIES: Final = {
-    "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
-    "broken: measure another build",
+    "broken-logits": BROKEN_LOGITS,
     "command": "run the command line by hand, and compare its output with what the phase reads",
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",

@@ -11,6 +11,7 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.analysis.serving_metrics import itl_ns, ttft_ns
 from pytest_asperf.config.engine_settings import parse_shares
+from pytest_asperf.engine_process.failures import BROKEN_LOGITS
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.model_locator import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
@@ -43,8 +44,7 @@ _REMEDIES: Final = {
     "context-cut": "give the server a longer context, or ask for a shorter prompt",
     "other-length": "use a server that stops where it is asked to",
     "tokens-per-chunk": "claim the rate (tg128), or TTFT: the server streams no single tokens",
-    "broken-logits": "compare the model file with its source; if it is intact, the kernel is "
-    "broken: measure another build",
+    "broken-logits": BROKEN_LOGITS,
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",

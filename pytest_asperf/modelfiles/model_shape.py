@@ -58,7 +58,7 @@ def hf_shape(config: Mapping[str, Any]) -> ModelShape:
         field: next((n for name in names if type(n := values.get(name)) is int and n > 0), None)
         for field, names in _HF_NAMES.items()
     }
-    kind = config.get("model_type")
+    kind = values.get("model_type")
     return ModelShape("hf", printable(kind, 60) if isinstance(kind, str) else None, **sizes)
 
 
@@ -68,15 +68,12 @@ def shape_difference(one: ModelShape, other: ModelShape) -> str:
     Only values that both headers state are compared. A vocabulary may be padded, and GGUF and
     config.json count KV heads and name architectures in their own ways.
     """
-    names = {**_COMMON, **(_OWN if one.format == other.format else {})}
-    found = [
+    names = {**_COMMON, **(_OWN if one.format == other.format else {}), "n_vocab": "vocabulary"}
+    return ", ".join(
         f"{name} {mine} against {theirs}"
         for field, name in names.items()
         if (mine := getattr(one, field)) is not None
         and (theirs := getattr(other, field)) is not None
         and mine != theirs
-    ]
-    vocabularies = one.n_vocab, other.n_vocab
-    if None not in vocabularies and abs((one.n_vocab or 0) - (other.n_vocab or 0)) >= _PADDING:
-        found.append(f"vocabulary {one.n_vocab} against {other.n_vocab}")
-    return ", ".join(found)
+        and not (field == "n_vocab" and abs(mine - theirs) < _PADDING)
+    )

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 #: The largest number of half precision, in which engines multiply: a logit beyond it is infinite as
 #: soon as the same weights are read in another type. Sound models stay below 1,000.
 LARGEST_LOGIT: Final = 65_504.0
-#: Logits within this of one another are equal but for rounding. Those of untrained weights differ
-#: by 0.1 and more.
+#: Logits within this of one another are equal but for rounding.
 _EQUAL: Final = 1e-4
 
 

@@ -108,10 +108,11 @@ def test_names_of_other_configurations(
     """GPT-2 calls its sizes otherwise, and a multimodal model keeps them in a table of its own."""
     names = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257}
     shapes = []
-    for name, config in (("a", names), ("b", {"text_config": names}), ("c", {})):
+    nested = {"text_config": {**names, "model_type": "gpt2_text"}}
+    for name, config in (("a", names | {"model_type": "gpt2_text"}), ("b", nested), ("c", {})):
         folder = write_llama(tmp_path / name).folder
         (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **config}))
         shapes.append(inspect_mlx(folder).shape)
     assert (shapes[0].n_layers, shapes[0].n_embd, shapes[0].n_heads) == (12, 768, 12)
     assert not shape_difference(shapes[0], shapes[1])
-    assert not shape_difference(shapes[0], shapes[2])
+    assert shape_difference(shapes[0], shapes[2]) == "architecture gpt2_text against gpt2"
