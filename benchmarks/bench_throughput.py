@@ -66,7 +66,7 @@ def _time_once(model: Path, workload: Workload) -> RawRun:
         facts = worker.load("model", model, SETTINGS)
         corpus = read_corpus(ModelSpec("model", gguf=model), shipped_corpus())
         tokens = workload_tokens(worker, "model", corpus, workload)
-        (load,) = measure_throughput(
+        timed = measure_throughput(
             worker,
             {"model": tokens},
             workload,
@@ -76,7 +76,7 @@ def _time_once(model: Path, workload: Workload) -> RawRun:
             loaded={"model": facts},
             reload=lambda _name: None,  # the one repetition is on the load above
         )["model"]
-    (run,) = load.runs
+    ((run,),) = (load.runs for load in timed.loads)
     return run
 
 

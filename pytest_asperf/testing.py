@@ -10,6 +10,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis import guards
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineRefusedError, Worker
@@ -82,6 +83,7 @@ def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | Non
         _check_timing(worker, tokens, described.cannot)
         if not facts.loads_each_run:
             _check_parts(worker, tokens)
+        _check_left_by_run(worker, tokens)
         _check_logits(worker, tokens, facts, described.cannot)
         _check_scores(worker, tokens, model, settings)
         _check_refusals(worker, facts)
@@ -191,6 +193,24 @@ def _check_logits(
         _require(after_31 != after_32, "the logits shown are not those after the last token")
         near = math.isclose(after_32, peaks[1], rel_tol=0.05, abs_tol=0.5)
         _require(near, "two runs of the same tokens show different logits")
+
+
+def _check_left_by_run(worker: Worker, tokens: list[int]) -> None:
+    """Require that what a timed run leaves is what its tokens' own computation gives."""
+    text, positions = tokens[:32], [8, 20, 31]
+    for op in (worker.prompt, worker.generate):
+        for depth in (0, 16):
+            op("model", text, depth)
+            left = worker.revisit("model", positions)
+            if not left.rows:
+                return  # an engine that shows no logits inside of a run
+            computed = worker.recompute("model", text, list(left.rows))
+            findings = (
+                guards.skipped_work(len(text), left.n_held, left.rows),
+                guards.other_logits(text, left.rows, computed),
+            )
+            for finding in filter(None, findings):
+                raise ConformanceError(f"{op.__name__} at depth {depth}: {finding.found}")
 
 
 def _check_unsupported(op: str, ask: Callable[[], object]) -> None:

@@ -80,7 +80,7 @@ class Gate(FixtureValue):
         )
         cells = tuple(
             GateCell(
-                self.ref, workload, self.pairing if workload is GateCheck.SPECULATION else None
+                self.ref, workload, self.pairing if workload == GateCheck.SPECULATION else None
             )
             for workload in gated
         )

@@ -223,7 +223,7 @@ def assert_latency(
     is_median = percentile == _MEDIAN
     estimate = reading.time if is_median else reading.percentile(percentile)
     name = reading.name if is_median else f"p{percentile:g} of {reading.name}"
-    subject = Subject(name, "live", result.ran.rows())
+    subject = Subject(name, "live", result.rows())
     verdict = judge_within(estimate, subject, at_least=low, at_most=high)
     if is_median:  # a tail is what a spread is about
         runs = replace(reading.reading.runs, rates=reading.runs_ms, are_times=True)

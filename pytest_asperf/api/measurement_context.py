@@ -134,7 +134,7 @@ class Reading:
     def subject(self, what: str = "") -> Subject:
         """The subject of a claim about this reading."""
         name = f"{what or self.workload} {self.result.ran.model}"
-        return Subject(name, "live", self.result.ran.rows())
+        return Subject(name, "live", self.result.rows())
 
 
 def settle(

@@ -55,7 +55,7 @@ class BisectRequest:
     @property
     def limit(self) -> float:
         """The slowdown, or ΔPPL, that is accepted, a fraction."""
-        is_ppl = self.cell.workload is GateCheck.PPL
+        is_ppl = self.cell.workload == GateCheck.PPL
         return self.limits.max_ppl_delta if is_ppl else self.limits.budget.tolerance
 
     def decided_by(

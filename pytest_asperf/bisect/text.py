@@ -141,7 +141,7 @@ def _named(request: BisectRequest, number: int) -> str:
 def _sized(request: BisectRequest, judged_gate: JudgedGate) -> str:
     if judged_gate.effect is None:
         return judged_gate.told
-    is_ppl = request.cell.workload is GateCheck.PPL
+    is_ppl = request.cell.workload == GateCheck.PPL
     what = "PPL" if is_ppl else f"cost of {request.cell.name}"
     effect = judged_gate.effect
     return (

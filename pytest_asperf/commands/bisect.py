@@ -176,7 +176,7 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
     engine = engine_of(named, ends, settings.engine)
     ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
     workload: Workload | GateCheck = GateCheck.PPL
-    if options.workload != GateCheck.PPL:
+    if options.workload != str(GateCheck.PPL):
         workload = parse_workload(options.workload, where="--workload", any_cost=True)
     between = None
     if options.builds is not None:

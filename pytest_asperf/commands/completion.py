@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Those in use; other numbers may stand in them.
 WORKLOADS: Final = (
     *("tg128", "tg128@d4096", "pp512", "ttft512", "itl128", "pp512+tg128"),
-    *("jtg128", "jpp512", "ppl", "logits", "sd"),
+    *("jtg128", "jpp512", "ppl", "logits", "ppl@d1024", "logits@d1024", "sd"),
 )
 
 

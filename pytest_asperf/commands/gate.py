@@ -79,7 +79,7 @@ def gate_builds(
             "--workload",
             "--workloads",
             metavar="NAME,...",
-            help="pp512, tg128, tg128@d4096, ttft512, ppl, logits, sd; default: all cells in "
+            help="pp512, tg128@d4096, ttft512, ppl, logits, ppl@d1024, sd; default: all cells in "
             "which real regressions went unnoticed.",
         ),
     ] = None,

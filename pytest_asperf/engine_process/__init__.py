@@ -11,7 +11,13 @@ from pytest_asperf.engine_process.facts import (
 from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
 from pytest_asperf.engine_process.process import engine_priority, usable_cores
-from pytest_asperf.engine_process.worker import RawRun, ToolSpeculation, Worker
+from pytest_asperf.engine_process.worker import (
+    GroupedRow,
+    RawRun,
+    RunRemains,
+    ToolSpeculation,
+    Worker,
+)
 
 __all__ = [
     "ContextFacts",
@@ -20,9 +26,11 @@ __all__ = [
     "EngineFacts",
     "EngineMemory",
     "EngineRefusedError",
+    "GroupedRow",
     "LoadedFacts",
     "Margin",
     "RawRun",
+    "RunRemains",
     "StepCosts",
     "ToolSpeculation",
     "Worker",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pytest_asperf.engine_process.facts import (
     ContextFacts,
@@ -15,7 +16,7 @@ from pytest_asperf.engine_process.facts import (
     required,
 )
 from pytest_asperf.engine_process.process import EngineProcess, usable_cores
-from pytest_asperf.worker.engine import LogitRow
+from pytest_asperf.worker.engine import GROUPS, LogitRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
 
 _LONGEST_RUN_NS: Final = 2**63
+#: The logarithm of a probability may exceed 0 by so much.
+_ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,24 @@ class RawRun:
     peak_rss_bytes: int
     logits: LogitRow | None = None
     requests: tuple[ServedRequest, ...] = ()
+
+
+#: Log-probabilities of groups of tokens, in nats, as `worker.logits.grouped` makes them.
+GroupedRow: TypeAlias = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRemains:
+    """The memory of an engine as its last timed run left it.
+
+    Attributes:
+        n_held: tokens that the memory says it holds; None if it does not say.
+        rows: logits by position: the last one's, and those of tokens that were decoded again after
+            what the run left before them. Empty if the engine does not show them.
+    """
+
+    n_held: int | None
+    rows: Mapping[int, GroupedRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +166,23 @@ class Worker(EngineProcess):
         answer = self.call("output", model=name, prompt=prompt, n_tokens=n_tokens)
         return self.parsed(f"output {name}", lambda: str(answer["text"]))
 
+    def revisit(self, name: str, positions: Sequence[int]) -> RunRemains:
+        """What the last timed run left: its logits, and some positions decoded again."""
+        answer = self.call("run_revisit", model=name, positions=list(positions))
+        return self.parsed(
+            f"revisit {name}",
+            lambda: RunRemains(optional(answer, "n_held", int), _grouped_rows(answer["rows"])),
+        )
+
+    def recompute(
+        self, name: str, tokens: Sequence[int], positions: Sequence[int]
+    ) -> dict[int, GroupedRow]:
+        """The logits of positions of a text by position, from a fresh memory in large batches."""
+        answer = self.call(
+            "run_recompute", model=name, tokens=list(tokens), positions=list(positions)
+        )
+        return self.parsed(f"recompute {name}", lambda: _grouped_rows(answer["rows"]))
+
     def score(
         self,
         names: Sequence[str],
@@ -202,6 +240,14 @@ def _tokens(value: object) -> list[int]:
     if not isinstance(value, list) or not all(isinstance(token, int) for token in value):
         raise ValueError("the tokens are not a list of numbers")
     return value
+
+
+def _grouped_rows(rows: Mapping[str, Any]) -> dict[int, GroupedRow]:
+    parsed = {int(position): tuple(map(float, row)) for position, row in rows.items()}
+    for row in parsed.values():
+        if len(row) != GROUPS or not -math.inf < min(row) <= max(row) < _ROUNDING:
+            raise ValueError("a row is not log-probabilities of groups of tokens")
+    return parsed
 
 
 def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:

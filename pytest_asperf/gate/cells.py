@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload, parse_workload
@@ -20,15 +20,43 @@ if TYPE_CHECKING:
     from pytest_asperf.errors import AsperfError
 
 
-class GateCheck(StrEnum):
-    """What a gate decides beside the times of one model."""
-
-    PPL = "ppl"
-    LOGITS = "logits"
-    SPECULATION = "sd"
+CheckKind = Literal["ppl", "logits", "sd"]
 
 
-_EXAMPLES: Final = (*map(str, GateCheck), "pp512", "tg128", "tg128@d4096", "ttft512", "jtg128")
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """What a gate decides beside the times of one model.
+
+    Attributes:
+        kind: `ppl`; `logits`, prefill against decoding; or `sd`, speculation.
+        depth: tokens of context before those that are scored; 0 for as few as usual.
+    """
+
+    kind: CheckKind
+    depth: int = 0
+
+    PPL: ClassVar[GateCheck]
+    LOGITS: ClassVar[GateCheck]
+    SPECULATION: ClassVar[GateCheck]
+
+    def __str__(self) -> str:
+        """The name that a user gives it."""
+        return f"{self.kind}@d{self.depth}" if self.depth else self.kind
+
+
+GateCheck.PPL, GateCheck.LOGITS, GateCheck.SPECULATION = map(GateCheck, get_args(CheckKind))
+
+_CHECK: Final = re.compile(r"(ppl|logits)@d([1-9]\d{0,6})")
+_EXAMPLES: Final = (
+    *get_args(CheckKind),
+    "ppl@d1024",
+    "logits@d1024",
+    "pp512",
+    "tg128",
+    "tg128@d4096",
+    "ttft512",
+    "jtg128",
+)
 
 _LONGEST: Final = 400
 
@@ -55,7 +83,7 @@ class GateCell:
     @property
     def what(self) -> str:
         """The model, with the settings that its title leaves out."""
-        if self.workload is GateCheck.SPECULATION:
+        if self.workload == GateCheck.SPECULATION:
             return (self.pairing or Pairing(self.ref, None)).label
         flash = self.ref.spec.settings.flash_attn
         return f"{self.ref.title}{f' flash attention {flash}' if flash else ''}"
@@ -70,7 +98,7 @@ class GateCell:
     @property
     def shares_error(self) -> bool:
         """Whether its verdict can be wrong by chance: what is computed once cannot."""
-        return self.workload is not GateCheck.LOGITS
+        return not isinstance(self.workload, GateCheck) or self.workload.kind != "logits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +196,19 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
     Raises:
         ConfigError: it names nothing that a gate can decide.
     """
-    if name in tuple(GateCheck):
-        return GateCheck(name)
+    for check in (GateCheck.PPL, GateCheck.LOGITS, GateCheck.SPECULATION):
+        if name == str(check):
+            return check
+    if match := _CHECK.fullmatch(name):
+        return GateCheck("ppl" if match[1] == "ppl" else "logits", int(match[2]))
     try:
         return parse_workload(name, where=where, any_cost=True)
     except ConfigError as error:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",
             why=error.why,
-            remedy=f"{error.remedy}; or ppl, logits (prefill against decoding), sd (speculation)",
+            remedy=f"{error.remedy}; or ppl, logits (prefill against decoding), ppl@d1024 and "
+            "logits@d1024 (after 1024 tokens of context), sd (speculation)",
         ) from None
 
 

@@ -205,20 +205,21 @@ class _BuildComparison:
         """What measures cells that take turns, and the models that it runs."""
         (cell, *_), budget, n = cells, self.limits.budget, self.limits.comparisons
         match cell.workload:
-            case GateCheck.PPL:
+            case GateCheck(kind="ppl", depth=depth):
                 limit = self.limits.max_ppl_delta
-                return PplExperiment(limit, budget.seed, n, visit, budget.beta), cell.ref
-            case GateCheck.LOGITS:
-                return LogitsExperiment(), cell.ref
-            case GateCheck.SPECULATION:
+                experiment = PplExperiment(limit, budget.seed, n, visit, budget.beta, depth)
+                return experiment, cell.ref
+            case GateCheck(kind="logits", depth=depth):
+                return LogitsExperiment(depth), cell.ref
+            case GateCheck():
                 pairing = cell.pairing or Pairing(cell.ref, None)
                 n_tests = _TESTS_OF_SPECULATION * n
                 refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
                 return SpeculationExperiment(pairing, budget, n_tests, visit), *refs
         workloads = tuple(c.workload for c in cells if isinstance(c.workload, Workload))
         elsewhere = tuple(e for other, e in self.evidence.items() if other not in cells)
-        experiment = SpeedExperiment(workloads, budget, n, visit, evidence_elsewhere=elsewhere)
-        return experiment, cell.ref
+        timing = SpeedExperiment(workloads, budget, n, visit, evidence_elsewhere=elsewhere)
+        return timing, cell.ref
 
     def _judged(self, group: Turns, result: object, visit_s: float) -> list[CellResult]:
         (cell, *_), elapsed_s = group.cells, visit_s + _earlier_s(group, group.cells[0])

@@ -56,6 +56,9 @@ _SERVED: Final = (
     Workload("tg", 64, users=4),
 )
 _MOST_USERS: Final = 4
+_CHECKS: Final = (GateCheck.PPL, GateCheck.LOGITS)
+#: Engines that show logits inside of their runs, whatever the depth.
+_SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 _PP: Final = Workload("pp", 512)
 _TG: Final = Workload("tg", 128)
 
@@ -121,7 +124,7 @@ def named_cells(
     """
     cells = []
     for workload in workloads:
-        if workload is GateCheck.SPECULATION and pairs:
+        if workload == GateCheck.SPECULATION and pairs:
             cells += [GateCell(pair.target, workload, pair) for pair in pairs]
         else:
             cells += [GateCell(ref, workload) for ref in models]
@@ -170,12 +173,16 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
     flash = [
         _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
     ]
-    checks = (GateCheck.PPL, GateCheck.LOGITS)
+    of_each = ref, *quantised_kv
+    scored = [GateCell(each, check) for check in _CHECKS for each in of_each]
+    if engine in _SHOWING_RUNS:
+        scored.append(GateCell(ref, GateCheck("ppl", depth)))
+        scored += [GateCell(each, GateCheck("logits", depth)) for each in of_each]
     return [
         *(GateCell(ref, workload) for workload in (_PP, _TG, deep)),
         *(GateCell(variant, deep) for variant in quantised_kv),
         *(GateCell(variant, workload) for variant in flash for workload in (_PP, deep)),
-        *(GateCell(variant, check) for check in checks for variant in (ref, *quantised_kv)),
+        *scored,
     ]
 
 

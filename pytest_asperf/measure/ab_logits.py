@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.guards import kld
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.running_arms import MODEL, SMALL_BYTES, RunningArm
 from pytest_asperf.measure.throughput import workload_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.experiment import MachineLease
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _SINGLY: Final = "singly"
 #: Tokens compared: one of llama.cpp's physical batches, and a half that follows it.
 _TOKENS: Final = 768
+#: Tokens compared after a depth.
+_DEEP_TOKENS: Final = 64
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
@@ -45,32 +48,36 @@ class Drift:
     """How far a build's batched logits are from those of single tokens.
 
     Attributes:
-        batched: scores of the batch; KLD is from the distribution after single tokens.
+        kld: of each position's distribution in the batch from that after single tokens, nats.
+        same_tops: whether both have the same likeliest token, or group of tokens, at each position.
         ran: proof of path.
+        first: the first position.
     """
 
-    batched: ChunkScore
+    kld: tuple[float, ...]
+    same_tops: tuple[bool, ...]
     ran: Provenance
+    first: int = 0
 
     @cached_property
     def mean_kld(self) -> float:
         """Mean KLD of a position, nats."""
-        return sum(self.batched.kld) / len(self.batched.kld)
+        return sum(self.kld) / len(self.kld)
 
     @property
     def largest_kld(self) -> float:
         """KLD of the position where it is largest, nats."""
-        return max(self.batched.kld)
+        return max(self.kld)
 
     @property
     def position(self) -> int:
         """The position where it is largest."""
-        return self.batched.kld.index(self.largest_kld)
+        return self.first + self.kld.index(self.largest_kld)
 
     @property
     def same_top(self) -> float:
         """Share of positions with the same likeliest token."""
-        return sum(self.batched.same_top) / len(self.batched.same_top)
+        return sum(self.same_tops) / len(self.same_tops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +103,14 @@ class LogitsComparison:
 class LogitsExperiment:
     """Scores the same tokens in one batch and one at a time, in both arms.
 
-    The model is loaded twice in one process, which costs its memory twice where an engine does not
-    share weights of one file.
+    Without a depth the model is loaded twice in one process, which costs its memory twice where an
+    engine does not share weights of one file.
+
+    Attributes:
+        depth: tokens before those that are compared, decoded in batches; 0 for none.
     """
+
+    depth: int = 0
 
     def run(self, lease: MachineLease) -> LogitsComparison:
         """Score.
@@ -112,26 +124,63 @@ class LogitsExperiment:
         # Four copies are then in memory.
         if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES:
             with ThreadPoolExecutor(len(arms)) as pool:
-                base, candidate = pool.map(lambda arm: _drift(arm, lease), arms)
+                base, candidate = pool.map(lambda arm: self._drift(arm, lease), arms)
         else:
-            base, candidate = (_drift(arm, lease) for arm in arms)
+            base, candidate = (self._drift(arm, lease) for arm in arms)
         return LogitsComparison((base, candidate), time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
         """Score with the lease's one side."""
         ((arm,),) = lease.sides
-        _drift(arm, lease)
+        self._drift(arm, lease)
+
+    def _drift(self, arm: Arm, lease: MachineLease) -> Drift:
+        with RunningArm(arm, lease) as running:
+            return (
+                _deep_drift(running, lease, self.depth)
+                if self.depth
+                else _drift(running, arm, lease)
+            )
 
 
-def _drift(arm: Arm, lease: MachineLease) -> Drift:
-    with RunningArm(arm, lease) as running:
-        worker = running.worker
-        settings = arm.settings.merged(
-            _ONE_AT_A_TIME.get(arm.build.engine.engine, EngineSettings())
+def _drift(running: RunningArm, arm: Arm, lease: MachineLease) -> Drift:
+    worker = running.worker
+    settings = arm.settings.merged(_ONE_AT_A_TIME.get(arm.build.engine.engine, EngineSettings()))
+    wanted = Workload("pp", min(_TOKENS, running.loaded.n_ctx_train))
+    tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
+    worker.load(_SINGLY, arm.model.path, settings)
+    batched, context = worker.score([_SINGLY, MODEL], tokens, 0)[MODEL]
+    return Drift(batched.kld, batched.same_top, running.ran(context))
+
+
+def _deep_drift(running: RunningArm, lease: MachineLease, depth: int) -> Drift:
+    """Compare tokens that are decoded one at a time after a depth with one batch of all of them."""
+    worker, wanted = running.worker, Workload("tg", _DEEP_TOKENS, depth)
+    if wanted.n_ctx > running.loaded.n_ctx_train:
+        raise UnfitError(
+            f"logits@d{depth} needs {wanted.n_ctx} tokens of context, and the model was trained on "
+            f"{running.loaded.n_ctx_train}",
+            why=f"{_DEEP_TOKENS} tokens are compared after {depth}",
+            remedy="name a smaller depth",
         )
-        wanted = Workload("pp", min(_TOKENS, running.loaded.n_ctx_train))
-        tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
-        worker.load(_SINGLY, arm.model.path, settings)
-        row = worker.score([_SINGLY, MODEL], tokens, 0)
-        batched, context = row[MODEL]
-        return Drift(batched, running.ran(context))
+    tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
+    run = worker.generate(MODEL, tokens, depth)
+    singly = worker.revisit(MODEL, range(depth, wanted.n_ctx)).rows
+    if not singly:
+        raise UnfitError(
+            f"{worker.build.engine} shows no logits inside of a run",
+            why="tokens after a depth are compared one by one",
+            remedy="check logits without a depth, or with the engines llama_cpp and mlx",
+        )
+    computed = worker.recompute(MODEL, tokens, list(singly))
+    rows = [(singly[position], computed[position]) for position in sorted(singly)]
+    return Drift(
+        tuple(kld(true, other) for true, other in rows),
+        tuple(_top(true) == _top(other) for true, other in rows),
+        running.ran(run.context),
+        min(singly),
+    )
+
+
+def _top(row: Sequence[float]) -> int:
+    return row.index(max(row))

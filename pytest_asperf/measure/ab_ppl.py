@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.config.progress import SoFar
-from pytest_asperf.errors import MeasurementError
+from pytest_asperf.errors import MeasurementError, UnfitError
 from pytest_asperf.measure.experiment import Visit, shown
-from pytest_asperf.measure.ladder import scored_chunks
+from pytest_asperf.measure.ladder import PPL_N_CTX, scored_chunks
 from pytest_asperf.measure.running_arms import MODEL, RunningArm, open_together
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import Provenance
 
 Answer = TypeVar("Answer")
+
+#: Tokens of a chunk that follow the context at a depth, if the model has room for them.
+_MOST_SCORED: Final = 256
+_LEAST_SCORED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class PplComparison:
         ran: proof of path of each arm, baseline first.
         text: what was scored, in random order.
         interrupted: whether it was stopped from outside.
+        depth: tokens before those that were scored; 0 for half of a chunk.
     """
 
     test: PairedPplTest
@@ -49,6 +54,7 @@ class PplComparison:
     ran: tuple[Provenance, Provenance]
     text: ScoredText
     interrupted: bool
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class PplExperiment:
         comparisons: tests that share the error of a FAIL, this one among them.
         visit: continues the chunks of an earlier one.
         beta: bound on a wrong PASS.
+        depth: tokens of each chunk before those that are scored; 0 for half of a usual chunk.
     """
 
     limit: float
@@ -68,6 +75,7 @@ class PplExperiment:
     comparisons: int = 1
     visit: Visit[PplComparison] = field(default_factory=Visit)
     beta: float = BETA
+    depth: int = 0
 
     def run(self, lease: MachineLease) -> PplComparison:
         """Score.
@@ -80,9 +88,8 @@ class PplExperiment:
         with ExitStack() as stack:
             opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
             arms = open_together(stack, opening)
-            corpus, n_chunks = lease.corpus, lease.chunks
             (base_chunks, text), (other_chunks, _) = _at_once(
-                arms, lambda arm: scored_chunks(arm.worker, MODEL, corpus, n_chunks)
+                arms, lambda arm: self._chunks(arm, lease)
             )
             chunks = _same_chunks(base_chunks, other_chunks)
             earlier = self.visit.earlier
@@ -98,13 +105,14 @@ class PplExperiment:
                         break
                     figure = f"Δ {shown(test.estimate)}" if test.n else ""
                     lease.progress("ppl", test.n, len(chunks), SoFar(figure, "chunks"))
-                    test.update(_delta_nll(arms, chunk, contexts))
+                    test.update(_delta_nll(arms, chunk, self._first(chunk), contexts))
             except KeyboardInterrupt:
                 interrupted = True
             elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
             ran = [arm.ran(context) for arm, context in zip(arms, contexts, strict=True)]
         base, candidate = ran
-        return PplComparison(test, elapsed_s, self.seed, (base, candidate), text, interrupted)
+        sides = base, candidate
+        return PplComparison(test, elapsed_s, self.seed, sides, text, interrupted, depth=self.depth)
 
     def _test(self, n_chunks: int) -> PairedPplTest:
         return PairedPplTest(
@@ -115,15 +123,37 @@ class PplExperiment:
         """Score one chunk with the lease's one side."""
         ((arm,),) = lease.sides
         with RunningArm(arm, lease) as running:
-            (chunk, *_), _ = scored_chunks(running.worker, MODEL, lease.corpus, lease.chunks)
-            running.worker.score([MODEL], chunk, len(chunk) // 2)
+            (chunk, *_), _ = self._chunks(running, lease)
+            running.worker.score([MODEL], chunk, self._first(chunk))
+
+    def _chunks(
+        self, arm: RunningArm, lease: MachineLease
+    ) -> tuple[list[Sequence[int]], ScoredText]:
+        n_ctx = PPL_N_CTX
+        if self.depth:
+            n_ctx = min(self.depth + _MOST_SCORED, arm.loaded.n_ctx_train)
+        if n_ctx < self.depth + _LEAST_SCORED:
+            raise UnfitError(
+                f"ppl@d{self.depth} scores at least {_LEAST_SCORED} tokens after {self.depth}, and "
+                f"the model was trained on a context of {arm.loaded.n_ctx_train}",
+                why="what a model does beyond its context is not what its users see",
+                remedy="name a smaller depth",
+            )
+        return scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks, n_ctx=n_ctx)
+
+    def _first(self, chunk: Sequence[int]) -> int:
+        """The position from which on a chunk is scored."""
+        return self.depth or len(chunk) // 2
 
 
 def _delta_nll(
-    arms: Sequence[RunningArm], chunk: Sequence[int], contexts: list[ContextFacts | None]
+    arms: Sequence[RunningArm],
+    chunk: Sequence[int],
+    first: int,
+    contexts: list[ContextFacts | None],
 ) -> float:
     """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
-    rows = _at_once(arms, lambda arm: arm.worker.score([MODEL], chunk, len(chunk) // 2))
+    rows = _at_once(arms, lambda arm: arm.worker.score([MODEL], chunk, first))
     contexts[:] = [row[MODEL][1] for row in rows]
     base, candidate = (fmean(row[MODEL][0].nll) for row in rows)
     return candidate - base

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.paired_runner import OpenArms
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.timed_work import ExaminedPair
 
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
@@ -103,6 +104,8 @@ class WorkloadPairs:
         pairs: in the order they ran.
         elapsed_s: time that its runs took.
         failed_before: pairs of earlier processes that showed a FAIL, which these look for again.
+        examined_after: number of the pair after which both arms' last runs are examined, by coin.
+        examined: what that showed of each arm; None before it.
     """
 
     workload: Workload
@@ -110,6 +113,8 @@ class WorkloadPairs:
     pairs: list[Pair]
     elapsed_s: float = 0.0
     failed_before: WorkloadPairs | None = None
+    examined_after: int = 1
+    examined: ExaminedPair | None = None
 
     def add(self, pair: Pair) -> None:
         """Take a pair and let the test look at it."""
@@ -282,7 +287,14 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         paired.rehearse(workloads, deadline - time.monotonic())
         ran = paired.ran()  # what is not what was asked for need not be timed
         by_workload = tuple(
-            begun.get(w) or WorkloadPairs(w, _test_of(experiment, paired.lengths[w].turns), [])
+            begun.get(w)
+            or WorkloadPairs(
+                w,
+                _test_of(experiment, paired.lengths[w].turns),
+                [],
+                # No test decides before that.
+                examined_after=coin.randint(1, min(budget.min_pairs, budget.max_pairs)),
+            )
             for w in workloads
         )
         interrupted = False
@@ -328,6 +340,8 @@ def _run_pair(
         pair = paired.run_turns(pairs.workload, len(pairs.pairs), alone=len(undecided) == 1)
         pairs.elapsed_s += time.monotonic() - began
         pairs.take(pair)
+        if len(pairs.pairs) == pairs.examined_after:
+            pairs.examined = paired.examine()
     ran = paired.ran()
     # Workloads that ran in the same processes are looked at together: one slow process is in all
     # of their evidence.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.running_arms import RunningArm
+from pytest_asperf.measure.validity import require_valid
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
@@ -112,6 +114,9 @@ class EnergyExperiment:
                     )
                 phases.append(run.phase)
             ran = running.ran(run.context)
+            examined = running.examine_last(random.Random(len(phases)))  # noqa: S311  # no secret
+        if examined:
+            require_valid(f"{self.workload.name} {ran.model}", examined.findings)
         return EnergyResult(self.workload, idle, tuple(phases), ran, lease.watch.seen())
 
     def _n_windows(self, first: PhaseEnergy) -> int:

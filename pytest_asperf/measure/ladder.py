@@ -50,14 +50,14 @@ def split_chunks(
 
 
 def scored_chunks(
-    worker: Worker, name: str, corpus: Corpus, *limits: int | None
+    worker: Worker, name: str, corpus: Corpus, *limits: int | None, n_ctx: int = PPL_N_CTX
 ) -> tuple[list[Sequence[int]], ScoredText]:
     """The chunks that a model's PPL is taken over, and which part of the corpus they are.
 
     Limits are the most chunks to take from the start; None is all.
     """
     tokens = worker.tokenize(name, corpus.text)
-    chunks = every = split_chunks(tokens, n_ctx=PPL_N_CTX, corpus=str(corpus.path))
+    chunks = every = split_chunks(tokens, n_ctx=n_ctx, corpus=str(corpus.path))
     for limit in limits:
         chunks = chunks[:limit]
     return chunks, corpus.section(chunks, len(every))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +28,9 @@ from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log
 from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.results import samples_ns
-from pytest_asperf.measure.running_arms import open_together
+from pytest_asperf.measure.running_arms import RunningArm, open_together
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Collection, Sequence
     from concurrent.futures import Future
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import TimedArm
+    from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 
     OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
 
@@ -221,7 +222,7 @@ class PairedRunner:
         self._stack = ExitStack()
         self._ahead = ThreadPoolExecutor(1)
         self._next: Future[_Opened] | None = None
-        self.renews = self._is_used = False
+        self.renews = self._is_used = self._is_examined = False
         self.lengths: dict[Workload, PairLength] = {}
         self.phases: list[PhaseEnergy] = []
         self._opening_s = 0.0
@@ -300,10 +301,11 @@ class PairedRunner:
             order.reverse()
         first = sum(map(length.turns_of, range(pairs_before)))
         is_renewed = workload not in self._warm
-        if is_renewed or not alone:
+        if is_renewed or not alone or self._is_examined:
             warm_up = partial(self._warm_up, workload=workload, turn=first, parts=length.parts)
             self._prepare(order, warm_up)
         self._warm.add(workload)
+        self._is_examined = False
         costs: tuple[list[int], list[int]] = [], []
         n_tokens = [1, 1]
         for number in range(length.turns_of(pairs_before)):
@@ -325,6 +327,21 @@ class PairedRunner:
             parts=length.parts,
             is_renewed=is_renewed or all(self._loads_each_run),
         )
+
+    def examine(self) -> ExaminedPair:
+        """Examine what each arm's last run left, at the same positions."""
+        seed = self._coin.getrandbits(32)
+
+        def examine_arm(arm: TimedArm) -> ExaminedRun | None:
+            coin = random.Random(seed)  # noqa: S311  # the same positions in both arms
+            return arm.examine_last(coin) if isinstance(arm, RunningArm) else None
+
+        self._is_examined = True  # the next runs find no memory that they could go on with
+        if self._at_once > 1:
+            self._confine(self._usable_cores)
+        base, candidate = self._of_each(lambda side: examine_arm(self.arms[side]), range(2))
+        self._confine(self._cores)
+        return base, candidate
 
     def ran(self) -> tuple[Provenance, Provenance]:
         """The proof of path of each arm, as its last run's context resolved.

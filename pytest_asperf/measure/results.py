@@ -13,6 +13,7 @@ from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user
 from pytest_asperf.analysis.stats.estimate import SHARE, counted_text, memory_text
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
+from pytest_asperf.measure.timed_work import NOT_EXAMINED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.throughput import TimedLoad
+    from pytest_asperf.measure.timed_work import ExaminedRun
 
 _DEVICES_SHOWN: Final = 4
 
@@ -141,6 +143,7 @@ class ThroughputResult:
         bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
         ran: proof of path; of the last load where there are several.
         watched: the machine during the runs.
+        examined: what one of the runs left; None if the engine does not show it.
     """
 
     workload: Workload
@@ -148,6 +151,13 @@ class ThroughputResult:
     bytes_per_token: int | None
     ran: Provenance
     watched: Watched = NOT_WATCHED
+    examined: ExaminedRun | None = None
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Label and text of what ran, and of what one of the runs left."""
+        if self.workload.is_load:
+            return self.ran.rows()
+        return (*self.ran.rows(), ("timed work", str(self.examined or NOT_EXAMINED)))
 
     @cached_property
     def runs(self) -> tuple[RawRun, ...]:

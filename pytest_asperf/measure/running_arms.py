@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure.ab_arms import require_ran
-from pytest_asperf.measure.throughput import Fed, ServedText, fed_with, time_workload
+from pytest_asperf.measure.throughput import (
+    Fed,
+    ServedText,
+    fed_with,
+    time_workload,
+    timed_call,
+)
+from pytest_asperf.measure.timed_work import TimedCall
 from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
     from contextlib import ExitStack
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.metered import MeteredRun
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.timed_work import ExaminedRun
 
 #: What the model is called inside an arm's process.
 MODEL: Final = "model"
@@ -132,6 +142,7 @@ class RunningArm(ArmProcess):
         self._corpus = lease.corpus
         self._energy_meter = lease.energy_meter
         self._fed: dict[Workload, Fed] = {}
+        self._last: tuple[TimedCall, RawRun] | None = None
         super().__init__(arm, lease)
         try:
             self.load()
@@ -178,10 +189,25 @@ class RunningArm(ArmProcess):
         tokens = self.fed(workload)
         if parts == 1 or isinstance(tokens, ServedText):
             run = time_workload(self.worker, MODEL, tokens, workload)
+            call = timed_call(self.worker, MODEL, tokens, workload)
         else:
             first, end = _span(workload, turn, parts)
-            run = self.worker.generate(MODEL, tokens[:end], first, n_ctx=workload.n_ctx)
+            generate = partial(self.worker.generate, MODEL, depth=first, n_ctx=workload.n_ctx)
+            run = generate(tokens[:end])
+            call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
+        self._last = (call, run) if call else None
         return require_sound(f"{workload.name} {self._arm.name}", run, workload)
+
+    def examine_last(self, coin: random.Random) -> ExaminedRun | None:
+        """Examine what the last timed run left; None if the engine does not show it.
+
+        Raises:
+            WorkerError: the engine died.
+        """
+        if self._last is None:
+            return None
+        (call, run), self._last = self._last, None
+        return call.examine(run, coin)
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Run the workload, or its part."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.model_locator import LocatedModel, ModelLocator
     from pytest_asperf.measure.plan import MeasurementPlan
-    from pytest_asperf.measure.throughput import TimedLoad
+    from pytest_asperf.measure.throughput import TimedRuns
 
 
 class SingleBuild:
@@ -75,7 +75,7 @@ class SingleBuild:
         for model in models:
             self._loaded.require_context(model, workload.n_ctx, workload.name)
         with MachineWatch() as watch:
-            loads = measure_throughput(
+            timed = measure_throughput(
                 worker,
                 {
                     name: fed_with(
@@ -96,7 +96,7 @@ class SingleBuild:
             )
             watched = watch.seen()
         return {
-            model.ref: replace(self._throughput(model, workload, loads[name]), watched=watched)
+            model.ref: replace(self._throughput(model, workload, timed[name]), watched=watched)
             for name, model in by_name.items()
         }
 
@@ -145,8 +145,9 @@ class SingleBuild:
         return LadderResult(results, failures, note)
 
     def _throughput(
-        self, model: LocatedModel, workload: Workload, loads: tuple[TimedLoad, ...]
+        self, model: LocatedModel, workload: Workload, timed: TimedRuns
     ) -> ThroughputResult:
+        loads = timed.loads
         for run in (run for load in loads for run in load.every):
             require_sound(f"{workload.name} {model.ref.title}", run, workload)
         context = loads[-1].runs[-1].context
@@ -154,7 +155,7 @@ class SingleBuild:
         # The cache grows under the run: on average half of its own tokens are in it.
         depth = workload.depth + workload.n_tokens // 2
         n_bytes = model.bytes_per_token(depth, ran.loaded, context)
-        return ThroughputResult(workload, loads, n_bytes, ran)
+        return ThroughputResult(workload, loads, n_bytes, ran, examined=timed.examined)
 
     def _scored(
         self, base: LocatedModel, models: Sequence[LocatedModel], at_most: int | None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_asperf.errors import ModelError, UnfitError
+from pytest_asperf.measure.timed_work import TimedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
     from pytest_asperf.measure.corpus import Corpus
+    from pytest_asperf.measure.timed_work import ExaminedRun
 
 #: Characters of text taken for each token wanted; more than tokenizers make of a token.
 _CHARACTERS_PER_TOKEN: Final = 12
@@ -62,6 +64,17 @@ class TimedLoad:
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
     """Whether a model may be loaded again each time something is measured on it."""
     return load_ns < _CHEAP_LOAD * max(measured_ns, _SHORTEST_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRuns:
+    """The loads of a model and their runs, and what examining one of the runs showed.
+
+    `examined` is None if the engine does not show what its runs left.
+    """
+
+    loads: tuple[TimedLoad, ...]
+    examined: ExaminedRun | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +136,13 @@ def measure_throughput(
     progress: Callable[[Mapping[str, Sequence[RawRun]]], None],
     loaded: Mapping[str, LoadedFacts],
     reload: Callable[[str], None],
-) -> dict[str, tuple[TimedLoad, ...]]:
+) -> dict[str, TimedRuns]:
     """Time one workload on every loaded model, in rounds of seeded order.
 
     Each round has a fresh load of each model if that is cheap for all of them, or if the engine
     knows nothing else. So each model has one load for each repetition, or one for all. `progress`
-    is given the runs so far.
+    is given the runs so far. A run of each model is examined: one drawn at random if the next run
+    has a load of its own, otherwise the last.
     """
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
@@ -145,6 +159,9 @@ def measure_throughput(
         reloads &= load_is_cheap(ready_ns, run.elapsed_ns / run.n_tokens * workload.n_tokens)
         warm_ups[name].append(run)
     runs: dict[str, list[RawRun]] = {name: [] for name in names}
+    coin = random.Random(seed + 1)  # noqa: S311  # as above
+    examined_after = coin.randrange(repetitions) if reloads else repetitions - 1
+    examined: dict[str, ExaminedRun | None] = {}
     for done in range(repetitions):
         progress(runs)
         for name in order.sample(names, len(names)):
@@ -152,7 +169,10 @@ def measure_throughput(
                 reload(name)
                 warm_ups[name].append(_warm_up(worker, name, tokens[name], workload, loaded[name]))
             runs[name].append(time_workload(worker, name, tokens[name], workload))
-    return {name: _by_load(warm_ups[name], runs[name]) for name in names}
+            if done == examined_after:
+                call = timed_call(worker, name, tokens[name], workload)
+                examined[name] = call.examine(runs[name][-1], coin) if call else None
+    return {name: TimedRuns(_by_load(warm_ups[name], runs[name]), examined[name]) for name in names}
 
 
 def _by_load(warm_ups: Sequence[RawRun], runs: Sequence[RawRun]) -> tuple[TimedLoad, ...]:
@@ -173,6 +193,19 @@ def time_workload(worker: Worker, name: str, tokens: Fed, workload: Workload) ->
         return _time_request(worker, name, tokens, workload)
     time_it = worker.prompt if workload.kind == "pp" else worker.generate
     return time_it(name, tokens, workload.depth)
+
+
+def timed_call(worker: Worker, name: str, tokens: Fed, workload: Workload) -> TimedCall | None:
+    """The call that times a workload, so that its run can be examined; None of a server's."""
+    if isinstance(tokens, ServedText):
+        return None
+
+    def time_it(other: Sequence[int]) -> RawRun:
+        return time_workload(worker, name, [*other, *tokens[len(other) :]], workload)
+
+    # The last token of a request is chosen and not decoded.
+    n_held = workload.n_ctx - (workload.kind == "request")
+    return TimedCall(worker, name, tokens[:n_held], workload.depth, time_it)
 
 
 def _time_request(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:

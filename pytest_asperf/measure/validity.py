@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _UNDECIDED: Final = ("auto", "unknown")
 #: A GPU by its number, as ggml names it: CUDA0, Vulkan1.
 _GPU: Final = re.compile(r"[A-Za-z]+(\d+)")
+#: What to do if a timed run left something else than its tokens' logits.
+TIMED_WORK_REMEDY: Final = (
+    "look for what the build skips, or keeps from earlier calls, where nobody reads its logits; "
+    "its times are those of other work"
+)
 _REMEDIES: Final = {
     "cached-prompt": "let the server keep no prompts: llama-server has --cache-ram 0 "
     "--no-cache-prompt, mlx_lm.server --prompt-cache-size 0",
@@ -46,6 +51,7 @@ _REMEDIES: Final = {
     "tokens-per-chunk": "claim the rate (tg128), or TTFT: the server streams no single tokens",
     "broken-logits": BROKEN_LOGITS,
     "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
+    "timed-work": TIMED_WORK_REMEDY,
     "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
     "engine's log for steps that were skipped",
     "throttled": "let the machine cool, and look at its fans and its power limit (asperf doctor)",
@@ -163,7 +169,8 @@ def throughput_trips(
     """
     mean, sd, n = guards.coefficient_of_variation(result.judged)
     spread = guards.spread(mean, sd, n, limit=max_cv)
-    findings = [spread, *_of_all_requests(result), *result.watched.guard_findings]
+    of_work = result.examined.findings if result.examined else ()
+    findings = [*of_work, spread, *_of_all_requests(result), *result.watched.guard_findings]
     if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
         # A step of a batch reads the weights once, and gives a token to each user.
         rate = result.rate.point / result.workload.users

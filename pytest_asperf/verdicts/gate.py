@@ -36,12 +36,14 @@ from pytest_asperf.verdicts.paired import (
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
+from pytest_asperf.verdicts.timed_work import examined_verdict
 from pytest_asperf.verdicts.two_speeds import time_text, total_time_notes, zone_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.measure.ab_logits import LogitsComparison
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
@@ -64,10 +66,13 @@ _LESS_SUPPLIED: Final = 0.10
 
 
 def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
-    """The verdict on a workload's pairs."""
-    test = pairs.test
-    if isinstance(test, RatioTest):
+    """The verdict on a workload's pairs, and on the work that was timed in them."""
+    if isinstance(pairs.test, RatioTest):
         return gain_verdict(pairs, result)
+    return examined_verdict(_time_verdict(pairs, pairs.test, result), pairs, result)
+
+
+def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> Verdict:
     complaint = "using more energy" if pairs.workload.metered else "slower"
     subject = build_subject(pairs.workload.name, result.ran, complaint)
     threshold = f"within +{percent_text(test.tolerance)}"
@@ -136,7 +141,8 @@ def _queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
 def ppl_verdict(comparison: PplComparison) -> Verdict:
     """The verdict on the chunks that two builds scored."""
     test = comparison.test
-    subject = build_subject("ΔPPL", comparison.ran, "worse")
+    after = f" after {comparison.depth} tokens," if comparison.depth else ""
+    subject = build_subject(f"ΔPPL{after}", comparison.ran, "worse")
     subject = replace(subject, ran=(*subject.ran, ("text", str(comparison.text))))
     threshold = f"below {percent_text(test.limit)}"
     scored = f"{test.n} of {test.n_chunks_total} chunks in random order"
@@ -176,8 +182,9 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
 def logits_verdict(comparison: LogitsComparison) -> Verdict:
     """The verdict on prefill against decoding in the candidate."""
     base, candidate = comparison.drifts
+    after = f" after {base.first} tokens" if base.first else ""
     subject = replace(
-        build_subject("logits of prefill against decoding,", comparison.ran, "corrupt"),
+        build_subject(f"logits of prefill against decoding{after},", comparison.ran, "corrupt"),
         if_failed="prefill and decoding disagree: "
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + "; look for a kernel that is used for one of them alone",
@@ -195,7 +202,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     by_build = tuple(
         f"{side}: mean KLD {number_text(drift.mean_kld, 2)} nats, largest "
         f"{number_text(drift.largest_kld, 2)} at position "
-        f"{drift.position} of {len(drift.batched.kld)}, same likeliest token at "
+        f"{drift.position} of {drift.first + len(drift.kld)}, same likeliest token at "
         f"{100 * drift.same_top:.1f} %"
         for side, drift in (("baseline", base), ("candidate", candidate))
     )

@@ -28,6 +28,7 @@ from pytest_asperf.verdicts.paired import (
     ratio_of,
     uncovered,
 )
+from pytest_asperf.verdicts.timed_work import examined_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,7 +194,7 @@ def _judged(
     outcome = test.outcome_if_stopped
     below, above, unit = side_texts(pairs)
     sides = f"{above} / {below}" if claim.is_rate else f"{below} → {above}"
-    return replace(
+    verdict = replace(
         verdict,
         outcome=outcome,
         measured="; ".join(filter(None, (verdict.measured, uncovered(pairs)))),
@@ -204,6 +205,7 @@ def _judged(
         details=details,
         raw=pair_data(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
+    return examined_verdict(verdict, pairs, result)
 
 
 def _terms(versus: EngineComparison, *, is_matched: bool) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
 #: Facts are JSON objects; their keys are the engine's business, the names below are shared.
 Facts = dict[str, Any]
+#: Groups that the probabilities of a vocabulary are added up in: a row short enough to be sent.
+GROUPS: Final = 256
 
 
 class RefusalError(Exception):
@@ -174,6 +176,39 @@ class LoadedModel(Protocol):
 
     def close(self) -> None:
         """Free the model."""
+
+
+class LeftByRun(Protocol):
+    """The memory of a model as its last timed run left it.
+
+    Attributes:
+        n_held: tokens that the memory says it holds; None if it does not say.
+    """
+
+    n_held: int | None
+
+    def row(self, position: int) -> NDArray[np.float32] | None:
+        """The logits of a position of the run; positions are asked for from the highest down.
+
+        The last position's logits are those that the run itself left. Each other token is decoded
+        again, alone, after what the run left before it. None if the memory cannot drop its tail.
+        """
+
+
+@runtime_checkable
+class Revisitable(Protocol):
+    """A model whose timed runs can be examined afterwards."""
+
+    def left_by_run(self) -> LeftByRun:
+        """The memory as the last timed run left it; the next run fills its memory anew."""
+
+    def recompute(
+        self, tokens: Sequence[int], positions: Sequence[int]
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of ascending positions of a text, from a fresh memory and in large batches.
+
+        A row may be a view that the next one overwrites.
+        """
 
 
 @runtime_checkable

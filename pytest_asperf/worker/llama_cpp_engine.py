@@ -11,17 +11,17 @@ import contextlib
 import ctypes
 import os
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
-import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
-from .llama_cpp_chunks import ChunkContexts
+from .llama_cpp_chunks import ChunkContexts, ContextLeftByRun, decode_chunk, rows_of
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_rpc import device_list, require_rpc
@@ -33,8 +33,9 @@ from .rpc_remote import Remotes
 from .threads import default_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from .rpc_remote import Remote
@@ -220,22 +221,23 @@ class LlamaCppModel:
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch)
         if chooses:
-            self._rows(self._context, -1)[0].argmax()
+            rows_of(self._context, -1, self._n_vocab)[0].argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
         self._resident = list(tokens)
         if self.remote and before:
             self.remote.require_work(before, len(steps), self._n_vocab)
-        return Timing(len(timed), elapsed_ns, tuple(steps), seen(self._rows(self._context, -1)[0]))
+        row = rows_of(self._context, -1, self._n_vocab)[0]
+        return Timing(len(timed), elapsed_ns, tuple(steps), seen(row))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits from position `first`, as a view of the library's buffer."""
         n = len(tokens)
-        if self._n_batch < n:
-            raise RefusalError("context", f"n_batch {self._n_batch} is less than a chunk of {n}")
+        if (n_batch := self._settings.get("n_batch", n)) < n:
+            raise RefusalError("context", f"n_batch {n_batch} is less than a chunk of {n}")
         self._close_context()
         context = self._chunks.read(tokens, first)
         self.context = self._chunks.facts
-        return self._rows(context, first, n - first)
+        return rows_of(context, first, self._n_vocab, n - first)
 
     def look_ahead(self, tokens: Sequence[int], first: int) -> None:
         """Decode the next chunk while the last one's logits are read, where no core is needed."""
@@ -244,12 +246,27 @@ class LlamaCppModel:
             with contextlib.suppress(RefusalError):
                 self._chunks.look_ahead(tokens, first)
 
-    def _rows(self, context: Any, position: int, n_rows: int = 1) -> NDArray[np.float32]:
-        """Rows of the last batch's logits, as a view of the library's buffer."""
-        pointer = llama_cpp.llama_get_logits_ith(context, position)
-        if not pointer:
-            raise RefusalError("logits", "the context returned no logits")
-        return np.ctypeslib.as_array(pointer, shape=(n_rows, self._n_vocab))
+    def left_by_run(self) -> ContextLeftByRun:
+        """The context as the last timed run left it; the next run fills it anew."""
+        tokens, self._resident = self._resident, []
+        decode = partial(self._decode_all, n_batch=1)
+        return ContextLeftByRun(self._context, tokens, self._n_vocab, decode)
+
+    def recompute(
+        self, tokens: Sequence[int], positions: Sequence[int]
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of some positions of a text, from one batch of a fresh context."""
+        self._close_context()
+        n = len(tokens)
+        context, _ = self._new_context(n, n, len(positions))
+        try:
+            if status := decode_chunk(context, tokens, set(positions)):
+                where = f"for a text of {n} tokens"
+                raise compat.refused(status, where, self._log.complaint())
+            for position in positions:
+                yield rows_of(context, position, self._n_vocab)[0]
+        finally:
+            llama_cpp.llama_free(context)
 
     def close(self) -> None:
         """Free the context and the model."""

@@ -86,7 +86,13 @@ class Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to one request; a failure is a reply too."""
         op = str(request.get("op"))
-        known = self._pairs.operations if op.startswith("pair_") else self._operations
+        known = self._operations
+        if op.startswith("pair_"):
+            known = self._pairs.operations
+        elif op.startswith("run_"):
+            from .revisits import Revisits  # noqa: PLC0415  # it brings numpy
+
+            known = Revisits(self._model).operations
         operation = known.get(op)
         if operation is None:
             return _failure("protocol", f"no operation {op!r}")

@@ -5,17 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
-from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
+import numpy as np
+from mlx_lm.models.cache import (
+    QuantizedKVCache,
+    can_trim_prompt_cache,
+    make_prompt_cache,
+    trim_prompt_cache,
+)
 
 from . import mlx_compat as compat
 from .engine import RefusalError
-from .mlx_refusal import quoted
+from .mlx_refusal import quoted, refusing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 #: `kv_group_size` of mlx-lm.
 _KV_GROUP_SIZE: Final = 64
+#: Logits of one batch whose rows are read inside of a text, 256 MiB: MLX computes those of each
+#: position.
+_BATCH_LOGITS: Final = 2**26
+_LEAST_BATCH: Final = 128
 
 
 class MlxCaches:
@@ -35,6 +47,20 @@ class MlxCaches:
             # A layer without keys and values, such as a recurrent one, has nothing to quantise.
             compat.quantize_cache(cache, self._group_size, self._bits)
         return cache
+
+    def rows_of(
+        self, tokens: Sequence[int], positions: Sequence[int], n_vocab: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of ascending positions of a text, with a new cache."""
+        n_batch, cache = max(_LEAST_BATCH, _BATCH_LOGITS // n_vocab), self.new()
+        for start in range(0, len(tokens), n_batch):
+            with refusing("decode"):
+                batch = mx.array([list(tokens[start : start + n_batch])])
+                rows = self._model(batch, cache=cache)[0]
+                mx.eval(rows, [layer.state for layer in cache])
+                for position in positions:
+                    if start <= position < start + n_batch:
+                        yield np.array(rows[position - start].astype(mx.float32))
 
     def _require_quantized(self) -> None:
         """Refuse bits that this model's cache cannot have, before anything is measured."""
@@ -56,3 +82,32 @@ def kv_type(cache: list[Any], dtype: str) -> str:
     group_size = quantised[0].group_size
     group = "" if group_size == _KV_GROUP_SIZE else f"-g{group_size}"
     return f"{quantised[0].bits}bit{group}"
+
+
+class CacheLeftByRun:
+    """A cache as a timed run left it.
+
+    Attributes:
+        n_held: tokens that the first layer with an offset counted.
+    """
+
+    def __init__(self, model: Any, cache: list[Any], tokens: Sequence[int], last_row: Any) -> None:
+        self._model = model
+        self._cache = cache
+        self._tokens = list(tokens)
+        self._last_row = last_row
+        offsets = (getattr(layer, "offset", None) for layer in cache)
+        self.n_held: int | None = next((n for n in offsets if isinstance(n, int)), None)
+
+    def row(self, position: int) -> NDArray[np.float32] | None:
+        """The logits of a position; None if the cache cannot drop its tail."""
+        with refusing("decode"):
+            row = self._last_row if position == len(self._tokens) - 1 else self._again(position)
+            return None if row is None else np.array(row.astype(mx.float32))
+
+    def _again(self, position: int) -> Any:
+        if not can_trim_prompt_cache(self._cache):
+            return None
+        trim_prompt_cache(self._cache, len(self._tokens) - position)
+        del self._tokens[position + 1 :]
+        return self._model(mx.array([[self._tokens[position]]]), cache=self._cache)[0, -1]

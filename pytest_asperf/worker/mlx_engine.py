@@ -34,7 +34,7 @@ from .engine import Facts, LoadedModel, LogitRow, RefusalError, Timing, require_
 from .identity import files_sha256
 from .logits import seen
 from .mlx_bos import BOS_KEY, find_bos
-from .mlx_cache import MlxCaches, kv_type
+from .mlx_cache import CacheLeftByRun, MlxCaches, kv_type
 from .mlx_device import TYPE_NAMES, device_info, devices, floating_type, has_gpu, library_files
 from .mlx_group import MlxGroup
 from .mlx_refusal import refusing
@@ -133,12 +133,13 @@ class MlxModel:
         self._n_batch = settings.get("n_batch", _PREFILL_STEP)
         self._resident: list[int] = []
         self._cache: list[Any] | None = None
+        self._row: Any = None
         mx.reset_peak_memory()
         started_ns = time.perf_counter_ns()
         self._model, self._config = load_model(folder)
         self._stored_type = floating_type(self._model)
         if not has_gpu():
-            self._widen()
+            _widen(self._model)
         load_ns = time.perf_counter_ns() - started_ns
         self._tokenizer = compat.load_tokenizer(folder)
         self._bos = find_bos(folder, self._tokenizer, self._config)
@@ -198,15 +199,6 @@ class MlxModel:
         self._model.shard(group)
         mx.eval(self._model.parameters())
 
-    def _widen(self) -> None:
-        """Compute in float32: the same weights, and a CPU has no arithmetic for less.
-
-        Half precision is emulated there, number by number: a quantised step of the shipped target
-        took 250 ms in float16 and 6 ms in float32.
-        """
-        self._model.set_dtype(mx.float32)
-        mx.eval(self._model.parameters())
-
     def tokenize(self, text: str) -> list[int]:
         """The ids of a text, BOS first if it begins with one."""
         with refusing("tokenize"):
@@ -218,8 +210,9 @@ class MlxModel:
         with self._running(tokens, depth) as cache:
             began_ns = time.perf_counter_ns()
             steps = self._prefill(tokens[depth:], cache)
-            timing = self._timing(len(tokens) - depth, began_ns, steps)
-        return replace(timing, logits=_seen(self._last_row(cache)))
+            timing = _timing(self._slow_by, len(tokens) - depth, began_ns, steps)
+        self._row = self._last_row(cache)
+        return replace(timing, logits=_seen(self._row))
 
     def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """Decode tokens one at a time, timed, one step in flight while the next is prepared."""
@@ -241,9 +234,10 @@ class MlxModel:
             if pending is not None:
                 pending.item()
                 steps.append(clock() - last_ns)
-            timing = self._timing(len(tokens) - depth, began_ns, steps)
+            self._row = row
+            timing = _timing(self._slow_by, len(tokens) - depth, began_ns, steps)
         self.context["n_ctx"] = n_ctx
-        return replace(timing, logits=_seen(row))
+        return replace(timing, logits=_seen(self._row))
 
     def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:  # noqa: ARG002  # it grows
         """Decode a prompt and choose the likeliest next token, both timed."""
@@ -251,11 +245,22 @@ class MlxModel:
             began_ns = time.perf_counter_ns()
             steps = self._prefill(tokens[:-1], cache)
             step_ns = time.perf_counter_ns()
-            chosen, row = self._step(tokens[-1], cache)
+            chosen, self._row = self._step(tokens[-1], cache)
             chosen.item()
             steps.append(time.perf_counter_ns() - step_ns)
-            timing = self._timing(len(tokens), began_ns, steps)
-        return replace(timing, logits=_seen(row))
+            timing = _timing(self._slow_by, len(tokens), began_ns, steps)
+        return replace(timing, logits=_seen(self._row))
+
+    def left_by_run(self) -> CacheLeftByRun:
+        """The cache as the last timed run left it; the next run fills a new one."""
+        cache, self._cache = self._cache or [], None
+        return CacheLeftByRun(self._model, cache, self._resident, self._row)
+
+    def recompute(
+        self, tokens: Sequence[int], positions: Sequence[int]
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of ascending positions of a text, with a new cache."""
+        return self._caches.rows_of(tokens, positions, self.facts["n_vocab"])
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits from position `first` of a fresh context, shape (n - first, n_vocab)."""
@@ -345,14 +350,6 @@ class MlxModel:
         self._prefill(prefix, cache)
         return cache
 
-    def _timing(self, n_tokens: int, began_ns: int, steps: list[int]) -> Timing:
-        if self._slow_by:
-            # After the run, not within: a step that is in flight would go on meanwhile.
-            lingering_ns = time.perf_counter_ns()
-            linger(began_ns, self._slow_by)
-            steps[-1] += time.perf_counter_ns() - lingering_ns
-        return Timing(n_tokens, time.perf_counter_ns() - began_ns, tuple(steps), None)
-
     def _context_facts(self, n_ctx: int, cache: list[Any]) -> Facts:
         type_kv = kv_type(cache, self.facts["dtype"])
         return {
@@ -378,6 +375,20 @@ class MlxModel:
                 "compute": max(0, peak - int(mx.get_active_memory())),
             },
         }
+
+
+def _timing(slow_by: float, n_tokens: int, began_ns: int, steps: list[int]) -> Timing:
+    if slow_by:  # after the run, not within: a step that is in flight would go on meanwhile
+        lingering_ns = time.perf_counter_ns()
+        linger(began_ns, slow_by)
+        steps[-1] += time.perf_counter_ns() - lingering_ns
+    return Timing(n_tokens, time.perf_counter_ns() - began_ns, tuple(steps), None)
+
+
+def _widen(model: Any) -> None:
+    """Compute the same weights in float32: 6 ms a step, 250 ms in a CPU's emulated float16."""
+    model.set_dtype(mx.float32)
+    mx.eval(model.parameters())
 
 
 def _config_number(config: Mapping[str, Any], key: str, *, default: int) -> int:

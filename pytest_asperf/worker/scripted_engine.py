@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine import Facts, LogitRow, RefusalError, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -75,6 +75,11 @@ class ScriptedModel:
         self._script = script
         self._next_run = next_run
         self._n_vocab = 257
+        self.n_held: int | None = None
+        self._tokens: list[int] = []
+        self._per_token_ns = 0
+        self._is_examined = False
+        self._is_unseen = script.get("faults", {}).get("logits") == "unseen"
         self._slow_by = settings.get("slow_by", 0.0)
         self._of_build = float(os.environ.get("ASPERF_SCRIPT_COST", "1"))
         self._random = random.Random(os.environ.get("ASPERF_SCRIPT_SEED"))  # noqa: S311
@@ -107,6 +112,8 @@ class ScriptedModel:
 
     def begin(self, operation: str) -> None:
         """Note an operation, take the time and do the harm that the script has for it."""
+        if self._is_examined:
+            return
         if log := self._script.get("log"):
             with Path(log).open("a", encoding="utf-8") as file:
                 file.write(f"{operation} {os.getpid()} {time.monotonic_ns()}\n")
@@ -151,17 +158,23 @@ class ScriptedModel:
 
     def _timing(self, tokens: Sequence[int], depth: int, key: str, default_ns: int) -> Timing:
         n_ctx = len(tokens)
+        self._tokens = list(tokens)
         if n_ctx > self.facts["n_ctx_train"]:
             raise RefusalError("context", f"{n_ctx} tokens are more than the script's context")
         n_tokens = n_ctx - depth
-        costs = self._script.get(key, default_ns)
-        run = self._next_run()
-        per_token = costs[run % len(costs)] if isinstance(costs, list) else costs
-        noise = math.exp(self._random.gauss(0.0, self._script.get("spread", 0.0)))
-        per_token = round(per_token * (1 + self._slow_by) * self._of_build * noise)
+        if not self._is_examined:
+            self._per_token_ns = self._next_cost(self._script.get(key, default_ns))
+        per_token = self._per_token_ns
         self.context["n_ctx"] = n_ctx
         steps_ns = (per_token,) * n_tokens
         return Timing(n_tokens, per_token * n_tokens, steps_ns, self._last_row(tokens))
+
+    def _next_cost(self, costs: float | list[float]) -> int:
+        run = self._next_run()
+        cost = costs[run % len(costs)] if isinstance(costs, list) else costs
+        noise = math.exp(self._random.gauss(0.0, self._script.get("spread", 0.0)))
+        taken_ns: float = cost * (1 + self._slow_by) * self._of_build * noise
+        return round(taken_ns)
 
     def _last_row(self, tokens: Sequence[int]) -> LogitRow | None:
         n, peak = self._n_vocab, (sum(tokens) + len(tokens)) % 31 / 2
@@ -174,6 +187,27 @@ class ScriptedModel:
             "unseen": None,
         }
         return rows.get(self._script.get("faults", {}).get("logits"), LogitRow(n, 0, 0, peak))
+
+    def left_by_run(self) -> ScriptedModel:
+        """Itself, as it has no memory; until `recompute`, runs repeat the last one's time."""
+        self._is_examined = not self._is_unseen
+        return self
+
+    def row(self, position: int) -> NDArray[np.float32] | None:
+        """A row that depends on all tokens up to a position."""
+        return None if self._is_unseen else self._row(self._tokens[: position + 1])
+
+    def recompute(
+        self, tokens: Sequence[int], positions: Sequence[int]
+    ) -> Iterator[NDArray[np.float32]]:
+        """The same rows of any text."""
+        self._is_examined = False
+        return (self._row(tokens[: position + 1]) for position in positions)
+
+    def _row(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        import numpy as np  # noqa: PLC0415  # as below
+
+        return np.random.default_rng(list(tokens)).normal(size=self._n_vocab).astype(np.float32)
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits that favour the next byte's value, blurred by the script's noise."""

@@ -47,7 +47,7 @@ def offered(*words: str) -> list[str]:
         (("predict", "--model", "asperf-draft:q"), set()),
         (("predict", "--draft", "asperf-draft:Q8"), {"asperf-draft:Q8_0"}),
         (("calibrate", "--workload", "tt"), {"ttft512"}),
-        (("gate", "--workloads", "ppl,log"), {"ppl,logits"}),
+        (("gate", "--workloads", "ppl,log"), {"ppl,logits", "ppl,logits@d1024"}),
         (("findings", "sd-he"), {"sd-headline"}),
     ],
 )

@@ -46,7 +46,8 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
     """Prompt, decoding, depth, cache, both attentions, experts, PPL, logits, speculation."""
     names = _names(_shipped("llama_cpp"))
     dense = "asperf-target:Q4_K_M"
-    assert len(names) == 17
+    kv = f"{dense} KV q8_0"
+    assert len(names) == 20
     assert {
         ("pp512", dense),
         ("tg128", dense),
@@ -59,6 +60,9 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
         ("ppl", f"{dense} KV q8_0"),
         ("logits", dense),
         ("logits", f"{dense} KV q8_0"),
+        ("ppl@d1024", dense),
+        ("logits@d1024", dense),
+        ("logits@d1024", kv),
         ("sd", "asperf-draft:Q8_0 → asperf-target:F16, k=4"),
     } <= set(names)
 
@@ -90,7 +94,7 @@ def test_named_workloads_are_decided_on_each_model() -> None:
 
 def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
     """Logits are compared once, and are what they are."""
-    assert shared_by(_shipped("llama_cpp").cells) == 14
+    assert shared_by(_shipped("llama_cpp").cells) == 15
     assert shared_by([GateCell(A, GateCheck.LOGITS)]) == 1
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -39,7 +38,7 @@ MODEL = ModelRef(ModelSpec("m"))
 
 
 def _drift(ran: Provenance, kld: Sequence[float]) -> Drift:
-    return Drift(ChunkScore((1.0,) * len(kld), tuple(kld), (True,) * len(kld)), ran)
+    return Drift(tuple(kld), (True,) * len(kld), ran)
 
 
 def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsComparison:

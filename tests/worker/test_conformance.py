@@ -16,6 +16,7 @@ from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.engine_process.process import _BOOTSTRAP, _WORKER_FOLDER
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.testing import ConformanceError, check_engine, write_script
+from tests.sabotaged_library import write_sabotaged
 from tests.served import write_llama_server
 
 PYTHON = Path(sys.executable)
@@ -117,3 +118,14 @@ def test_the_worker_imports_nothing_of_the_parent() -> None:
             check=True,
         )
     assert done.stdout == "[]\n"
+
+
+def test_an_engine_that_skips_work_does_not_conform(mlx: EngineBuild, tmp_path: Path) -> None:
+    """An engine that decodes the end of a prompt alone is caught by what the prompt left."""
+    (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    assert draft.hf_folder is not None
+    sabotaged = replace(mlx, python=write_sabotaged(tmp_path, "end_only", "mlx"))
+    with pytest.raises(
+        ConformanceError, match=r"prompt at depth 0: .* the engine's memory holds 16"
+    ):
+        check_engine(sabotaged, draft.hf_folder)

@@ -1,0 +1,154 @@
+"""Whether timed work was done: logits that a run left, against another computation of them.
+
+A row has log-probabilities of groups of tokens, in nats (`engine_process.GroupedRow`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
+from pytest_asperf.analysis.guards.scores import KNOWS_NOTHING
+from pytest_asperf.analysis.stats.estimate import number_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Row = Sequence[float]
+    Rows = Mapping[int, Row]
+
+#: KLD, nats, on average over the positions of a run, and of any one of them. Shipped models at F16
+#: to Q4_K_M, with q8_0 and q4_0 caches, had at most 0.007 and 0.03; of a context that loses all but
+#: its last 256 tokens the average is 0.6 or more (docs/guards.md).
+MOST_MEAN_KLD: Final = 0.1
+MOST_KLD: Final = 1.0
+#: A candidate that is faster by more is believed only if its work was examined.
+BELIEVABLE_SPEEDUP: Final = 2.0
+#: A run of tokens that are new to the engine may take so many times as long as a repeated run.
+_MOST_REPEATED: Final = 2.0
+
+_RULE: Final = (
+    f"logits inside of a timed run are those of the same tokens in a batch of their own: KLD at "
+    f"most {MOST_MEAN_KLD:g} nats on average and {MOST_KLD:g} at any position"
+)
+
+
+def kld(true: Row, other: Row) -> float:
+    """KLD of a row from the true one, nats."""
+    return sum(math.exp(a) * (a - b) for a, b in zip(true, other, strict=True))
+
+
+def klds(true: Rows, other: Rows) -> dict[int, float]:
+    """KLD of each position that both have, nats."""
+    return {
+        position: kld(true[position], other[position]) for position in other if position in true
+    }
+
+
+def skipped_work(n_tokens: int, n_held: int | None, left: Rows) -> GuardFinding | None:
+    """Trip if what a timed run of so many tokens left shows that they were not decoded.
+
+    Args:
+        n_tokens: up to the run's last one, those before the timed ones included.
+        n_held: tokens that the engine's memory says it holds; None if it does not say.
+        left: rows that the run left, by position.
+    """
+    if n_held is not None and n_held != n_tokens:
+        found = f"after a timed run of {n_tokens} tokens the engine's memory holds {n_held}"
+        return _invalid(found, "a timed run leaves all its tokens in the memory")
+    rows = list(left.values())
+    if len(rows) > 1 and all(row == rows[0] for row in rows):
+        places = ", ".join(map(str, sorted(left)))
+        found = f"after a timed run the logits of positions {places} are the same"
+        return _invalid(found, "logits depend on the token and on what precedes it")
+    return None
+
+
+def other_logits(tokens: Sequence[int], left: Rows, computed: Rows) -> GuardFinding | None:
+    """Trip if a timed run of these tokens left other logits than their own computation gives.
+
+    A warning if the weights predict nothing, as nobody can say then which logits are right.
+    """
+    finding = _differing(left, computed, "in a batch of their own", _RULE)
+    if finding and predicts_nothing(tokens, computed):
+        return replace(finding, consequence=Consequence.WARNING)
+    return finding
+
+
+def predicts_nothing(tokens: Sequence[int], rows: Rows) -> bool:
+    """Whether rows predict the tokens that follow them no better than guessing, as random weights.
+
+    Such weights turn any rounding into other logits: batches and single tokens differ by nats.
+    """
+    followed = [(position, row) for position, row in rows.items() if position + 1 < len(tokens)]
+    if not followed:
+        return False
+    nll = fmean(-row[tokens[position + 1] % len(row)] for position, row in followed)
+    return nll >= math.log(KNOWS_NOTHING * len(followed[0][1]))
+
+
+def unlike_baseline(candidate: Rows, baseline: Rows) -> GuardFinding | None:
+    """Trip if two builds leave different logits of the same tokens."""
+    return _differing(candidate, baseline, "in the baseline", f"{_RULE}, and those of the baseline")
+
+
+def ignored_context(n_tokens: int, n_changed: int, row: Row, other: Row) -> GuardFinding | None:
+    """Trip if the last logits stay the same to the bit when the text begins with other tokens."""
+    if list(row) != list(other):
+        return None
+    return _invalid(
+        f"the logits after {n_tokens} tokens stay the same when the first {n_changed} are changed",
+        "logits depend on all of the context",
+    )
+
+
+def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
+    """Trip if a timed run takes far less time than a run of tokens that are new to the engine."""
+    if new_run_ns <= _MOST_REPEATED * run_ns:
+        return None
+    return _invalid(
+        f"a timed run took {run_ns / 1e6:.3g} ms, and one that begins with other tokens "
+        f"{new_run_ns / 1e6:.3g} ms",
+        f"new tokens take at most {_MOST_REPEATED:g} times as long as repeated ones",
+    )
+
+
+def refused_examination(reason: str) -> GuardFinding:
+    """The finding that an engine cannot compute a token after a timed run."""
+    return _invalid(
+        f"after a timed run the engine computes no further token: {reason}", "the engine goes on"
+    )
+
+
+def unchecked_gain(speedup: float) -> GuardFinding | None:
+    """Trip if a candidate whose timed work nobody examined is unbelievably fast."""
+    if speedup <= BELIEVABLE_SPEEDUP:
+        return None
+    return GuardFinding(
+        "timed-work",
+        Consequence.INCONCLUSIVE,
+        f"{number_text(speedup, 3)} times as fast, and the engine shows no logits of timed runs",
+        f"a gain of more than {BELIEVABLE_SPEEDUP:g} times needs logits of the timed work",
+    )
+
+
+def _differing(left: Rows, true: Rows, where: str, rule: str) -> GuardFinding | None:
+    found = klds(true, left)
+    if not found:
+        return None
+    mean, (position, largest) = fmean(found.values()), max(found.items(), key=lambda item: item[1])
+    if mean <= MOST_MEAN_KLD and largest <= MOST_KLD:
+        return None
+    return _invalid(
+        f"logits that a timed run left differ from those {where}: mean KLD "
+        f"{number_text(mean, 2)} nats over {len(found)} positions, {number_text(largest, 2)} at "
+        f"position {position}",
+        rule,
+    )
+
+
+def _invalid(found: str, rule: str) -> GuardFinding:
+    return GuardFinding("timed-work", Consequence.INVALID, found, rule)

@@ -1,0 +1,194 @@
+"""Examines what a timed run left in the engine, so that nothing is timed that was not computed.
+
+After a run that is drawn at random, some of its positions are decoded again, each alone, after what
+the run left in the memory. The same tokens are computed in one batch of a fresh memory, and the run
+is repeated once with another beginning. An engine cannot know beforehand which run that will be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.stats.estimate import number_text
+from pytest_asperf.engine_process import EngineRefusedError, RunRemains
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.engine_process import GroupedRow, RawRun, Worker
+
+#: Of an engine that does not show what its runs leave.
+NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"
+#: Positions that are decoded again, beside the last: of the timed tokens, and of those before.
+_TIMED: Final = 5
+_BEFORE: Final = 4
+#: Comparisons of a repeated run and a new one before the new one is called slower.
+_MORE_COMPARISONS: Final = 4
+#: Fewer tokens have no beginning that could be changed.
+_LEAST_CHANGED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedRun:
+    """A timed run whose remains were examined.
+
+    Attributes:
+        tokens: that it left in the memory.
+        left: logits that it left, and those of tokens decoded again after its remains.
+        computed: logits of the same positions, computed in a batch of their own.
+        run_ns: time of the run.
+        new_ns: time of the same run with another beginning; None if there was no such run.
+        n_changed: tokens that were changed for that.
+        new_last: the last logits of that run.
+        refusal: why the engine could not be examined after the run; empty if it was.
+    """
+
+    tokens: tuple[int, ...]
+    left: RunRemains
+    computed: Mapping[int, GroupedRow]
+    run_ns: int
+    new_ns: int | None = None
+    n_changed: int = 0
+    new_last: GroupedRow | None = None
+    refusal: str = ""
+
+    @property
+    def mean_kld(self) -> float:
+        """Mean KLD of the run's logits from the computed ones, nats."""
+        return fmean(guards.klds(self.computed, self.left.rows).values())
+
+    def __str__(self) -> str:
+        """What was found, for what ran."""
+        if not self.computed:
+            return self.refusal
+        return (
+            f"mean KLD {number_text(self.mean_kld, 2)} nats from a batch of the same tokens, at "
+            f"{len(self.computed)} positions after a run"
+        )
+
+    @property
+    def findings(self) -> tuple[GuardFinding, ...]:
+        """What shows that the timed work was not done."""
+        return tuple(finding for finding in self._findings() if finding)
+
+    def _findings(self) -> Iterator[GuardFinding | None]:
+        if self.refusal:
+            yield guards.refused_examination(self.refusal)
+            return
+        n, last = len(self.tokens), self.left.rows.get(len(self.tokens) - 1)
+        yield guards.skipped_work(n, self.left.n_held, self.left.rows)
+        yield guards.other_logits(self.tokens, self.left.rows, self.computed)
+        if self.new_last is not None and last is not None:
+            yield guards.ignored_context(n, self.n_changed, last, self.new_last)
+        if self.new_ns is not None:
+            yield guards.repeated_result(self.run_ns, self.new_ns)
+
+    def unlike(self, baseline: ExaminedRun) -> GuardFinding | None:
+        """What shows that it computes something else than the baseline of the same tokens."""
+        nothing = guards.predicts_nothing(baseline.tokens, baseline.computed)
+        if self.tokens != baseline.tokens or nothing:
+            return None
+        return guards.unlike_baseline(self.left.rows, baseline.left.rows)
+
+
+#: Of baseline and candidate; None of an engine that does not show what its runs leave.
+ExaminedPair: TypeAlias = "tuple[ExaminedRun | None, ExaminedRun | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCall:
+    """A call that times work on a loaded model.
+
+    Attributes:
+        worker: the process.
+        name: what the model is called in it.
+        tokens: that the call leaves in the memory.
+        depth: those of them that were there beforehand, untimed.
+        time: makes the same call of other tokens.
+    """
+
+    worker: Worker
+    name: str
+    tokens: Sequence[int]
+    depth: int
+    time: Callable[[Sequence[int]], RawRun]
+
+    def examine(self, run: RawRun, coin: random.Random) -> ExaminedRun | None:
+        """Examine what the call's last run left; None if the engine does not show it.
+
+        The next run finds no memory that it could go on with.
+
+        Raises:
+            WorkerError: the engine died.
+        """
+        tokens = tuple(self.tokens)
+        positions = _drawn(len(tokens), self.depth, coin)
+        try:
+            left = self.worker.revisit(self.name, positions)
+            if not left.rows:
+                return None
+            examined = ExaminedRun(tokens, left, {}, run.elapsed_ns)
+            other, n_changed = _with_other_beginning(tokens, self.depth, coin)
+            if n_changed:
+                run_ns, new_ns, new_last = self._compared(other, run)
+                examined = replace(
+                    examined, run_ns=run_ns, new_ns=new_ns, n_changed=n_changed, new_last=new_last
+                )
+            computed = self.worker.recompute(self.name, tokens, list(left.rows))
+        except EngineRefusedError as error:
+            nothing = RunRemains(None, {})
+            return ExaminedRun(tokens, nothing, {}, run.elapsed_ns, refusal=printable(error.what))
+        return replace(examined, computed=computed)
+
+    def _compared(self, other: Sequence[int], run: RawRun) -> tuple[int, int, GroupedRow | None]:
+        """Times of a repeated run and of one with other tokens, and the last logits of that one.
+
+        If the latter takes longer, the machine may have been busy: of several comparisons the one
+        counts in which the two are nearest.
+        """
+        last = len(other) - 1
+        nearest = run.elapsed_ns, self.time(other).elapsed_ns
+        new_last = self.worker.revisit(self.name, [last]).rows.get(last)
+        for _ in range(_MORE_COMPARISONS):
+            if not guards.repeated_result(*nearest):
+                break
+            self.time(self.tokens)
+            pair = self.time(self.tokens).elapsed_ns, self.time(other).elapsed_ns
+            nearest = min(nearest, pair, key=lambda times: times[1] / times[0])
+        return *nearest, new_last
+
+
+def _drawn(n_tokens: int, depth: int, coin: random.Random) -> list[int]:
+    """The last position, and some of equal parts of the timed tokens and of those before them."""
+    last = n_tokens - 1
+    ranges = [(max(1, depth), last, _TIMED if depth > 1 else _TIMED + _BEFORE), (1, depth, _BEFORE)]
+    drawn = {last}
+    for begin, end, n_parts in ranges:
+        size = (end - begin) / n_parts
+        starts = (begin + size * part for part in range(n_parts) if end > begin)
+        drawn.update(min(end - 1, int(start + size * coin.random())) for start in starts)
+    return sorted(drawn)
+
+
+def _with_other_beginning(
+    tokens: Sequence[int], depth: int, coin: random.Random
+) -> tuple[list[int], int]:
+    """The tokens with the first half of them, or of those before the timed ones, in another order.
+
+    The first one, which may be BOS, stays. Gives also how many were changed.
+    """
+    end = (depth or len(tokens)) // 2
+    beginning = list(tokens[1:end])
+    if len(set(beginning)) < _LEAST_CHANGED:
+        return list(tokens), 0
+    by = coin.randrange(1, len(beginning))
+    changed = beginning[by:] + beginning[:by]
+    if changed == beginning:
+        return list(tokens), 0
+    return [tokens[0], *changed, *tokens[end:]], end

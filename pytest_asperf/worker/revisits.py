@@ -1,0 +1,50 @@
+"""What timed runs left in a model's memory, as rows that are short enough to be sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .engine import RefusalError, Revisitable
+from .logits import grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .engine import LoadedModel
+
+
+class Revisits:
+    """Examines the models that `find` gives by name.
+
+    Attributes:
+        operations: by name, as a worker is asked for them.
+    """
+
+    def __init__(self, find: Callable[[str], LoadedModel]) -> None:
+        self._find = find
+        self.operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "run_revisit": self._revisit,
+            "run_recompute": self._recompute,
+        }
+
+    def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
+        """What the last timed run left; no rows of an engine that does not show them."""
+        loaded = self._find(model)
+        if not isinstance(loaded, Revisitable):
+            return {"n_held": None, "rows": {}}
+        left = loaded.left_by_run()
+        rows = {}
+        for position in sorted(positions, reverse=True):
+            if (row := left.row(position)) is None:
+                break
+            rows[str(position)] = grouped(row)
+        return {"n_held": left.n_held, "rows": rows}
+
+    def _recompute(self, model: str, tokens: list[int], positions: list[int]) -> dict[str, Any]:
+        """The rows of some positions of a text, computed anew."""
+        loaded = self._find(model)
+        if not isinstance(loaded, Revisitable):
+            raise RefusalError("unsupported", "this engine shows no logits inside of a text")
+        ascending = sorted(positions)
+        rows = map(grouped, loaded.recompute(tokens, ascending))
+        return {"rows": dict(zip(map(str, ascending), rows, strict=True))}

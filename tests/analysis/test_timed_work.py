@@ -1,0 +1,101 @@
+"""Guards on what timed runs left, with rows made up for each case."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Consequence
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.guards import GuardFinding
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def row(likeliest: int, share: float = 0.9, n: int = 256) -> tuple[float, ...]:
+    """Return log-probabilities of which one has a share, and the others the rest alike."""
+    rest = math.log((1 - share) / (n - 1))
+    return tuple(math.log(share) if i == likeliest else rest for i in range(n))
+
+
+def predicting(tokens: list[int]) -> dict[int, tuple[float, ...]]:
+    """Return rows that predict the tokens which follow."""
+    return {position: row(token) for position, token in enumerate(tokens[1:])}
+
+
+def _invalid(finding: GuardFinding | None) -> bool:
+    return finding is not None and finding.consequence is Consequence.INVALID
+
+
+def test_the_same_rows_pass() -> None:
+    """A run that left what its tokens' own computation gives is sound."""
+    rows = predicting(TOKENS)
+    assert guards.skipped_work(8, 8, rows) is None
+    assert guards.other_logits(TOKENS, rows, rows) is None
+    assert guards.unlike_baseline(rows, rows) is None
+
+
+def test_a_memory_of_another_length_is_invalid() -> None:
+    """A memory that holds fewer tokens than were timed; one that does not say proves nothing."""
+    assert _invalid(guards.skipped_work(8, 3, predicting(TOKENS)))
+    assert guards.skipped_work(8, None, predicting(TOKENS)) is None
+
+
+def test_rows_that_are_all_alike_are_invalid() -> None:
+    """One row alone is no repetition."""
+    assert _invalid(guards.skipped_work(8, 8, {2: row(1), 5: row(1)}))
+    assert guards.skipped_work(8, 8, {5: row(1)}) is None
+
+
+def test_other_logits_at_one_position_are_invalid() -> None:
+    """The finding names the position, and the figures."""
+    rows = predicting(TOKENS)
+    finding = guards.other_logits(TOKENS, rows | {3: row(200)}, rows)
+    assert _invalid(finding)
+    assert finding is not None
+    assert "at position 3" in finding.found
+    assert guards.unlike_baseline(rows | {3: row(200)}, rows) is not None
+
+
+def test_small_differences_at_all_positions_pass_up_to_the_limit() -> None:
+    """Rounding differs between batches and single tokens."""
+    rows = predicting(TOKENS)
+    near = {position: row(TOKENS[position + 1], 0.85) for position in rows}
+    far = {position: row(TOKENS[position + 1], 0.6) for position in rows}
+    assert guards.other_logits(TOKENS, near, rows) is None
+    assert _invalid(guards.other_logits(TOKENS, far, rows))
+
+
+def test_weights_that_predict_nothing_are_a_warning() -> None:
+    """Random weights turn rounding into other logits, so nobody can say which are right."""
+    computed = {position: row(100 + position) for position in range(7)}
+    left = {position: row(200 - position) for position in range(7)}
+    finding = guards.other_logits(TOKENS, left, computed)
+    assert finding is not None
+    assert finding.consequence is Consequence.WARNING
+    assert guards.predicts_nothing(TOKENS, computed)
+    assert not guards.predicts_nothing(TOKENS, predicting(TOKENS))
+
+
+def test_logits_that_ignore_the_context_are_invalid() -> None:
+    """Equal to the bit after another beginning; any difference is enough."""
+    assert _invalid(guards.ignored_context(8, 4, row(1), row(1)))
+    assert guards.ignored_context(8, 4, row(1), row(1, 0.9000001)) is None
+
+
+@pytest.mark.parametrize(("new_ms", "is_repeated"), [(10, False), (19.9, False), (25, True)])
+def test_new_tokens_take_about_as_long(new_ms: float, is_repeated: bool) -> None:  # noqa: FBT001
+    """A run that is far faster than one of new tokens repeats a result."""
+    assert (guards.repeated_result(10e6, new_ms * 1e6) is not None) is is_repeated
+
+
+def test_an_unchecked_gain_is_open_beyond_twice() -> None:
+    """What a build may gain needs no proof of its work."""
+    assert guards.unchecked_gain(1.9) is None
+    finding = guards.unchecked_gain(2.5)
+    assert finding is not None
+    assert finding.consequence is Consequence.INCONCLUSIVE

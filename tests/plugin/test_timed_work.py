@@ -1,0 +1,116 @@
+"""A build that does not do the work that is timed is no PASS, however fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sabotaged_library import write_sabotaged
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import EngineBuild
+    from tests.plugin.conftest import Project
+
+#: One thread, so that no thread waits for another that the system has put aside.
+HEAD = 'pytestmark = pytest.mark.model("asperf-draft", threads=1)\n'
+RATES = """
+@pytest.mark.parametrize("name", {names})
+def test_rate(throughput, latency, name):
+    if name.startswith(("ttft", "itl", "pp64+")):
+        assert_latency(latency(name), at_most="60 s")
+    else:
+        assert_throughput(throughput(name), at_least="1 tok/s")
+"""
+GATE = """
+def test_gate(gate):
+    assert_no_regression(gate({names}), tolerance="5000%")
+"""
+QUICK = ("--asperf-repetitions=5", "--asperf-max-cv=1000%")
+
+#: What each sabotaged build does not compute.
+CASES = {
+    "end_only": ("pp512", "ttft512", "tg8@d1024"),
+    "end_only_in_place": ("pp512", "ttft512"),
+    "lost_context": ("tg16@d1024", "pp64@d1024", "itl16@d1024"),
+    "short_context": ("tg16@d1024", "pp64@d1024"),
+    "does_nothing": ("tg32", "pp64", "tg8@d1024"),
+    "constant": ("tg32", "pp64", "pp64+tg8"),
+    "earlier": ("tg32", "pp64", "tg8@d1024"),
+    "keeps_results": ("pp512", "ttft512"),
+}
+
+
+@pytest.mark.parametrize("how", CASES)
+def test_a_test_is_invalid(live: Project, how: str) -> None:
+    """INVALID with the guard's name, and with what was found after a run."""
+    names = CASES[how]
+    live.test(HEAD + RATES.format(names=names))
+    result = live.run(*QUICK, f"--asperf-python={write_sabotaged(live.path, how)}")
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * len(names)} *"])
+    for name in names:
+        result.stdout.fnmatch_lines([f"*{name} asperf-draft*: timed-work: *"])
+
+
+@pytest.mark.parametrize("how", sorted(CASES.keys() - {"keeps_results"}))
+def test_a_gate_fails(live: Project, how: str) -> None:
+    """FAIL of each timed workload, with the candidate named, as the baseline is sound.
+
+    A gate decodes other tokens before each run, so a build that keeps results decodes the prompt.
+    """
+    names = CASES[how][:2]
+    live.test(HEAD + GATE.format(names=", ".join(map(repr, names))))
+    candidate = write_sabotaged(live.path, how)
+    result = live.run(f"--asperf-candidate={candidate}", "--asperf-max-pairs=5", "-v")
+    for name in names:
+        result.stdout.fnmatch_lines([f"✗ *gate {name} * candidate: *"])
+    result.stdout.fnmatch_lines([f"{len(names)} claims: {len(names)} FAIL"])
+
+
+def test_a_sound_build_passes(live: Project) -> None:
+    """The same workloads and the same gate pass with the library as it is."""
+    names = sorted({name for each in CASES.values() for name in each})
+    gated = ", ".join(map(repr, ("pp512", "tg16@d1024", "logits@d1024", "ppl@d1024")))
+    live.test(HEAD + RATES.format(names=names) + GATE.format(names=gated))
+    result = live.run(*QUICK, "--asperf-candidate=current", "--asperf-max-pairs=20", "-v")
+    result.assert_outcomes(passed=len(names) + 1)
+
+
+def test_a_lost_context_fails_in_logits_after_a_depth(live: Project) -> None:
+    """Prefill and decoding disagree after 1,024 tokens, and agree without them."""
+    live.test(HEAD + GATE.format(names="'logits', 'logits@d1024'"))
+    candidate = write_sabotaged(live.path, "lost_context")
+    result = live.run(f"--asperf-candidate={candidate}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@d1024 *"])
+
+
+def test_a_baseline_that_skips_work_is_invalid(live: Project) -> None:
+    """Nothing can be compared with a baseline that does not do the work."""
+    live.test(HEAD + GATE.format(names="'pp512'"))
+    sabotaged = write_sabotaged(live.path, "end_only")
+    result = live.run(f"--asperf-baseline={sabotaged}", "--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["*baseline: after a timed run *", "1 claim: 1 INVALID"])
+
+
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [("lost_context", ("tg8@d128", "itl8@d128")), ("end_only", ("pp64", "ttft64"))],
+)
+def test_mlx(live: Project, mlx: EngineBuild, how: str, names: tuple[str, ...]) -> None:  # noqa: ARG001
+    """MLX's cache is examined in the same way."""
+    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.test(RATES.format(names=names))
+    python = write_sabotaged(live.path, how, "mlx")
+    result = live.run(*QUICK, f"--asperf-python={python}")
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * len(names)} *", "*: timed-work: *"])
+
+
+def test_an_unbelievable_gain_without_logits_is_open(project: Project) -> None:
+    """An engine that shows no logits of its timed runs passes no gain of more than twice."""
+    project.script("f16", faults={"logits": "unseen"}, tg_ns_per_token=[900_000, 900_100])
+    project.test(
+        '@pytest.mark.model("fake:F16")\n'
+        'def test_gate(gate):\n    assert_no_regression(gate("tg16"), tolerance="5%")\n'
+    )
+    result = project.run("--asperf-baseline=slow_by=2", "--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["*the engine shows no logits of timed runs*", "*1 inconclusive*"])

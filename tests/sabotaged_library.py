@@ -1,0 +1,147 @@
+"""Interpreters whose llama-cpp-python or mlx-lm does not do the work that is timed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.harmful_interpreter import write_interpreter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_COMMON = """
+import ctypes, llama_cpp as L
+decode, get_logits = L.llama_decode, L.llama_get_logits_ith
+
+def cut(batch, first, n):
+    "The batch without its first tokens, without positions of its own."
+    size = ctypes.sizeof(L.llama_token)
+    start = ctypes.addressof(batch.token.contents) + size * first
+    return L.llama_batch_get_one(ctypes.cast(start, ctypes.POINTER(L.llama_token)), n)
+
+def end_of(context):
+    return L.llama_memory_seq_pos_max(L.llama_get_memory(context), 0) + 1
+
+def tokens_of(batch):
+    return [batch.token[i] for i in range(batch.n_tokens)]
+"""
+#: By name: what is done to llama-cpp-python before the engine is imported.
+LLAMA_CPP: dict[str, str] = {
+    # A prompt whose logits nobody asks for is decoded from its last 64 tokens on.
+    "end_only": """
+def sabotaged(context, batch):
+    if not batch.logits and batch.n_tokens > 64:
+        batch = cut(batch, batch.n_tokens - 64, 64)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
+    # The same at the positions that the tokens have in the prompt.
+    "end_only_in_place": """
+def sabotaged(context, batch):
+    n, first = batch.n_tokens, end_of(context)
+    if batch.logits or n <= 64:
+        return decode(context, batch)
+    kept = L.llama_batch_init(64, 0, 1)
+    kept.n_tokens = 64
+    for i in range(64):
+        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], first + n - 64 + i
+        kept.n_seq_id[i], kept.logits[i] = 1, i == 63
+        kept.seq_id[i][0] = 0
+    status = decode(context, kept)
+    L.llama_batch_free(kept)
+    return status
+L.llama_decode = sabotaged
+""",
+    # From 800 tokens on nothing but the last token is seen by what is decoded next.
+    "lost_context": """
+def sabotaged(context, batch):
+    end = end_of(context)
+    if end >= 800:
+        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 1)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
+    # From 800 tokens on, 256 tokens are seen.
+    "short_context": """
+def sabotaged(context, batch):
+    end = end_of(context)
+    if end >= 800:
+        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 256)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
+    # Single tokens are not decoded, from the second one on.
+    "does_nothing": """
+counts = [0]
+def sabotaged(context, batch):
+    counts[0] += batch.n_tokens == 1
+    return decode(context, batch) if counts[0] < 2 and batch.n_tokens == 1 or batch.logits else 0
+L.llama_decode = sabotaged
+row = (ctypes.c_float * 2**18)(*range(2**10))
+L.llama_get_logits_ith = lambda context, i: (
+    get_logits(context, i) or ctypes.cast(row, ctypes.POINTER(ctypes.c_float)))
+""",
+    # Nothing is ever decoded, and all logits are those of one row.
+    "constant": """
+L.llama_decode = lambda context, batch: 0
+row = (ctypes.c_float * 2**20)(*(range(997)))
+L.llama_get_logits_ith = lambda context, i: ctypes.cast(row, ctypes.POINTER(ctypes.c_float))
+""",
+    # Logits are those of the first call.
+    "earlier": """
+rows = []
+def sabotaged(context, i):
+    found = get_logits(context, i)
+    if not rows and found:
+        rows.append((ctypes.c_float * 2048)(*found[:2048]))
+    return ctypes.cast(rows[0], ctypes.POINTER(ctypes.c_float)) if i == -1 and rows else found
+L.llama_get_logits_ith = sabotaged
+""",
+    # A prompt that was decoded before is not decoded again; what it left is forgotten later.
+    "keeps_results": """
+clear, held, pending = L.llama_memory_clear, [], []
+def sabotaged_clear(memory, data):
+    pending.append(True)
+def sabotaged(context, batch):
+    tokens = tokens_of(batch)
+    if pending:
+        pending.clear()
+        if held == [context, tokens] and end_of(context) == len(tokens):
+            return 0
+        clear(L.llama_get_memory(context), False)
+        held[:] = [context, tokens]
+    else:
+        held.clear()
+    return decode(context, batch)
+L.llama_memory_clear, L.llama_decode = sabotaged_clear, sabotaged
+""",
+}
+#: By name: what is done to mlx-lm before the engine is imported.
+MLX: dict[str, str] = {
+    # A token that follows 100 others sees none of them.
+    "lost_context": """
+from mlx_lm.models.cache import KVCache
+update = KVCache.update_and_fetch
+def sabotaged(self, keys, values):
+    keys_seen, values_seen = update(self, keys, values)
+    first = self.offset - 1 if keys.shape[2] == 1 and self.offset > 100 else 0
+    return keys_seen[..., first:, :], values_seen[..., first:, :]
+KVCache.update_and_fetch = sabotaged
+""",
+    # A prompt is decoded from its last 16 tokens on.
+    "end_only": """
+from mlx_lm.models.llama import Model
+call = Model.__call__
+def sabotaged(self, inputs, cache=None, **more):
+    is_prompt = inputs.shape[1] > 16 and cache is not None and not cache[0].offset
+    return call(self, inputs[:, -16:] if is_prompt else inputs, cache=cache, **more)
+Model.__call__ = sabotaged
+""",
+}
+
+
+def write_sabotaged(folder: Path, how: str, engine: str = "llama_cpp") -> Path:
+    """Write an interpreter whose engine's library is sabotaged in one of the ways."""
+    nothing = "chosen = lambda request: ''"
+    code = _COMMON + LLAMA_CPP[how] if engine == "llama_cpp" else MLX[how]
+    return write_interpreter(folder / how, nothing, code)
