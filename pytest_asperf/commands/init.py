@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pytest_asperf.commands.console import print_sections
-from pytest_asperf.config.catalogue import find_document
+from pytest_asperf.config.configuration_file import OWN_FILE, find_document
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.given_models import GivenModel
 
-_CONFIGURATION: Final = "asperf.toml"
 _TESTS: Final = "test_asperf.py"
 
 
@@ -31,7 +30,7 @@ def init_project(
     """Write asperf.toml and test_asperf.py for models, here.
 
     Only headers are read. Without FILE both are about the model that comes with the package.
-    A file that exists is never overwritten. Run it where you run pytest.
+    A file that exists is never overwritten. Run it in the folder of your tests.
     """
     from pytest_asperf.commands.given_models import named, pair_of, read_given
     from pytest_asperf.commands.starter_files import configuration, first_tests
@@ -46,14 +45,14 @@ def init_project(
     given = read_given(files or [], folder, memory_of(hardware))
     models = named(given, [spec.name for spec in shipped_models()])
     pair = pair_of(models)
-    _write(folder / _CONFIGURATION, configuration(models, pair, hardware.name))
+    _write(folder / OWN_FILE, configuration(models, pair, hardware.name))
     _write(folder / _TESTS, first_tests(models, pair, _TESTS))
     _print_written(models)
 
 
 def _require_new(folder: Path) -> None:
     """Refuse before anything is written, so that a folder has both files or neither."""
-    for name in (_CONFIGURATION, _TESTS):
+    for name in (OWN_FILE, _TESTS):
         if os.path.lexists(folder / name):
             raise _not_written(folder / name, "exists already, and is not overwritten")
     if find_document(folder).values:
@@ -83,7 +82,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print_written(models: list[GivenModel]) -> None:
-    written = tuple(CheckLine("written", "ok", name) for name in (_CONFIGURATION, _TESTS))
+    written = tuple(CheckLine("written", "ok", name) for name in (OWN_FILE, _TESTS))
     checks = [
         CheckLine(
             model.name,

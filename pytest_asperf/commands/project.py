@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.catalogue import load_catalogue
+from pytest_asperf.config.configuration_file import nearest_configuration
 from pytest_asperf.config.settings import parse_values, read_word
 from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.shipped import shipped_models
@@ -79,12 +80,15 @@ class Project:
 def open_project(**options: object) -> Project:
     """The project of the working folder, with a command's options over its configuration.
 
-    An option is None if it was not given; ConfigError or CacheError if it is not usable.
+    The configuration file nearest to the working folder counts. Addresses on the command line start
+    at the working folder. An option is None if it was not given; ConfigError or CacheError if it is
+    not usable.
     """
     folder = Path.cwd()
-    catalogue = load_catalogue(folder, shipped_models())
+    file = nearest_configuration(folder)
+    catalogue = load_catalogue(file.parent if file else folder, shipped_models())
     given = {key: read_word(key, value) for key, value in options.items() if value is not None}
     values = parse_values(given, where=lambda key: f"--{key.replace('_', '-')}", folder=folder)
     settings = replace(catalogue.settings, **values)
-    cache = compose.cache_folder(settings)
-    return Project(replace(catalogue, settings=settings), cache, frozenset(values))
+    catalogue = replace(catalogue, folder=folder, settings=settings)
+    return Project(catalogue, compose.cache_folder(settings), frozenset(values))

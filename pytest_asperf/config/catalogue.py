@@ -1,13 +1,12 @@
 """The models a run may name, and the settings it starts from: TOML to specs.
 
-Read from `[tool.asperf]` in pyproject.toml or from asperf.toml beside it. Only what is written is
-checked here, and refused as ConfigError; whether a file exists is found out by the test that uses
-it, so that no other test is disturbed.
+Read from `[tool.asperf]` in pyproject.toml or from asperf.toml in the same folder. Only what is
+written is checked here, and refused as ConfigError; whether a file exists is found out by the test
+that uses it, so that no other test is disturbed.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +20,7 @@ from pytest_asperf.config.build_sources import (
     parse_table,
     split_build,
 )
+from pytest_asperf.config.configuration_file import find_document
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
 from pytest_asperf.config.pipeline import parse_pipeline
@@ -36,7 +36,6 @@ from pytest_asperf.config.settings import (
 )
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
-from pytest_asperf.config.toml_file import parse_toml, read_toml_text
 from pytest_asperf.config.variants import parse_variant
 from pytest_asperf.errors import ConfigError, UnfitError, listing, printable, shown, suggest
 
@@ -218,38 +217,6 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     # An option may name another engine yet; a script has every level.
     catalogue.check_named(values, where=document.at, engine="scripted")
     return catalogue
-
-
-def find_document(rootdir: Path) -> CheckedTable:
-    """The table that holds our settings, empty where no file has one."""
-    documents = [
-        document
-        for file in ("pyproject.toml", "asperf.toml")
-        if (document := _read_document(rootdir / file)).values
-    ]
-    if len(documents) > 1:
-        raise ConfigError(
-            f"{rootdir}: both pyproject.toml ([tool.asperf]) and asperf.toml hold settings",
-            why="which of the two a run would follow is a guess",
-            remedy="keep them in one of the two files",
-        )
-    return documents[0] if documents else CheckedTable("pyproject.toml", {})
-
-
-def _read_document(path: Path) -> CheckedTable:
-    content = _read_toml(path)
-    document = CheckedTable(path.name, content)
-    # A file of our own needs no [tool.asperf], but a table moved there may keep its name.
-    own = path.name == "asperf.toml" and content.keys() != {"tool"}
-    for key in () if own else ("tool", "asperf"):
-        document = document.inner(key, document.values.get(key, {}), separator=".")
-    return document
-
-
-def _read_toml(path: Path) -> dict[str, object]:
-    if not os.path.lexists(path):
-        return {}
-    return parse_toml(read_toml_text(path), printable(path, 300))
 
 
 def _entries(document: CheckedTable, key: str) -> Iterator[tuple[str, CheckedTable]]:

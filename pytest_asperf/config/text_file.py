@@ -39,9 +39,9 @@ def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
-    """The text of a regular file in UTF-8, with line ends as Python has them."""
+    """The text of a regular file in UTF-8, without a byte order mark, with Python's line ends."""
     try:
-        text = read_bytes(path, at_most).decode("utf-8")
+        text = read_bytes(path, at_most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableTextError(f"is not UTF-8: byte {error.start}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers; read the options if any was given."""
+    """Register the markers; before xdist starts its workers, read the options if any was given."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     config.pluginmanager.register(_Reports(config), _REPORTS)
@@ -87,10 +87,11 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_asperf.plugin.fleet import Fleet
 
         config.pluginmanager.register(Fleet(config), "asperf-fleet")
-    if was_configured(config):
+    if was_configured(config) and _starts_xdist_workers(config):
         from pytest_asperf.plugin.parsing import usage_errors
         from pytest_asperf.plugin.stash import session_of
 
+        # Here no test is collected, and each worker would refuse them test by test.
         with usage_errors():
             session_of(config).check()
 
@@ -121,11 +122,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Last, as -m selects by the live tests' markers.
     """
-    if any(item.get_closest_marker("finding") and _measures(item) for item in items):
+    measuring = [item for item in items if _measures(item)]
+    if any(item.get_closest_marker("finding") for item in measuring):
         from pytest_asperf.plugin.collection import replace_by_recorded
         from pytest_asperf.plugin.parsing import usage_errors
+        from pytest_asperf.plugin.stash import session_for
 
         with usage_errors():
+            session_for(config, (item.path for item in measuring))
             replace_by_recorded(config, items)
 
 
@@ -136,19 +140,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     An xdist worker that refused them here would look crashed: there each test refuses them.
     """
     items = [item for item in session.items if _measures(item)]
-    if not items:
+    if not items and not was_configured(session.config):
         return
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.parsing import usage_errors
     from pytest_asperf.plugin.selection import name_models, plan_ladders
-    from pytest_asperf.plugin.stash import session_of
+    from pytest_asperf.plugin.stash import session_for
 
     with suppress(AsperfError) if _is_xdist_worker(session.config) else usage_errors():
-        shared = session_of(session.config)
+        shared = session_for(session.config, (item.path for item in items))
         shared.check()
         name_models(shared, items)
         plan_ladders(session.config, items)
-    if not _is_xdist_worker(session.config):
+    if items and not _is_xdist_worker(session.config):
         _end_as_by_ctrl_c(session.config)
 
 
@@ -309,9 +313,11 @@ class _Reports:
             name_failure(self._config, report)
         told: Any = report
         told.asperf_told = True
-        if not self.reports and not _is_xdist_worker(self._config):
-            # xdist's controller collects no test: only now it has something to lose.
-            _end_as_by_ctrl_c(self._config)
+        if not self.reports and _starts_xdist_workers(self._config):
+            from pytest_asperf.plugin.stash import meet_tests
+
+            meet_tests(self._config, report)
+            _end_as_by_ctrl_c(self._config)  # only now there is something to lose
         self.reports.append(report)
         if hasattr(report, "asperf_rows") and not _is_xdist_worker(self._config):
             from pytest_asperf.plugin.report_files import store_so_far
@@ -374,6 +380,12 @@ def _is_ours(error: BaseException) -> bool:
     from pytest_asperf.errors import AsperfError
 
     return isinstance(error, AsperfError)
+
+
+def _starts_xdist_workers(config: pytest.Config) -> bool:
+    """Whether this process starts xdist's workers, which collect and run the tests."""
+    distributed = config.getoption("dist", "no") != "no" and config.getoption("tx", None)
+    return bool(distributed) and not config.getoption("collectonly")
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

@@ -38,13 +38,20 @@ class Session:
     """What a session's tests share. Nothing is detected, loaded or written before it is needed.
 
     Attributes:
+        folder: of the configuration file, where relative addresses start.
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
         stored: at the end of the session, what was kept in the history.
         closing: lines that the session ends with, whatever its verbosity.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, folder: Path) -> None:
+        self.folder = folder
+        # Paths on the command line start at the working folder, those in the file at its own.
+        self._build_folders = {
+            key: config.invocation_params.dir if config.getoption(f"asperf_{key}") else folder
+            for key in ("baseline", "candidate")
+        }
         self._runners: dict[Engine, MeasurementRunner] = {}
         self._growing: dict[str, GrowingReport] = {}
         self.notify = TerminalNotify(config)
@@ -54,8 +61,6 @@ class Session:
         self.closing: list[str] = []
         # Of an xdist worker, whose reports are read elsewhere.
         self._is_to_tell = hasattr(config, "workerinput")
-        # Without a pytest configuration, `--pyargs` puts the root into site-packages.
-        folder = config.rootpath if config.inipath else config.invocation_params.dir
         # The history is written by the process that reports, and only if something is measured.
         only_reads = hasattr(config, "workerinput") or config.getoption("collectonly")
         catalogue = load_catalogue(folder, shipped_models())
@@ -135,11 +140,12 @@ class Session:
         settings = self.settings
         if settings.candidate is None:
             return None
-        find = self.catalogue.find_build
-        return (
-            find(settings.baseline, where="--asperf-baseline"),
-            find(settings.candidate, where="--asperf-candidate"),
-        )
+
+        def find(key: str, text: str) -> Build:
+            catalogue = replace(self.catalogue, folder=self._build_folders[key])
+            return catalogue.find_build(text, where=f"--asperf-{key}")
+
+        return find("baseline", settings.baseline), find("candidate", settings.candidate)
 
     @cached_property
     def seed(self) -> int:

@@ -6,28 +6,70 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.rows import ReportRow
 
 _SESSION = pytest.StashKey["Session"]()
+_TESTS = pytest.StashKey["Iterable[Path]"]()
 _ROWS = pytest.StashKey["dict[str, list[tuple[float, ReportRow]]]"]()
 _JUDGED_AT = pytest.StashKey[float]()
 
 
 def session_of(config: pytest.Config) -> Session:
-    """The session's state, made at the first call."""
+    """The session's state, made at the first call.
+
+    Raises:
+        ConfigError: its settings are not usable, at this call and each that follows.
+    """
     session = opened_session(config)
     if session is None:
+        from pytest_asperf.plugin.project import folder_of
         from pytest_asperf.plugin.session import Session
 
-        session = config.stash[_SESSION] = Session(config)
+        folder = folder_of(config, config.stash.get(_TESTS, frozenset()))
+        session = config.stash[_SESSION] = Session(config, folder)
     return session
+
+
+def session_for(config: pytest.Config, tests: Iterable[Path]) -> Session:
+    """The session's state for tests in these files, whose place decides which settings count.
+
+    A session that was opened before the tests were known, with the settings of another folder, is
+    replaced: it has measured nothing.
+
+    Raises:
+        ConfigError: likewise, or the tests have several configuration files.
+    """
+    from pytest_asperf.plugin.project import folder_of
+
+    config.stash[_TESTS] = frozenset(tests)
+    session = opened_session(config)
+    if session is not None and session.folder != folder_of(config, config.stash[_TESTS]):
+        del config.stash[_SESSION]
+    return session_of(config)
+
+
+def meet_tests(config: pytest.Config, report: pytest.TestReport) -> None:
+    """Take the settings nearest to a test of which xdist's controller has the first report.
+
+    Settings that cannot be used were refused in the test's own process.
+    """
+    from pytest_asperf.errors import AsperfError
+
+    path = config.rootpath / report.nodeid.partition("::")[0]
+    if path.exists():  # of a fleet it may be on another machine alone
+        with suppress(AsperfError):
+            session_for(config, [path])
 
 
 def opened_session(config: pytest.Config) -> Session | None:

@@ -263,6 +263,20 @@ def test_a_broken_configuration_is_an_error_in_four_parts(asperf: Asperf) -> Non
     assert "asperf.toml: unknown key 'chuncks'; did you mean 'chunks'?" in done.stderr
 
 
+def test_the_file_nearest_to_the_working_folder_counts(
+    asperf_with_tiny: Asperf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command below the project's root finds the project's models; a path starts here."""
+    below = asperf_with_tiny.folder / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert "tiny" in asperf_with_tiny("models").stdout
+    done = asperf_with_tiny("models", "build", "./missing.gguf")
+    assert str(below / "missing.gguf") in done.stdout + done.stderr
+    (below / ".git").mkdir()
+    assert "tiny" not in asperf_with_tiny("models").stdout
+
+
 @pytest.mark.parametrize("words", [(), ("gate",), ("models", "list"), ("builds", "make")])
 def test_the_short_option_prints_the_help(asperf: Asperf, words: tuple[str, ...]) -> None:
     """`-h` is `--help` of every command."""

@@ -1,0 +1,64 @@
+"""The folder whose settings count in a session: nearest to the tests, wherever pytest runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_asperf.config.configuration_file import nearest_configuration
+from pytest_asperf.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    import pytest
+
+
+def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
+    """The folder of the configuration file that counts for tests in these files.
+
+    Before the tests are known, the command line's paths stand for them. Tests without a file follow
+    the working folder's. Without any, it is pytest's root, as addresses in markers start there.
+
+    Raises:
+        ConfigError: two files could be meant.
+    """
+    working = config.invocation_params.dir
+    starts = {path.parent for path in tests} or set(_named(config))
+    # By its resolved path, a file counts once, whichever links lead to it.
+    found = {
+        file.resolve(): file for start in sorted(starts) if (file := nearest_configuration(start))
+    }
+    own = nearest_configuration(working)
+    if own is not None:
+        found.setdefault(own.resolve(), own)
+    if len(found) > 1:
+        first, second, *_ = found.values()
+        raise _two_files(first, second, is_own=second is own, working=working)
+    if found:
+        return next(iter(found.values())).parent
+    # Without a pytest configuration, `--pyargs` puts the root into site-packages.
+    return config.rootpath if config.inipath else working
+
+
+def _named(config: pytest.Config) -> Iterator[Path]:
+    """The folders that the command line names, without the modules of `--pyargs`."""
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
+        if path.exists():
+            yield path if path.is_dir() else path.parent
+
+
+def _two_files(first: Path, second: Path, *, is_own: bool, working: Path) -> ConfigError:
+    files = f"{printable(first, 300)} and {printable(second, 300)}"
+    if is_own:
+        return ConfigError(
+            f"two configuration files: {files}",
+            why=f"the first is nearest to the tests, the second to the working folder ({working})",
+            remedy=f"run pytest in {first.parent}, or keep the settings in one of the two files",
+        )
+    return ConfigError(
+        f"two configuration files for the tests of one session: {files}",
+        why="a session measures with one configuration",
+        remedy=f"run the tests below {first.parent} and below {second.parent} separately",
+    )
