@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_asperf.config.build_sources import anchored
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.configuration_file import nearest_configuration
 from pytest_asperf.config.settings import parse_values, read_word
@@ -89,6 +90,11 @@ def open_project(**options: object) -> Project:
     catalogue = load_catalogue(file.parent if file else folder, shipped_models())
     given = {key: read_word(key, value) for key, value in options.items() if value is not None}
     values = parse_values(given, where=lambda key: f"--{key.replace('_', '-')}", folder=folder)
-    settings = replace(catalogue.settings, **values)
+    # From here, a path in the file's builds would be another place's.
+    own = catalogue.settings
+    builds = {key: getattr(own, key) for key in ("baseline", "candidate") if getattr(own, key)}
+    if catalogue.folder != folder:
+        builds = {key: anchored(text, catalogue.folder) for key, text in builds.items()}
+    settings = replace(own, **{**builds, **values})
     catalogue = replace(catalogue, folder=folder, settings=settings)
     return Project(catalogue, compose.cache_folder(settings), frozenset(values))

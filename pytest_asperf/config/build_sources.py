@@ -19,7 +19,7 @@ from pytest_asperf.config.engines import (
     parse_engine,
 )
 from pytest_asperf.config.server_url import URL_RULE, is_url
-from pytest_asperf.config.settings import has_separator, path_rule, setting_rules
+from pytest_asperf.config.settings import has_separator, parse_path, path_rule, setting_rules
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
@@ -162,6 +162,15 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
         if not _SETTING.match(word):
             raise unusable(where, word, _SETTINGS_LAST)
     return ",".join(words[:first]) or "current", tuple(words[first:])
+
+
+def anchored(text: str, folder: Path) -> str:
+    """A build as it is written in a file of a folder, with an absolute path if it names one."""
+    name, *_ = re.split(r",(?=\s*[A-Za-z_]\w*\s*=(?!=))", text, maxsplit=1)
+    is_place = has_separator(name) or name.lower().endswith(ARCHIVES)
+    if not is_place or is_url(name) or _URL_REQUIREMENT.match(name):
+        return text
+    return f"{parse_path(name, folder)}{text[len(name) :]}"
 
 
 def parse_source(text: str, folder: Path, *, where: str, known: Collection[str]) -> Source:

@@ -15,6 +15,7 @@ from pytest_asperf.config.build_sources import (
     ServerUrl,
     Source,
     ToolsFolder,
+    anchored,
     parse_source,
     parse_table,
     runs_on,
@@ -226,3 +227,21 @@ def test_servers_come_with_their_library() -> None:
     ]
     folder = ToolsFolder(Path("bin"))
     assert [e for e in ENGINES if runs_on(folder, e)] == ["llama_tools", "llama_server", "command"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("../venv/bin/python", "/project/../venv/bin/python"),
+        ("./tools,threads=8,tensor_split=1/1", "/project/tools,threads=8,tensor_split=1/1"),
+        ("a.whl", "/project/a.whl"),
+        ("/abs/llama.cpp@b9000", "/abs/llama.cpp@b9000"),
+        ("current,tensor_split=1/1", "current,tensor_split=1/1"),
+        ("llama-cpp-python==0.3.35", "llama-cpp-python==0.3.35"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("mlx-lm @ git+https://example.org/mlx-lm", "mlx-lm @ git+https://example.org/mlx-lm"),
+    ],
+)
+def test_a_build_of_a_file_means_one_place_from_every_folder(written: str, meant: str) -> None:
+    """A relative path starts at the file's folder; names, requirements and URLs stay."""
+    assert anchored(written, Path("/project")) == meant
