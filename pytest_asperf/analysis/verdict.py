@@ -27,6 +27,8 @@ Accepted = tuple[float | None, float | None]
 
 #: Why there is no other verdict, where nothing more is to be said.
 _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
+#: The fact of what ran that more threads ran than there are cores; a note says it too.
+OVERSUBSCRIBED: Final = "oversubscribed"
 #: What ran, as far as a line has room for it.
 _KEPT: Final = ("model", "sha256")
 _MEANING: Final = {

@@ -30,7 +30,7 @@ _ANSWERS: Final = {
     INTERRUPTED: "STOPPED",
 }
 LEFT_OUT: Final = "left out"
-_PROOF: Final = ("model", "title", "type", "sha256", "memory", "settings")
+_PROOF: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
 _LONGEST: Final = 400
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -12,6 +13,8 @@ from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user_rate
 from pytest_asperf.analysis.stats.estimate import SHARE, counted_text, memory_text
 from pytest_asperf.analysis.stats.intervals import median_interval
+from pytest_asperf.analysis.verdict import OVERSUBSCRIBED
+from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 from pytest_asperf.measure.timed_work import NOT_EXAMINED
 
@@ -82,6 +85,8 @@ class Provenance:
             *((("group", self.loaded.group),) if self.loaded.group else ()),
             *((("priority", self.engine.priority),) if self.engine.priority else ()),
             ("settings", self._settings()),
+            *((("asked", asked),) if (asked := self._asked()) else ()),
+            *(((OVERSUBSCRIBED, crowd),) if (crowd := self._oversubscribed()) else ()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
             *(((self._served_by, self._server),) if self.loaded.served else ()),
             *((("proof", proof),) if (proof := self.context and self.context.proof) else ()),
@@ -123,6 +128,19 @@ class Provenance:
                 *((f"slow_by={loaded.slow_by:g}",) if loaded.slow_by else ()),
             )
         )
+
+    def _asked(self) -> str:
+        """The engine settings that were asked for."""
+        asked = self.requested.as_texts()
+        return ", ".join(f"{key}={text}" for key, text in asked.items())
+
+    def _oversubscribed(self) -> str:
+        """How many threads share how few cores of this machine; empty if each has one."""
+        threads = (self.context.threads if self.context else None) or self.loaded.threads
+        cores = len(usable_cores()) or os.cpu_count() or threads
+        if threads <= cores:
+            return ""
+        return f"{threads} threads on {counted_text(cores, 'cores')}: they wait for one another"
 
     def _devices(self) -> str:
         mib = self.loaded.weights_mib.items()

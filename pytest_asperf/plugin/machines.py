@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.plugin.fleet import Fleet
 from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.report.row_names import told_apart
 from pytest_asperf.report.rows import noted_rows, worker_of
 from pytest_asperf.report.session_meta import MeasuringMachine
 
@@ -68,7 +69,7 @@ def measured(config: pytest.Config, reports: Sequence[Any]) -> Measured:
             machines.setdefault(machine.name, machine)
     found = Measured([], machines)
     names = {worker: machine.name for worker, machine in of_worker.items()}
-    noted = noted_rows(reports, names if found.are_named else {})
+    noted = told_apart(noted_rows(reports, names if found.are_named else {}))
     if found.are_named:  # their clocks differ
         places = list(machines)
         noted.sort(key=lambda each: places.index(each[1].machine))

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from pytest_asperf.errors import printable
 from pytest_asperf.report.report_data import OUTCOMES
+from pytest_asperf.report.row_names import cut, name_of, tail_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -114,11 +115,12 @@ def claim_lines(noted: Sequence[Noted], screen: Screen) -> list[ScreenLine]:
     machines = _machines([row for _, row in rows], screen)
     width = screen.width - cell_len(machines[0])
     widths = _widths(cells, width)
+    starts = tail_starts((each.what for each in cells), widths[0])
     return [
         ScreenLine(
             each.outcome,
             screen.mark(each.outcome),
-            machine + screen.legible(_line(each, widths, width - 3)),
+            machine + screen.legible(_line(each, widths, width - 3, starts[each.what])),
         )
         for machine, each in zip(machines, cells, strict=True)
     ]
@@ -128,7 +130,7 @@ def _machines(rows: Sequence[ReportRow], screen: Screen) -> list[str]:
     """What each line begins with: of several machines the name, below its head."""
     if not any(row.machine for row in rows):
         return [""] * (1 + len(rows))
-    names = ["machine", *(_cut(screen.legible(row.machine), screen.width // 5) for row in rows)]
+    names = ["machine", *(cut(screen.legible(row.machine), screen.width // 5) for row in rows)]
     widest = max(map(cell_len, names))
     return [name + " " * (widest - cell_len(name)) + _GAP for name in names]
 
@@ -299,9 +301,7 @@ def _cells(test: str, row: ReportRow, names: Mapping[str, str], screen: Screen) 
 
 
 def _what(row: ReportRow) -> str:
-    if row.finding or not row.model:
-        return row.finding or row.what or row.subject
-    return f"{row.subject} {row.model}"
+    return row.finding or name_of(row)
 
 
 def _test_names(tests: Sequence[str]) -> dict[str, str]:
@@ -335,14 +335,14 @@ def _widths(cells: Sequence[_Cells], width: int) -> list[int]:
     return [min(natural, max(room, _LEAST_NAME)), *fixed, *test]
 
 
-def _line(cells: _Cells, widths: Sequence[int], width: int) -> str:
+def _line(cells: _Cells, widths: Sequence[int], width: int, tail_at: int) -> str:
     """A line; what does not fit beside long figures is left out from the end."""
     texts = [cells.what, cells.measured, cells.limit, cells.basis, cells.time, cells.test]
     columns = list(zip_longest(texts[: len(widths)], widths))
     if len(columns) == len(texts):
-        columns[-1] = (_cut(cells.test, widths[-1]), 0)
+        columns[-1] = (cut(cells.test, widths[-1]), 0)
     while True:
-        columns[0] = (_cut(cells.what, widths[0]), widths[0])
+        columns[0] = (cut(cells.what, widths[0], tail_at), widths[0])
         line = _GAP.join(text + " " * (size - cell_len(text)) for text, size in columns).rstrip()
         if (excess := cell_len(line) - width) <= 0:
             return line
@@ -351,18 +351,8 @@ def _line(cells: _Cells, widths: Sequence[int], width: int) -> str:
         if len(columns) > 3:  # name, figures and limit
             columns.pop()
         else:
-            name = _cut(cells.what, max(_LEAST_NAME // 2, widths[0] - excess))
+            name = cut(cells.what, max(_LEAST_NAME // 2, widths[0] - excess), tail_at)
             return _ended(_GAP.join((name, cells.measured, cells.limit)), width)
-
-
-def _cut(text: str, width: int) -> str:
-    """A name, its middle left out if it is too long."""
-    if cell_len(text) <= width:
-        return text
-    head, tail = (width - 1) // 2, width // 2
-    while cell_len(cut := f"{text[:head]}…{text[len(text) - tail :]}") > width and head + tail:
-        head, tail = (head - 1, tail) if head > tail else (head, tail - 1)
-    return cut
 
 
 def _ended(line: str, width: int) -> str:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import printable
 from pytest_asperf.report.report_data import NOT_RUN, OUTCOMES, both_sides
+from pytest_asperf.report.row_names import difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.report.report_data import Claim, Measurement, ReportData
+    from pytest_asperf.report.row_names import Ran
 
 _MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")
@@ -28,7 +30,7 @@ _CLAIMS: Final = ("verdict", "claim", "measured", "limit", "from")
 _OTHERS: Final = ("model", "measured", "value", "from")
 _RATE: Final = "tok/s"
 #: What is different from claim to claim, and in the claim's own words.
-_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "logits")
+_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked", "logits")
 
 
 def markdown(reports: Sequence[ReportData]) -> bytes:
@@ -85,20 +87,33 @@ def _rates(
     report: ReportData, claimed: Mapping[tuple[object, ...], Claim]
 ) -> Iterator[tuple[str, ...]]:
     by_row = {record["row"]: record for record in report.records[0]}
-    for record in report.records[1]:
-        if record["unit"] != _RATE:
-            continue
+    rates = [record for record in report.records[1] if record["unit"] == _RATE]
+    alike: dict[tuple[object, ...], list[Ran]] = {}
+    for record in rates:
+        alike.setdefault(_named(record), []).append(_facts(record))
+    for record in rates:
         interval = tuple(record[key] for key in ("value", "low", "high"))
         claim = claimed.get((record["test"], *interval))
         verdict = f"{_MARKS[claim.outcome]} {claim.outcome}, {claim.threshold}" if claim else ""
         if not claim and record["row"] in by_row:
             outcome = by_row[record["row"]]["outcome"]
             verdict = f"{_MARKS[outcome]} {outcome}, see below"
-        yield (*_llama_bench(record), verdict)
+        differs = difference(_facts(record), alike[_named(record)])
+        yield (*_llama_bench(record, differs), verdict)
 
 
-def _llama_bench(record: Mapping[str, Any]) -> Iterator[str]:
-    """The columns of llama-bench, and the interval."""
+def _named(record: Mapping[str, Any]) -> tuple[object, ...]:
+    """By what the table names a record."""
+    return tuple(record[key] for key in ("model", "backend", "threads", "workload", "side"))
+
+
+def _facts(record: Mapping[str, Any]) -> Ran:
+    asked = record["settings"].replace(",", ", ")
+    return ("asked", asked), ("engine", record["engine"]), ("sha256", record["sha256"])
+
+
+def _llama_bench(record: Mapping[str, Any], differs: str) -> Iterator[str]:
+    """The columns of llama-bench, and the interval; rows alike have what differs in their test."""
     size, params = record["size_bytes"], record["n_params"]
     name = record["title"] or record["model"]
     yield f"{name} ({record['model']})" if record["title"] else name
@@ -106,7 +121,7 @@ def _llama_bench(record: Mapping[str, Any]) -> Iterator[str]:
     yield "" if not params else f"{params / 1e6:.2f} M" if params < 1e9 else f"{params / 1e9:.2f} B"
     yield record["backend"]
     yield "" if record["threads"] is None else f"{record['threads']:.0f}"
-    yield " ".join(filter(None, (record["workload"], record["side"])))
+    yield ", ".join(filter(None, (f"{record['workload']} {record['side']}".strip(), differs)))
     yield f"{record['value']:.2f}"
     known = None not in (record["low"], record["high"])
     yield f"{record['low']:.2f} to {record['high']:.2f}" if known else ""

@@ -14,6 +14,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
+from pytest_asperf.analysis.verdict import OVERSUBSCRIBED
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -92,10 +93,16 @@ def noted_rows(
     """
     in_order = sorted(reports, key=lambda report: report.start)
     return [
-        (r.nodeid, replace(row_from_dict(data), machine=machines.get(worker_of(r), "")))
+        (r.nodeid, replace(_remarked(row_from_dict(data)), machine=machines.get(worker_of(r), "")))
         for r in in_order
         for data in r.asperf_rows
     ]
+
+
+def _remarked(row: ReportRow) -> ReportRow:
+    """A row whose note has what a reader must know of how it ran."""
+    remarks = [text for label, text in row.ran if label.endswith(OVERSUBSCRIBED)]
+    return replace(row, note="\n".join(filter(None, dict.fromkeys((row.note, *remarks)))))
 
 
 def worker_of(report: Any) -> str:
@@ -226,7 +233,7 @@ def level_row(result: LevelResult, baseline: str, note: str) -> ReportRow:
         "ppl_baseline": comparison.ppl_base.value,
         "delta_ppl": estimate_data(delta),
         "kld_mean": estimate_data(kld.mean) if kld else None,
-        "same_top": estimate_data(comparison.same_top) if comparison.same_top else None,
+        "same_top": None if comparison.same_top is None else estimate_data(comparison.same_top),
         "size_bytes": result.size_bytes,
         "peak_rss_bytes": result.peak_rss_bytes,
         "chunks": chunks,

@@ -1,0 +1,114 @@
+"""The names of rows: where two would be alike, what differs between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_asperf.report.rows import ReportRow
+
+#: What ran, as label and text of each fact.
+Ran = tuple[tuple[str, str], ...]
+
+#: Facts of what ran by which rows are told apart, the plainest first.
+_FACTS: Final = ("asked", "engine", "build", "settings", "device", "sha256")
+_LONGEST: Final = 80
+
+
+def name_of(row: ReportRow) -> str:
+    """The name of a row in a table."""
+    return row.what or " ".join(filter(None, (row.subject, row.model)))
+
+
+def told_apart(noted: Sequence[tuple[str, ReportRow]]) -> list[tuple[str, ReportRow]]:
+    """Rows, with what differs in the names of those that would be alike.
+
+    Compared are the settings that were asked for and, where these are equal, engine, build,
+    resolved settings, device and file.
+    """
+    alike: dict[tuple[str, ...], dict[Ran, None]] = {}
+    for _, row in noted:
+        alike.setdefault(_key(row), {})[row.ran] = None
+    return [(test, _named(row, difference(row.ran, alike[_key(row)]))) for test, row in noted]
+
+
+def _key(row: ReportRow) -> tuple[str, ...]:
+    """Rows of one key are alike; a measurement is not taken for the verdict on it."""
+    return row.machine, row.model, row.finding, name_of(row)
+
+
+def _named(row: ReportRow, difference: str) -> ReportRow:
+    if not difference:
+        return row
+    has_own = row.what or row.model
+    return replace(
+        row,
+        subject=f"{row.subject}, {difference}",
+        what=f"{name_of(row)}, {difference}" if has_own else "",
+    )
+
+
+def difference(ran: Ran, others: Iterable[Ran]) -> str:
+    """The facts of a run that not all others share, of the first kind in which they differ."""
+    for fact in _FACTS:
+        parts = [list(_parts(each, fact)) for each in others]
+        if any(each != parts[0] for each in parts):
+            own = [part for part in _parts(ran, fact) if not all(part in each for each in parts)]
+            return ", ".join(own)[:_LONGEST]
+    return ""
+
+
+def _parts(ran: Iterable[tuple[str, str]], fact: str) -> Iterator[str]:
+    """A fact of every side of a run, in parts."""
+    for label, text in ran:
+        side, _, name = f" {label}".rpartition(" ")
+        if name == fact:
+            yield from (f"{side} {part}".strip() for part in text.split(", "))
+
+
+def tail_starts(names: Iterable[str], width: int) -> dict[str, int]:
+    """By name, where the part begins that is kept if the name is cut to a width.
+
+    It is the middle, unless two names would become one: then it is where these begin to differ.
+    """
+    starts = {name: len(name) - width // 2 for name in names}
+    for _ in tuple(starts):  # each round may bring two others together
+        alike: dict[str, list[str]] = {}
+        for name, start in starts.items():
+            alike.setdefault(cut(name, width, start), []).append(name)
+        later = {
+            name: start
+            for same in alike.values()
+            if len(same) > 1
+            for name in same
+            if starts[name] != (start := len(commonprefix(same)))  # noqa: RUF071  # by character
+        }
+        if not later:
+            break
+        starts |= later
+    return starts
+
+
+def cut(text: str, width: int, tail_at: int | None = None) -> str:
+    """A text with `…` for what lies before its tail, by default for its middle, if it is too long.
+
+    Args:
+        text: the text.
+        width: its columns at most.
+        tail_at: where its tail begins, which is cut too if it takes more than two thirds.
+    """
+    if cell_len(text) <= width:
+        return text
+    tail = text[len(text) - width // 2 if tail_at is None else max(0, tail_at) :]
+    if tail_at is not None and len(tail) > (most := max(1, 2 * width // 3)):
+        tail = f"{tail[: most - 1]}…"
+    head = text[: max(0, width - 1 - len(tail))]
+    while cell_len(short := f"{head}…{tail}") > width and head + tail:
+        head, tail = (head[:-1], tail) if len(head) > len(tail) else (head, tail[1:])
+    return short
