@@ -68,6 +68,15 @@ class ConfigError(AsperfError):
     """An option, marker, configuration file or catalogue entry is not usable as written."""
 
 
+def no_truth_value(what: str, example: str) -> ConfigError:
+    """The error for a measurement, or a fixture, that is used as a truth value."""
+    return ConfigError(
+        f"{what} is used as a truth value",
+        why="it would be true whatever was measured",
+        remedy=f"compare it with a limit, as in {example}",
+    )
+
+
 class RoleError(ConfigError):
     """A test asks for a role, such as `@draft`, that no model has."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
     share_interval,
 )
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
-from pytest_asperf.errors import MeasurementError
+from pytest_asperf.errors import MeasurementError, no_truth_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,6 +135,11 @@ class Comparison:
     kld: KldSummary | None = None
     same_top: Estimate | None = None
     same_top_printed: PlusMinus | None = None
+
+    def __bool__(self) -> NoReturn:
+        raise no_truth_value(
+            "a comparison of two models", "assert perplexity.delta_ppl.high < 0.01"
+        )
 
 
 def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.stats.estimate import Estimate, counted_text, memory_text
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import Model, note_for_test, settle
+from pytest_asperf.api.measurement_context import Model, RunningTest, settle
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.modelfiles.disk_use import disk_use
 
@@ -76,4 +76,4 @@ def assert_disk(
     verdict = judge_within(estimate, subject, at_most=limit / size)
     verdict = replace(verdict, basis=counted_text(use.n_files, "files"))
     records = [one.measurement.record for one in named if isinstance(one, Model)]
-    return settle(verdict, records[0] if records else note_for_test)
+    return settle(verdict, records[0] if records else RunningTest())

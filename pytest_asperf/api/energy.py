@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.stats.intervals import independent_change
 from pytest_asperf.analysis.verdict import Subject, guarded
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import FixtureValue, settle, unknown_word
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    NoTruthValue,
+    require_kind,
+    settle,
+    unknown_word,
+)
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
 from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.meters.meter import RAILS
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.measure.energy import EnergyResult
 
+_EXAMPLE: Final = 'assert_energy(energy("tg128"), at_most="0.5 J/token")'
 #: All rails together, where they are the machine's.
 _MACHINE: Final = "machine"
 _JOULES: Final = LimitForm(
@@ -57,6 +64,8 @@ class Energy(FixtureValue):
     ref: ModelRef
     measurement: MeasurementContext
     of: Callable[[str], Energy]
+
+    example: ClassVar = _EXAMPLE
 
     def __repr__(self) -> str:
         return f"<Energy of {self.ref.title}>"
@@ -84,29 +93,37 @@ class Energy(FixtureValue):
 
 
 @dataclass(frozen=True)
-class EnergyReading:
+class EnergyReading(NoTruthValue):
     """The energy of one workload on one model, by rail.
 
     Attributes:
-        result: every window of every counter.
+        measured: every window of every counter, for what only shows or combines them.
     """
 
-    result: EnergyResult
+    measured: EnergyResult
     measurement: MeasurementContext
 
+    example: ClassVar = _EXAMPLE
+
     def __repr__(self) -> str:
-        what = f"{self.result.workload.name}, {', '.join(self.rails)}"
-        return f"<EnergyReading {what}: {self.joules_per_token().text()}>"
+        what = f"{self.measured.workload.name}, {', '.join(self.rails)}"
+        return f"<EnergyReading {what}: {self.measured.joules_per_token(None).text()}>"
+
+    @property
+    def result(self) -> EnergyResult:
+        """Every window of every counter."""
+        self.measurement.record.used()
+        return self.measured
 
     @property
     def rails(self) -> tuple[Rail, ...]:
         """The rails that have a figure, of `package`, `cpu`, `gpu`, `ane` and `dram`."""
-        return self.result.rails
+        return self.measured.rails
 
     @property
     def unmeasured(self) -> dict[str, str]:
         """Why each other rail has none."""
-        return {m.rail: m.reason for m in self.result.phases[-1].unmeasured}
+        return {m.rail: m.reason for m in self.measured.phases[-1].unmeasured}
 
     def joules_per_token(self, rail: str | None = None, *, net: bool = False) -> Estimate:
         """J per token of a rail, or of all that have a figure.
@@ -119,7 +136,7 @@ class EnergyReading:
             ConfigError: no such rail.
             HardwareError: the rail has no figure.
         """
-        return self.result.joules_per_token(self._known(rail), net=net)
+        return self.result.joules_per_token(self.known(rail), net=net)
 
     def watts(self, rail: str | None = None) -> Estimate:
         """Mean power of a rail, or of all that have a figure.
@@ -128,7 +145,7 @@ class EnergyReading:
             ConfigError: no such rail.
             HardwareError: the rail has no figure.
         """
-        return self.result.watts(self._known(rail))
+        return self.result.watts(self.known(rail))
 
     def power(self, rail: str | None = None, *, over: EnergyReading | None = None) -> Figure:
         """Mean power of a rail, or of all, in W; or as a multiple of another reading's.
@@ -137,7 +154,7 @@ class EnergyReading:
             ConfigError: no such rail.
             HardwareError: the rail has no figure, or the two readings have not the same rails.
         """
-        return _figure("power", [self, over] if over else [self], rail)
+        return _figure("power", [self] if over is None else [self, over], rail)
 
     def energy(self, *, over: EnergyReading) -> Figure:
         """The energy of a token, all rails counted, as a multiple of another reading's.
@@ -147,7 +164,13 @@ class EnergyReading:
         """
         return _figure("energy", [self, over])
 
-    def _known(self, rail: str | None) -> Rail | None:
+    def known(self, rail: str | None) -> Rail | None:
+        """The rail of a name; None for all.
+
+        Raises:
+            ConfigError: no such rail.
+            HardwareError: it has no figure.
+        """
         if rail is None:
             return None
         if rail not in RAILS:
@@ -163,7 +186,7 @@ class EnergyReading:
 
 
 def assert_energy(
-    reading: Energy | EnergyReading,
+    reading: EnergyReading,
     *,
     at_most: str | float | None = None,
     at_least: str | float | None = None,
@@ -175,7 +198,7 @@ def assert_energy(
     Without a rail, the measured rails together are judged, and the claim names them.
 
     Args:
-        reading: the fixture (its tg128 is taken), or one reading.
+        reading: a measurement, `energy("tg128")`.
         at_most: upper limit, `"0.5 J/token"`, `"20 mJ/token"` or a number of J.
         at_least: lower limit, likewise.
         rail: `package`, `cpu`, `gpu`, `ane` or `dram`; `machine` for all of them, which is INVALID
@@ -184,12 +207,12 @@ def assert_energy(
 
     Raises:
         VerdictError: the verdict is not a PASS.
-        ConfigError: no limit, one that is no energy of a token, or no such rail.
+        ConfigError: no measurement, no limit, one that is no energy of a token, or no such rail.
         HardwareError: the rail has no figure here.
     """
     __tracebackhide__ = True
+    require_kind(reading, EnergyReading, _EXAMPLE)
     low, high = _JOULES.read(at_least, "at_least"), _JOULES.read(at_most, "at_most")
-    reading = reading() if isinstance(reading, Energy) else reading
     result = reading.result
     estimate = reading.joules_per_token(None if rail == _MACHINE else rail, net=net)
     of = rail or " + ".join(reading.rails)
@@ -210,15 +233,21 @@ def _phase_name(result: EnergyResult) -> str:
 def _figure(what: str, readings: Sequence[EnergyReading], rail: str | None = None) -> Figure:
     """The power or energy of a reading, or its ratio to that of another."""
     rails = [rail] if rail else _shared_rails(readings)
-    found = [r.watts(rail) if what == "power" else r.joules_per_token() for r in readings]
+    found = [_found(what, r, rail) for r in readings]
     estimate = found[0]
     if len(found) > 1:
         estimate = replace(independent_change(found[1], found[0]).as_ratio(), unit=RATIO)
-    phases = " / ".join(f"{_phase_name(r.result)} {r.result.ran.model}" for r in readings)
-    findings = [finding for r in readings for finding in busy_host(rails, r.result.watched)]
-    ran = readings[0].result.ran.rows()
+    phases = " / ".join(f"{_phase_name(r.measured)} {r.measured.ran.model}" for r in readings)
+    findings = [finding for r in readings for finding in busy_host(rails, r.measured.watched)]
+    ran = readings[0].measured.ran.rows()
     subject = Subject(f"{what} of {phases} ({' + '.join(rails)})", "live", ran)
     return Figure(subject, estimate, readings[0].measurement.record, tuple(findings))
+
+
+def _found(what: str, reading: EnergyReading, rail: str | None) -> Estimate:
+    if what == "power":
+        return reading.measured.watts(reading.known(rail))
+    return reading.measured.joules_per_token(None)
 
 
 def _shared_rails(readings: Sequence[EnergyReading]) -> list[str]:
@@ -228,10 +257,10 @@ def _shared_rails(readings: Sequence[EnergyReading]) -> list[str]:
     """
     rails = [rail for rail in RAILS if any(rail in reading.rails for reading in readings)]
     for reading in readings:
-        idle = {counter.rail for counter in reading.result.phases[-1].still}
+        idle = {counter.rail for counter in reading.measured.phases[-1].still}
         for rail in rails:
             if rail not in reading.rails and rail not in idle:
-                reading.watts(rail)  # refuses it, and says why
+                reading.known(rail)  # refuses it, and says why
     return list(rails)
 
 

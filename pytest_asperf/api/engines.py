@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.api.measurement_context import FixtureValue, settle
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.measurement_context import Record
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.runner import MeasurementRunner
-    from pytest_asperf.report.rows import ReportRow
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Engines(FixtureValue):
     find: Callable[[Engine, str | None], ModelRef]
     runner: Callable[[Engine], MeasurementRunner]
     budget: Budget
-    record: Callable[[ReportRow], None]
+    record: Record
+
+    example: ClassVar = 'assert_faster(engines, "mlx", than="llama_cpp", on="tg128")'
 
     def __repr__(self) -> str:
         return f"<Engines at {self.level or 'F16'}>"

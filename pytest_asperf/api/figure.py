@@ -3,42 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
 from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
 from pytest_asperf.analysis.verdict import Verdict, guarded
-from pytest_asperf.api.measurement_context import settle
+from pytest_asperf.api.measurement_context import NoTruthValue, require_kind, settle
 from pytest_asperf.config.table import number
-from pytest_asperf.errors import ConfigError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Subject
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.api.measurement_context import Record
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(NoTruthValue):
     """A measured quantity of which a limit can be claimed, with `assert_figure`.
 
     Attributes:
         subject: what it is of, and what ran.
-        estimate: the quantity with its interval.
-        record: takes the verdict's row.
+        measured: the quantity with its interval, for what only shows it.
+        record: takes the verdict.
         guard_findings: what guards found in the measurement.
     """
 
     subject: Subject
-    estimate: Estimate
-    record: Callable[[ReportRow], None]
+    measured: Estimate
+    record: Record
     guard_findings: tuple[GuardFinding, ...] = ()
 
+    example: ClassVar = "assert_figure(speculation.accepted(), at_least=0.4)"
+
+    def __post_init__(self) -> None:
+        self.record.measured(self.subject.name)
+
     def __str__(self) -> str:
-        return self.estimate.text()
+        return self.measured.text()
+
+    @property
+    def estimate(self) -> Estimate:
+        """The quantity with its interval."""
+        self.record.used()
+        return self.measured
 
     def __repr__(self) -> str:
         return f"<Figure {self.subject.name}: {self}>"
@@ -63,12 +71,7 @@ def assert_figure(
         ConfigError: no figure, no limit, or one that is no number.
     """
     __tracebackhide__ = True
-    if not isinstance(figure, Figure):
-        raise ConfigError(
-            f"assert_figure: {shown(figure, 80)} is not a figure",
-            why="a claim needs a quantity with its interval, and what ran for it",
-            remedy="give one, as in assert_figure(speculation.accepted(), at_least=0.4)",
-        )
+    require_kind(figure, Figure, Figure.example)
     unit = figure.estimate.unit
     low, high = _limit(at_least, unit, "at_least"), _limit(at_most, unit, "at_most")
     verdict = judge_within(figure.estimate, figure.subject, at_least=low, at_most=high)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
-from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError
-from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
+from pytest_asperf.analysis.verdict import Outcome, Verdict
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    NoTruthValue,
+    conclude,
+    require_kind,
+    unknown_word,
+)
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
@@ -23,9 +29,11 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.measure.ab_speed import Budget
 
+_EXAMPLE: Final = 'assert_no_regression(gate("tg128", "pp512"), tolerance="5%")'
+
 
 @dataclass(frozen=True)
-class GatedWorkloads:
+class GatedWorkloads(NoTruthValue):
     """Workloads on which the candidate build is compared with the baseline, for a claim.
 
     Nothing runs before the claim, because its limits decide how long to measure.
@@ -38,6 +46,8 @@ class GatedWorkloads:
     builds: tuple[Build, Build]
     budget: Budget
     measurement: MeasurementContext
+
+    example: ClassVar = _EXAMPLE
 
     def __repr__(self) -> str:
         cells = ", ".join(f"{cell.name} of {cell.what}" for cell in self.cells)
@@ -64,6 +74,8 @@ class Gate(FixtureValue):
     measurement: MeasurementContext
     pairing: Pairing
 
+    example: ClassVar = _EXAMPLE
+
     def __repr__(self) -> str:
         return f"<Gate on {self.ref.title}: {_versus(self.builds)}>"
 
@@ -84,7 +96,9 @@ class Gate(FixtureValue):
             )
             for workload in gated
         )
-        return GatedWorkloads(cells, self.builds, self.budget, self.measurement)
+        made = GatedWorkloads(cells, self.builds, self.budget, self.measurement)
+        self.measurement.record.measured(repr(made))
+        return made
 
     @property
     def title(self) -> str:
@@ -127,6 +141,7 @@ def assert_no_regression(
         AsperfError: a build died or refused, or the builds make different tokens.
     """
     __tracebackhide__ = True
+    require_kind(gate, GatedWorkloads, _EXAMPLE)
     budget = gate.budget
     if tolerance is not None:
         share = parse_percent(tolerance, where="assert_no_regression: tolerance")
@@ -156,6 +171,7 @@ def assert_improvement(
         AsperfError: a build died or refused, or the builds make different tokens.
     """
     __tracebackhide__ = True
+    require_kind(gate, GatedWorkloads, 'assert_improvement(gate("tg128"), faster_by="5%")')
     by = parse_percent(faster_by, where="assert_improvement: faster_by")
     limit = parse_ppl_limit(ppl_below, where="assert_improvement: ppl_below")
     return _settled(gate, gate.budget.faster_by(by), limit)
@@ -175,7 +191,8 @@ def _settled(gate: GatedWorkloads, budget: Budget, ppl_below: float) -> tuple[Ve
         interrupted |= result.interrupted
     if interrupted:
         raise KeyboardInterrupt
-    gravest = max(verdicts, key=lambda verdict: _SEVERITY.index(verdict.outcome))
-    if gravest.outcome is not Outcome.PASS:
-        raise VerdictError(gravest)
+    conclude(
+        max(verdicts, key=lambda verdict: _SEVERITY.index(verdict.outcome)),
+        gate.measurement.record,
+    )
     return tuple(verdicts)

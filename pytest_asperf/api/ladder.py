@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
@@ -14,7 +14,13 @@ from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle, unknown_word
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    Reading,
+    require_kind,
+    settle,
+    unknown_word,
+)
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
@@ -43,20 +49,29 @@ class Perplexity(FixtureValue):
     """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
 
     Attributes:
+        measured: the scores, for what only shows or combines them.
         level: name of the rung: the level of its weights, or the type of its KV cache.
         baseline: name of the baseline.
         guard_findings: what guards found in it, none of it INVALID.
     """
 
-    result: LevelResult
+    measured: LevelResult
     level: str
     baseline: str
     measurement: MeasurementContext
     guard_findings: tuple[GuardFinding, ...] = ()
 
+    example: ClassVar = 'assert_ppl_delta(perplexity, below="1%")'
+
     def __repr__(self) -> str:
-        change = self.delta_ppl.text()
-        return f"<Perplexity of {self.result.ran.model} vs {self.baseline}: {change}>"
+        change = self.measured.comparison.delta_ppl.text()
+        return f"<Perplexity of {self.measured.ran.model} vs {self.baseline}: {change}>"
+
+    @property
+    def result(self) -> LevelResult:
+        """The scores."""
+        self.measurement.record.used()
+        return self.measured
 
     @property
     def comparison(self) -> Comparison:
@@ -86,8 +101,8 @@ class Perplexity(FixtureValue):
 
     def subject(self, metric: str) -> Subject:
         """The subject of a claim about a metric of this level."""
-        name = f"{metric} {self.result.ran.model} vs {self.baseline}"
-        return Subject(name, "live", self.result.rows())
+        name = f"{metric} {self.measured.ran.model} vs {self.baseline}"
+        return Subject(name, "live", self.measured.rows())
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,8 @@ class Ladder(FixtureValue):
     measurement: MeasurementContext
     joint: tuple[ModelRef, ...]
     at_most: int | None = None
+
+    example: ClassVar = 'assert_ppl_delta(ladder["Q8_0"], below="1%")'
 
     def __repr__(self) -> str:
         return f"<Ladder {', '.join(self.levels)} vs {self.base.title}>"
@@ -209,11 +226,11 @@ class Ladder(FixtureValue):
         """
         confidence = shared_confidence(DECISION_CONFIDENCE, 2)
         readings = self.readings(workload, with_baseline=True)
-        base, own = (readings[name].result.rates for name in ("baseline", level))
+        base, own = (readings[name].measured.rates for name in ("baseline", level))
         scored = self[level]
-        base_nll = [chunk.nll for chunk in scored.result.baseline_chunks]
+        base_nll = [chunk.nll for chunk in scored.measured.baseline_chunks]
         speed_up = paired_change_interval(base, own, confidence).as_ratio()
-        loss = delta_ppl(base_nll, scored.result.nll, confidence)
+        loss = delta_ppl(base_nll, scored.measured.nll, confidence)
         subject = scored.subject(f"speed-up in {workload} per % of PPL of")
         score = metrics.efficiency(speed_up, loss)
         return Figure(subject, score, self.measurement.record, scored.guard_findings)
@@ -283,6 +300,8 @@ def assert_ppl_delta(
         ConfigError: not exactly one limit was given, or it is not a percentage.
     """
     __tracebackhide__ = True
+    is_ladder = isinstance(perplexity, Ladder)
+    require_kind(perplexity, Perplexity, Ladder.example if is_ladder else Perplexity.example)
     if (below is None) == (above is None):
         raise ConfigError(
             "assert_ppl_delta needs exactly one of below and above",

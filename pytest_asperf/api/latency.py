@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.stats.estimate import RATIO
@@ -11,7 +11,13 @@ from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    NoTruthValue,
+    Reading,
+    require_kind,
+    settle,
+)
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.loads import LoadExperiment
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 
 _DEFAULT: Final = "ttft512"
 _MEDIAN: Final = 50.0
+_EXAMPLE: Final = 'assert_latency(latency("ttft512"), at_most="250 ms")'
 _TIMES: Final = LimitForm(
     "assert_latency",
     "a time",
@@ -41,6 +48,8 @@ class Latency(FixtureValue):
 
     ref: ModelRef
     measurement: MeasurementContext
+
+    example: ClassVar = _EXAMPLE
 
     def __repr__(self) -> str:
         return f"<Latency of {self.ref.title}>"
@@ -62,32 +71,42 @@ class Latency(FixtureValue):
 
 
 @dataclass(frozen=True)
-class LatencyReading:
+class LatencyReading(NoTruthValue):
     """Times of one workload on one model: of whole runs, or of each token of a generation."""
 
     reading: Reading
 
+    example: ClassVar = _EXAMPLE
+
     def __repr__(self) -> str:
-        return f"<LatencyReading {self.name}: {self.time.text()}>"
+        time = self.reading.measured.time if self._is_of_runs else self._percentile(_MEDIAN)
+        return f"<LatencyReading {self.name}: {time.text()}>"
 
     @property
     def name(self) -> str:
         """What is timed, and the model."""
-        result = self.reading.result
+        result = self.reading.measured
         of_token = "time per token of " if result.workload.generates else ""
         return f"{of_token}{result.workload.name} {result.ran.model}"
 
     @property
     def time(self) -> Estimate:
         """The median time with its interval, ms: of a run, or of a token where `tg…` is timed."""
-        if self.reading.result.workload.generates:
-            return self.percentile(_MEDIAN)
-        return self.reading.result.time
+        return self.reading.result.time if self._is_of_runs else self.percentile(_MEDIAN)
+
+    @property
+    def _is_of_runs(self) -> bool:
+        return not self.reading.measured.workload.generates
 
     @property
     def runs_ms(self) -> list[float]:
         """The time of each run, ms; of `tg…` its mean time of a token."""
-        workload, times_ms = self.reading.result.workload, self.reading.result.times_ms
+        self.reading.measurement.record.used()
+        return self._runs_ms
+
+    @property
+    def _runs_ms(self) -> list[float]:
+        workload, times_ms = self.reading.measured.workload, self.reading.measured.times_ms
         per = workload.n_tokens if workload.kind == "tg" else 1
         return [ms / per for ms in times_ms]
 
@@ -106,7 +125,11 @@ class LatencyReading:
                 why="it is the share of times that are not exceeded, in percent",
                 remedy="write 95 for p95",
             )
-        result = self.reading.result
+        self.reading.measurement.record.used()
+        return self._percentile(percentile)
+
+    def _percentile(self, percentile: float) -> Estimate:
+        result = self.reading.measured
         if result.workload.generates:
             return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
         counted = "requests" if result.workload.users > 1 else result.counted
@@ -118,7 +141,7 @@ class LatencyReading:
         The two were measured one after the other: a drift between them is in the figure.
         """
         ours, theirs = self.reading, other.reading
-        change = unpaired_change_interval(other.runs_ms, self.runs_ms)
+        change = unpaired_change_interval(other._runs_ms, self._runs_ms)
         ratio = replace(change.as_ratio(), unit=RATIO)
         subject = replace(ours.subject(), name=f"{self.name} / {other.name}")
         guard_findings = (*ours.guard_findings, *theirs.guard_findings)
@@ -149,7 +172,7 @@ class LatencyReading:
         Raises:
             ConfigError: it is no such pipeline, or nothing was printed that it can be told from.
         """
-        result = self.reading.result
+        result = self.reading.measured
         found = [ns for run in result.runs if (ns := run.context.handover_ns) is not None]
         if len(found) < len(result.runs):
             raise ConfigError(
@@ -162,7 +185,7 @@ class LatencyReading:
     @property
     def peak_memory(self) -> Figure:
         """The peak resident memory of the engine's process, or of its largest program, in GiB."""
-        result = self.reading.result
+        result = self.reading.measured
         peaks = [run.peak_rss_bytes / 2**30 for run in result.runs]
         return self._figure("peak memory of", result.over_runs(peaks, "GiB"))
 
@@ -173,7 +196,7 @@ class LatencyReading:
 
     @property
     def _request(self) -> ThroughputResult:
-        result = self.reading.result
+        result = self.reading.measured
         if result.workload.kind != "request":
             raise ConfigError(
                 f"{result.workload.name} is not a whole request",
@@ -183,7 +206,7 @@ class LatencyReading:
         return result
 
     def _tokens_ms(self) -> list[list[float]]:
-        result = self.reading.result
+        result = self.reading.measured
         steps = result.samples_ms
         if not all(steps):
             raise ConfigError(
@@ -195,7 +218,7 @@ class LatencyReading:
 
 
 def assert_latency(
-    latency: Latency | LatencyReading,
+    latency: LatencyReading,
     *,
     at_most: str | float | None = None,
     at_least: str | float | None = None,
@@ -206,7 +229,7 @@ def assert_latency(
     Of `ttft…`, `pp…` and `pp…+tg…` the times of whole runs are judged, of `tg…` those of tokens.
 
     Args:
-        latency: the fixture (its ttft512 is taken), or one reading.
+        latency: a measurement, `latency("ttft512")`.
         at_most: upper limit, `"250 ms"`, `"1.5 s"` or a number of ms.
         at_least: lower limit, likewise.
         percentile: the time that this share does not exceed, in percent; the median by default.
@@ -214,11 +237,12 @@ def assert_latency(
     Raises:
         VerdictError: the verdict is not a PASS; INCONCLUSIVE where there are too few runs, or
             tokens, for that percentile.
-        ConfigError: no limit, or one that is no time.
+        ConfigError: no measurement, no limit, or one that is no time.
     """
     __tracebackhide__ = True
+    require_kind(latency, LatencyReading, _EXAMPLE)
     low, high = _TIMES.read(at_least, "at_least"), _TIMES.read(at_most, "at_most")
-    reading = latency() if isinstance(latency, Latency) else latency
+    reading = latency
     result = reading.reading.result
     is_median = percentile == _MEDIAN
     estimate = reading.time if is_median else reading.percentile(percentile)

@@ -20,7 +20,7 @@ from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
 from pytest_asperf.api.engines import Engines, engines_alike
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
-from pytest_asperf.api.measurement_context import settle, unknown_word
+from pytest_asperf.api.measurement_context import require_kind, settle, unknown_word
 from pytest_asperf.api.ratio import compare_sides
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.validity import twin_trips
@@ -128,6 +128,8 @@ def assert_equivalent(
         AsperfError: a level could not be measured.
     """
     __tracebackhide__ = True
+    example = 'assert_equivalent(ladder, "Q8_0", "Q6_K", "tg128", within="5%")'
+    require_kind(ladder, (Ladder, Engines), example)
     limit = parse_percent(within, where="assert_equivalent: within")
     if isinstance(ladder, Engines):
         _require_room(limit)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
-from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.errors import ConfigError, listing, no_truth_value, shown, suggest
 from pytest_asperf.measure.validity import require_valid, throughput_trips
 from pytest_asperf.report.rows import throughput_row, verdict_row
 from pytest_asperf.verdicts.readings import GuardedRates
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 _UNTAKEN: Final = ContextVar[tuple["ReportRow", ...]]("untaken", default=())
 
 
+class Record(Protocol):
+    """Takes what one test measures and asserts."""
+
+    def __call__(self, row: ReportRow) -> None:
+        """Note a measurement, or a verdict."""
+
+    def measured(self, what: str) -> None:
+        """Note that something was measured, of which an assertion is expected."""
+
+    def used(self) -> None:
+        """Note that the test has read a number, which its own code may judge."""
+
+    def keeps(self, undecided: VerdictError) -> bool:
+        """Whether the test goes on, and its end raises the error."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
     """What every fixture value needs to measure, and to note what it measured.
@@ -42,7 +58,7 @@ class MeasurementContext:
     """
 
     runner: MeasurementRunner
-    record: Callable[[ReportRow], None]
+    record: Record
     bounds: BandwidthBounds
     max_cv: float
     budget: Budget
@@ -61,7 +77,20 @@ class MeasurementContext:
         return Reading(result, self, guard_findings)
 
 
-class FixtureValue:
+class NoTruthValue:
+    """A fixture or a measurement: `assert throughput("tg128")` is an error.
+
+    Attributes:
+        example: an assertion on it.
+    """
+
+    example: ClassVar[str]
+
+    def __bool__(self) -> NoReturn:
+        raise no_truth_value(shown(self, 80), self.example)
+
+
+class FixtureValue(NoTruthValue):
     """The value of a fixture, which Hypothesis shows by its repr and not by its fields."""
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001  # its protocol
@@ -74,6 +103,8 @@ class Model(FixtureValue):
 
     ref: ModelRef
     measurement: MeasurementContext
+
+    example: ClassVar = 'assert_fits(model, "m2ultra")'
 
     def __repr__(self) -> str:
         return f"<Model {self.label}>"
@@ -100,20 +131,29 @@ class Model(FixtureValue):
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(NoTruthValue):
     """One workload measured on one model.
 
     Attributes:
-        result: raw runs and estimates.
+        measured: raw runs and estimates, for what only shows or combines them.
         guard_findings: what guards found in it, none of it INVALID but a busy host.
     """
 
-    result: ThroughputResult
+    measured: ThroughputResult
     measurement: MeasurementContext
     guard_findings: tuple[GuardFinding, ...] = ()
 
+    example: ClassVar = 'assert_throughput(throughput("tg128"), at_least="40 tok/s")'
+
     def __repr__(self) -> str:
-        return f"<Reading {self.workload} of {self.result.ran.model}: {self.rate.text()}>"
+        result = self.measured
+        return f"<Reading {self.workload} of {result.ran.model}: {result.rate.text()}>"
+
+    @property
+    def result(self) -> ThroughputResult:
+        """Raw runs and estimates."""
+        self.measurement.record.used()
+        return self.measured
 
     @property
     def runs(self) -> GuardedRates:
@@ -129,22 +169,22 @@ class Reading:
     @property
     def workload(self) -> str:
         """The workload's name."""
-        return self.result.workload.name
+        return self.measured.workload.name
 
     def subject(self, what: str = "") -> Subject:
         """The subject of a claim about this reading."""
-        name = f"{what or self.workload} {self.result.ran.model}"
-        return Subject(name, "live", self.result.rows())
+        name = f"{what or self.workload} {self.measured.ran.model}"
+        return Subject(name, "live", self.measured.rows())
 
 
 def settle(
     verdict: Verdict,
-    record: Callable[[ReportRow], None],
+    record: Record,
     *,
     note: str = "",
     interrupted: bool = False,
 ) -> Verdict:
-    """A verdict that is a PASS, else VerdictError; any verdict is noted first.
+    """Note a verdict, and raise VerdictError unless it is a PASS.
 
     If Ctrl-C interrupted the measurement, the session ends too.
     """
@@ -152,14 +192,46 @@ def settle(
     record(verdict_row(verdict, note))
     if interrupted:
         raise KeyboardInterrupt
-    if verdict.outcome is not Outcome.PASS:
-        raise VerdictError(verdict)
+    conclude(verdict, record)
     return verdict
 
 
-def note_for_test(row: ReportRow) -> None:
-    """Keep the row of a claim that took no fixture for the test that runs."""
-    _UNTAKEN.set((*_UNTAKEN.get(), row))
+def conclude(verdict: Verdict, record: Record) -> None:
+    """Raise VerdictError unless a verdict is a PASS, or is undecided and waits for the test's end.
+
+    What a test asserts after an undecided assertion may be a FAIL, which must be seen.
+    """
+    __tracebackhide__ = True
+    if verdict.outcome is Outcome.PASS:
+        return
+    error = VerdictError(verdict)
+    if verdict.outcome is not Outcome.INCONCLUSIVE or not record.keeps(error):
+        raise error
+
+
+class NoRecord:
+    """Keeps nothing: what measures outside a test has none."""
+
+    def __call__(self, row: ReportRow) -> None:
+        """Drop a row."""
+
+    def measured(self, what: str) -> None:
+        """Expect no assertion."""
+
+    def used(self) -> None:
+        """Expect none either."""
+
+    def keeps(self, undecided: VerdictError) -> bool:  # noqa: ARG002  # as a record of a test takes
+        """Whether the error waits: it does not."""
+        return False
+
+
+class RunningTest(NoRecord):
+    """Keeps the rows of assertions that took no fixture for the test that runs."""
+
+    def __call__(self, row: ReportRow) -> None:
+        """Keep a row."""
+        _UNTAKEN.set((*_UNTAKEN.get(), row))
 
 
 def take_for_test() -> tuple[ReportRow, ...]:
@@ -167,6 +239,28 @@ def take_for_test() -> tuple[ReportRow, ...]:
     rows = _UNTAKEN.get()
     _UNTAKEN.set(())
     return rows
+
+
+def require_kind(given: object, kinds: type | tuple[type, ...], example: str) -> None:
+    """Refuse what an assertion cannot judge, such as a fixture that was not called.
+
+    Args:
+        given: what it was given.
+        kinds: what it can judge.
+        example: how it is written.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(given, kinds):
+        return
+    is_fixture = isinstance(given, FixtureValue) and callable(given)
+    lack = "was not called" if is_fixture else "is not what it judges"
+    raise ConfigError(
+        f"{example.partition('(')[0]}: {shown(given, 80)} {lack}",
+        why="an assertion is about one measurement",
+        remedy=f"write {example}",
+    )
 
 
 def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_asperf.api.measurement_context import FixtureValue, settle
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    Model,
+    NoTruthValue,
+    require_kind,
+    settle,
+)
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.hardware.detect import detect
@@ -16,10 +22,12 @@ from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import MeasurementContext, Model
+    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.measure.engine_memory import MemoryResult
+
+_EXAMPLE: Final = "assert_fits(memory(4096), hardware)"
 
 
 def assert_fits(
@@ -39,11 +47,13 @@ def assert_fits(
 
     Raises:
         VerdictError: the verdict is not a PASS.
-        ConfigError: a context that the model does not have, or one beside a reading.
+        ConfigError: no model and no measurement, a context that the model does not have, or one
+            beside a reading.
         HardwareError: no such profile, or its memory is not known.
         ModelError: the model's sizes are not known.
     """
     __tracebackhide__ = True
+    require_kind(model, (Model, MemoryReading), _EXAMPLE)
     if isinstance(hardware, str):
         hardware = in_force(hardware, detect(), option="assert_fits: hardware")
     memory = memory_of(hardware)
@@ -69,19 +79,27 @@ def assert_fits(
 
 
 @dataclass(frozen=True)
-class MemoryReading:
+class MemoryReading(NoTruthValue):
     """The memory that a model takes with its context filled.
 
     Attributes:
-        result: what the engine allocated.
+        measured: what the engine allocated, for what only shows it.
     """
 
     ref: ModelRef
-    result: MemoryResult
+    measured: MemoryResult
     measurement: MeasurementContext
 
+    example: ClassVar = _EXAMPLE
+
     def __repr__(self) -> str:
-        return f"<MemoryReading of {self.ref.title} at {self.result.n_ctx} tokens>"
+        return f"<MemoryReading of {self.ref.title} at {self.measured.n_ctx} tokens>"
+
+    @property
+    def result(self) -> MemoryResult:
+        """What the engine allocated."""
+        self.measurement.record.used()
+        return self.measured
 
     @property
     def kv_bytes(self) -> int:
@@ -95,6 +113,8 @@ class Memory(FixtureValue):
 
     ref: ModelRef
     measurement: MeasurementContext
+
+    example: ClassVar = _EXAMPLE
 
     def __repr__(self) -> str:
         return f"<Memory of {self.ref.title}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
@@ -17,7 +17,13 @@ from pytest_asperf.analysis.stats.intervals import (
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, metric_of
-from pytest_asperf.api.measurement_context import Reading, settle, unknown_word
+from pytest_asperf.api.measurement_context import (
+    NoTruthValue,
+    Reading,
+    require_kind,
+    settle,
+    unknown_word,
+)
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.validity import twin_trips
 from pytest_asperf.verdicts.readings import vetted_order
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.guards import GuardFinding
 
+_READINGS: Final = 'assert_monotonic([throughput("tg64"), throughput("tg64@d1024")])'
 Direction = Literal["rising", "falling"]
 
 
@@ -62,7 +69,10 @@ def assert_monotonic(
         subject = series.subject(quantity, [quantity])
         guard_findings = _scored_trips(series, [quantity])
     else:
-        readings = list(series)
+        is_one = isinstance(series, NoTruthValue)  # which has no members
+        readings = [series] if is_one else list(series)  # type: ignore[list-item]  # refused below
+        for reading in readings:
+            require_kind(reading, Reading, _READINGS)
         labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
         details = tuple(
             f"{label} from {reading.rate.basis}"
@@ -96,6 +106,7 @@ def assert_pareto_optimal(
         AsperfError: a level could not be measured.
     """
     __tracebackhide__ = True
+    require_kind(ladder, Ladder, 'assert_pareto_optimal(ladder, "Q4_K_M")')
     ladder.require(level)
     _require_two(ladder.levels)
     if not objectives:

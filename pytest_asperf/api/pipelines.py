@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.crossover import MOST_COMPARISONS, Compared, CrossoverSearch
 from pytest_asperf.analysis.stats.estimate import RATIO, counted_text
 from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import FixtureValue, settle
+from pytest_asperf.api.measurement_context import FixtureValue, require_kind, settle
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.ab_speed import SpeedExperiment
@@ -47,6 +47,8 @@ class Pipelines(FixtureValue):
     find: Callable[[str], ModelRef]
     runner: Callable[[ModelRef], MeasurementRunner]
     measurement: MeasurementContext
+
+    example: ClassVar = 'assert_ratio(pipelines, "a", "b", "ttft512", at_most=0.9)'
 
     def __repr__(self) -> str:
         return "<Pipelines>"
@@ -159,6 +161,7 @@ def assert_same_output(pipelines: Pipelines, first: str, second: str) -> Verdict
         AsperfError: an engine shows no output, or died.
     """
     __tracebackhide__ = True
+    require_kind(pipelines, Pipelines, 'assert_same_output(pipelines, "a", "b")')
     outputs = pipelines.outputs(first, second)
     verdict = same_output_verdict(outputs, (second, first), _TOKENS)
     return settle(verdict, pipelines.measurement.record)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.api.energy import EnergyReading
-from pytest_asperf.api.measurement_context import note_for_test, settle, unknown_word
+from pytest_asperf.api.measurement_context import RunningTest, require_kind, settle, unknown_word
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.hardware.compute_plan import DEVICES, UNITS, read_plan
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
@@ -57,6 +57,10 @@ def assert_placement(
     for what, word, valid in (("device", device, DEVICES), ("units", units, UNITS)):
         if word not in valid:
             raise unknown_word(what, word, valid)
+    example = f'assert_placement(energy("pp512"), "{device}")'
+    for given in (observed, gpu_path, *([] if isinstance(model, str | Path) else [model])):
+        if given is not None:
+            require_kind(given, EnergyReading, example)
     limits = tuple(
         None if limit is None else parse_percent(limit, where=f"assert_placement: {name}")
         for name, limit in (("at_least", at_least), ("at_most", at_most))
@@ -72,9 +76,9 @@ def assert_placement(
             remedy='write assert_placement("m.mlpackage", "ANE", at_least="95%"), or '
             'assert_placement(energy("pp512"), "ANE") without a limit',
         )
-    result = seen.result if seen else None
-    other = gpu_path.result if gpu_path else None
-    name = result.ran.model if plan is None and result else Path(str(model)).name
+    result = None if seen is None else seen.result
+    other = None if gpu_path is None else gpu_path.result
+    name = result.ran.model if plan is None and result is not None else Path(str(model)).name
     rungs = ladder(device, plan, (limits[0], limits[1]), result, other)
     verdict = placement_verdict(name, rungs, device, plan, result)
-    return settle(verdict, seen.measurement.record if seen else note_for_test)
+    return settle(verdict, RunningTest() if seen is None else seen.measurement.record)

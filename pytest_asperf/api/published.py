@@ -11,9 +11,9 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import independent_change
 from pytest_asperf.analysis.verdict import Outcome, guarded
 from pytest_asperf.api.ladder import Perplexity
-from pytest_asperf.api.measurement_context import Reading, settle
+from pytest_asperf.api.measurement_context import Reading, require_kind, settle
 from pytest_asperf.config.workload import is_workload
-from pytest_asperf.errors import ConfigError, shown, suggest
+from pytest_asperf.errors import ConfigError, suggest
 from pytest_asperf.published.findings.evidence import published_estimate
 from pytest_asperf.published.findings.terms import PrintedTerm
 from pytest_asperf.published.findings.validity import estimated_figures
@@ -57,6 +57,7 @@ def assert_as_published(
         HardwareError: the record names hardware that is not known.
     """
     __tracebackhide__ = True
+    require_kind(reading, (Reading, Perplexity), f'{_WHERE}(throughput("tg128"), "{address}")')
     limit = parse_percent(within, where=f"{_WHERE}: within")
     if not limit:
         raise ConfigError(
@@ -94,14 +95,8 @@ class _Live:
 def _live(reading: Reading | Perplexity) -> _Live:
     if isinstance(reading, Perplexity):
         return _Live(reading, reading.delta_ppl, "PPL increase", "%", "ΔPPL", None)
-    if isinstance(reading, Reading):
-        metric, rate = reading.result.metric, reading.rate
-        return _Live(reading, rate, metric.name, rate.unit, reading.workload, reading.runs)
-    raise ConfigError(
-        f"{_WHERE}: {shown(reading, 80)} is not a reading",
-        why="its figure is compared with the published one",
-        remedy='give throughput("tg128"), or the perplexity fixture',
-    )
+    metric, rate = reading.result.metric, reading.rate
+    return _Live(reading, rate, metric.name, rate.unit, reading.workload, reading.runs)
 
 
 def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) -> None:

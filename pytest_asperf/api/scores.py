@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from pytest_asperf.api.measurement_context import FixtureValue
+from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TokenScores:
+class TokenScores(NoTruthValue):
     """The scores of one text's tokens.
 
     Attributes:
@@ -34,6 +34,8 @@ class TokenScores:
     nll: tuple[float, ...]
     kld: tuple[float, ...]
     ran: tuple[tuple[str, str], ...]
+
+    example: ClassVar = "assert scores(text, n_ubatch=1).agrees"
 
     @property
     def mean_kld(self) -> float:
@@ -57,6 +59,8 @@ class Scores(FixtureValue):
 
     ref: ModelRef
     measurement: MeasurementContext
+
+    example: ClassVar = TokenScores.example
 
     def __repr__(self) -> str:
         return f"<Scores of {self.ref.title}>"

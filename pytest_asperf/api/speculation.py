@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import FixtureValue, unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue, unknown_word
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.remote_drafting import (
@@ -44,6 +44,8 @@ class Speculation(FixtureValue):
     budget: Budget
     measurement: MeasurementContext
     find: Callable[[str], ModelRef | None]
+
+    example: ClassVar = "assert_sd_gain(speculation, when_ratio=2.5)"
 
     def __repr__(self) -> str:
         return f"<Speculation {self.pairing.label}>"
@@ -122,13 +124,17 @@ class Speculation(FixtureValue):
             AsperfError: it cannot be measured, or what was measured is broken.
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
+        self.measurement.record.used()
+        return self._against(limit)
+
+    def _against(self, limit: float) -> SpeculationResult:
         result = self._measured(GainExperiment(self.pairing, self.budget, limit))
         for row in speculation_rows(result):
             self.measurement.record(row)
         return result
 
     def _whole(self) -> SpeculationResult:
-        result = self.against()
+        result = self._against(0.0)
         if result.interrupted:
             raise KeyboardInterrupt
         return result
@@ -142,15 +148,19 @@ class Speculation(FixtureValue):
         runner = self.measurement.runner
         return runner.compare((ComparedSide(runner, refs),), experiment)
 
+    def _read(self) -> SpeculationResult:
+        self.measurement.record.used()
+        return self._whole()
+
     @property
     def gain(self) -> Estimate:
         """Rate with the draft over that of the target alone, less 1."""
-        return self._whole().gain
+        return self._read().gain
 
     @property
     def acceptance(self) -> float:
         """Accepted of drafted tokens."""
-        return self._whole().counts.acceptance
+        return self._read().counts.acceptance
 
     def accepted(self, category: str | None = None) -> Figure:
         """Accepted of drafted tokens, with an interval over prompts, of which it needs five.
@@ -189,7 +199,7 @@ class Speculation(FixtureValue):
     @property
     def ratio(self) -> Estimate:
         """Speed ratio: rate of the draft by itself over that of the target by itself."""
-        return self._whole().ratio
+        return self._read().ratio
 
     def subject(
         self,
@@ -197,7 +207,7 @@ class Speculation(FixtureValue):
         result: SpeculationResult | RemoteDraftingResult | PromptOutput | None = None,
     ) -> Subject:
         """The subject of a claim about this pair, with a result's proof of path."""
-        arms = result.ran if result else ()
+        arms = () if result is None else result.ran
         ran = tuple(
             (f"{side} {label}", text)
             for side, arm in zip(("target", "draft"), arms, strict=False)
@@ -207,11 +217,13 @@ class Speculation(FixtureValue):
 
 
 @dataclass(frozen=True)
-class PromptSpeculation:
+class PromptSpeculation(NoTruthValue):
     """A pair on one prompt, from `speculation.on(prompt)`."""
 
     speculation: Speculation
     prompt: str
+
+    example: ClassVar = 'assert_lossless(speculation.on("def area("))'
 
     def __repr__(self) -> str:
         return f"<PromptSpeculation {self.speculation.pairing.label} on {self.prompt!r:.80}>"
@@ -229,7 +241,7 @@ class PromptSpeculation:
 
 
 @dataclass(frozen=True)
-class RemoteOverhead:
+class RemoteOverhead(NoTruthValue):
     """What a draft costs on another machine, from `speculation.overhead_on(remote)`.
 
     The same prompts are generated with the draft here and there, in turns. Outputs that differ make
@@ -238,6 +250,8 @@ class RemoteOverhead:
 
     here: Speculation
     there: Speculation
+
+    example: ClassVar = "assert_figure(speculation.overhead_on(remote).per_token, at_most=2.0)"
 
     def __repr__(self) -> str:
         return f"<RemoteOverhead {self.there.pairing.label}>"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
-from pytest_asperf.api.measurement_context import settle
-from pytest_asperf.api.speculation import PromptSpeculation
+from pytest_asperf.api.measurement_context import require_kind, settle
+from pytest_asperf.api.speculation import PromptSpeculation, Speculation
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.report.rows import verdict_row
 from pytest_asperf.verdicts.speculation import (
@@ -25,7 +25,6 @@ from pytest_asperf.verdicts.speculation import (
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Subject, Verdict
-    from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.measure.speculation_result import SpeculationResult
 
 
@@ -128,6 +127,7 @@ def assert_lossless(speculation: Speculation | PromptSpeculation) -> Verdict:
         AsperfError: it could not be measured, or what was measured is broken.
     """
     __tracebackhide__ = True
+    require_kind(speculation, (Speculation, PromptSpeculation), "assert_lossless(speculation)")
     if isinstance(speculation, PromptSpeculation):
         done, pair = speculation.output(), speculation.speculation
         parted = (done.divergence,) if done.divergence else ()
@@ -147,6 +147,7 @@ def _measured(
 ) -> tuple[SpeculationResult, Subject]:
     """The result, and the subject of a claim about it; if it was stopped, its pairs are noted."""
     __tracebackhide__ = True
+    require_kind(speculation, Speculation, Speculation.example)
     result = speculation.against(limit)
     subject = speculation.subject(what, result)
     if result.interrupted:

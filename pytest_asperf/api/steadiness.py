@@ -8,8 +8,7 @@ from pytest_asperf.analysis.limit_verdict import judge_below, parse_percent
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
 from pytest_asperf.api.latency import LatencyReading
-from pytest_asperf.api.measurement_context import Reading, settle
-from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.api.measurement_context import Reading, require_kind, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,15 +66,10 @@ def assert_steadier(
     return _settled(judge_below(estimate, 1.0, subject), [first, second])
 
 
-def _reading(given: object, where: str) -> Reading:
-    reading = given.reading if isinstance(given, LatencyReading) else given
-    if not isinstance(reading, Reading):
-        raise ConfigError(
-            f"{where}: {shown(given, 80)} is not a reading",
-            why="what varies is the time of its runs",
-            remedy='measure first, as in throughput("tg128") or latency("ttft512")',
-        )
-    return reading
+def _reading(given: Reading | LatencyReading, where: str) -> Reading:
+    limit = 'cv_below="1%"' if where == "assert_steady" else 'than=throughput("pp512")'
+    require_kind(given, (Reading, LatencyReading), f'{where}(throughput("tg128"), {limit})')
+    return given.reading if isinstance(given, LatencyReading) else given
 
 
 def _settled(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:

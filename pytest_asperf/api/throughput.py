@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within, parse_percent
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
-from pytest_asperf.api.measurement_context import FixtureValue, Reading, settle
+from pytest_asperf.api.measurement_context import FixtureValue, Reading, require_kind, settle
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.runner import ComparedSide
@@ -26,6 +26,8 @@ class Throughput(FixtureValue):
 
     ref: ModelRef
     measurement: MeasurementContext
+
+    example: ClassVar = Reading.example
 
     def __repr__(self) -> str:
         return f"<Throughput of {self.ref.title}>"
@@ -66,9 +68,11 @@ _RATES: Final = LimitForm(
     "assert_throughput", "a rate in tok/s", {"tok/s": 1.0}, '"40 tok/s", or 40.0'
 )
 
+_UTILIZATION: Final = 'assert_bandwidth_utilization(throughput("tg128"), at_least="60%")'
+
 
 def assert_throughput(
-    throughput: Throughput | Reading,
+    throughput: Reading,
     *,
     at_least: str | float | None = None,
     at_most: str | float | None = None,
@@ -79,23 +83,23 @@ def assert_throughput(
     loads. The verdict says which it was.
 
     Args:
-        throughput: the fixture (its tg128 is taken), or one reading.
+        throughput: a measurement, `throughput("tg128")`.
         at_least: lower limit, `"40 tok/s"` or a number of tok/s.
         at_most: upper limit, likewise.
 
     Raises:
         VerdictError: the verdict is not a PASS.
-        ConfigError: no limit, or one that is not a rate in tok/s.
+        ConfigError: no measurement, no limit, or one that is not a rate in tok/s.
     """
     __tracebackhide__ = True
+    require_kind(throughput, Reading, Reading.example)
     low, high = _RATES.read(at_least, "at_least"), _RATES.read(at_most, "at_most")
-    reading = _reading(throughput)
-    verdict = judge_within(reading.rate, reading.subject(), at_least=low, at_most=high)
-    return settle(vetted(verdict, reading.runs, (low, high)), reading.measurement.record)
+    verdict = judge_within(throughput.rate, throughput.subject(), at_least=low, at_most=high)
+    return settle(vetted(verdict, throughput.runs, (low, high)), throughput.measurement.record)
 
 
 def assert_bandwidth_utilization(
-    throughput: Throughput | Reading,
+    throughput: Reading,
     *,
     at_most: str | float | None = None,
     at_least: str | float | None = None,
@@ -106,7 +110,7 @@ def assert_bandwidth_utilization(
     model that is read from memory, but not for one that stays in the processor's cache.
 
     Args:
-        throughput: the fixture (its tg128 is taken), or one TG reading.
+        throughput: a measurement of TG, `throughput("tg128")`.
         at_most: upper limit, `"80%"` or a fraction.
         at_least: lower limit, likewise.
 
@@ -116,13 +120,14 @@ def assert_bandwidth_utilization(
         HardwareError: the bandwidth is not known.
     """
     __tracebackhide__ = True
+    require_kind(throughput, Reading, _UTILIZATION)
     low, high = (
         None
         if limit is None
         else parse_percent(limit, where=f"assert_bandwidth_utilization: {name}")
         for name, limit in (("at_least", at_least), ("at_most", at_most))
     )
-    reading = _reading(throughput)
+    reading = throughput
     n_bytes = reading.result.bytes_per_token
     if reading.result.workload.kind != "tg" or n_bytes is None:
         raise ConfigError(
@@ -147,7 +152,3 @@ def assert_bandwidth_utilization(
         verdict = judge_invalid(subject, verdict.threshold, [problem], remedy=remedy)
     unit = share.point / reading.rate.point
     return settle(vetted(verdict, reading.runs, (low, high), unit=unit), reading.measurement.record)
-
-
-def _reading(throughput: Throughput | Reading) -> Reading:
-    return throughput() if isinstance(throughput, Throughput) else throughput

@@ -47,7 +47,7 @@ def gate_line(request: BisectRequest, gate: GateStep, judged: JudgedGate) -> str
     """A gate that is over, on one line."""
     base, candidate = (request.candidates[i].build.name for i in (gate.base, gate.candidate))
     effect = judged.effect
-    text = f"{effect}, {effect.basis}" if effect else judged.told.strip()
+    text = judged.told.strip() if effect is None else f"{effect}, {effect.basis}"
     return printable(
         f"{judged.outcome:12}  {candidate} against {base}: {text} ({judged.elapsed_s:.0f} s)"
     )

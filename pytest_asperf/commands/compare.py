@@ -202,7 +202,7 @@ def _print_recorded(
             *_on_machine(one, names, {})[1 : 1 + len(_COLUMNS)],
         )
         for one in here
-        if one.share
+        if one.share is not None
     ]
     print_table([head, *rows, *(row for document in recorded for row in as_recorded(document))])
     print_text(

@@ -15,7 +15,7 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.verdict import Subject, VerdictError, judge_invalid
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
-from pytest_asperf.api.measurement_context import MeasurementContext
+from pytest_asperf.api.measurement_context import MeasurementContext, NoRecord
 from pytest_asperf.api.throughput import Throughput
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import AsperfError
@@ -155,7 +155,7 @@ def _measures(project: Project, runner: MeasurementRunner) -> MeasurementContext
 
     return MeasurementContext(
         runner,
-        lambda _: None,
+        NoRecord(),
         BandwidthBounds(Hardware(detect()), bandwidth),
         settings.max_cv,
         compose.gate_budget(settings, project.draw_seed()),

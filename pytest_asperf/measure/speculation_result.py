@@ -6,13 +6,14 @@ import math
 import statistics
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pytest_asperf.analysis import guards, metrics
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.chunk_intervals import share_interval
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.analysis.stats.intervals import median_interval
+from pytest_asperf.errors import no_truth_value
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
@@ -233,8 +234,7 @@ class SpeculationResult:
         categories: of each prompt.
         pairs: the suite in both arms, in the order it ran.
         gain: rate with the draft over that of the target alone, less 1.
-        divergences: where greedy outputs part; empty where tokens were sampled, and where it was
-            stopped before they were looked for.
+        divergences: where greedy outputs part; empty if sampled, or stopped before the search.
         contexts: what the contexts resolved to, by `target` and `draft`.
         reloads: whether each pair began with a load.
         seed: of the coin.
@@ -254,6 +254,9 @@ class SpeculationResult:
     ran: tuple[Provenance, ...]
     interrupted: bool = False
     watched: Watched = NOT_WATCHED
+
+    def __bool__(self) -> NoReturn:
+        raise no_truth_value(self.pairing.label, "assert_sd_gain(speculation, when_ratio=2.5)")
 
     @property
     def runs(self) -> Iterable[PromptRun]:

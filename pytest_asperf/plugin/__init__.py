@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -89,11 +88,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Fleet(config), "asperf-fleet")
     if was_configured(config) and _starts_xdist_workers(config):
         from pytest_asperf.plugin.parsing import usage_errors
-        from pytest_asperf.plugin.stash import session_of
+        from pytest_asperf.plugin.stash import check_before_tests
 
-        # Here no test is collected, and each worker would refuse them test by test.
         with usage_errors():
-            session_of(config).check()
+            check_before_tests(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -153,24 +151,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         name_models(shared, items)
         plan_ladders(session.config, items)
     if items and not _is_xdist_worker(session.config):
-        _end_as_by_ctrl_c(session.config)
+        from pytest_asperf.plugin.interrupts import end_as_by_ctrl_c
 
-
-def _end_as_by_ctrl_c(config: pytest.Config) -> None:
-    """Have a termination write what was measured, as Ctrl-C does, where nobody else handles it."""
-    import signal
-    import threading
-    from functools import partial
-
-    def restore(number: signal.Signals) -> None:
-        signal.signal(number, signal.SIG_DFL)
-
-    if threading.current_thread() is not threading.main_thread():
-        return
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
-            config.add_cleanup(partial(restore, number))
+        end_as_by_ctrl_c(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -198,11 +181,28 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse bad markers; skip what is meant for other hardware."""
+    from pytest_asperf.plugin.stash import begin_test
+
+    begin_test(item)
     marked = {mark.name for mark in item.iter_markers()}
     if marked & _OUR_MARKERS or (marked & _COMMON_MARKERS and _measures(item)):
         from pytest_asperf.plugin.collection import check_item
 
         check_item(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """End a test with its undecided assertion, or as an error if it measured and asserted none."""
+    from pytest_asperf.plugin.stash import end_of
+
+    try:
+        result = yield
+    finally:
+        end = end_of(item)
+    if end is not None:
+        raise end
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -212,10 +212,10 @@ def pytest_runtest_makereport(
     """Put verdicts and measurements on the report."""
     with _without_frames(item.config, call):
         report = yield
-    from pytest_asperf.plugin.stash import opened_session
+    from pytest_asperf.plugin.stash import has_notes, opened_session
 
     session = opened_session(item.config)
-    if _took_claims(item) or session or (call.excinfo and _is_ours(call.excinfo.value)):
+    if has_notes(item) or session or (call.excinfo and _is_ours(call.excinfo.value)):
         from pytest_asperf.plugin.outcomes import settle
 
         settle(item, call, report, session)
@@ -226,18 +226,6 @@ def pytest_runtest_makereport(
 
             add_rows(benchmarks, report.asperf_rows)
     return report
-
-
-def _took_claims(item: pytest.Item) -> bool:
-    """Note what a test claimed without a fixture of ours; whether it did."""
-    context = sys.modules.get("pytest_asperf.api.measurement_context")
-    rows = context.take_for_test() if context is not None else ()
-    if rows:
-        from pytest_asperf.plugin.stash import note
-
-        for row in rows:
-            note(item, row)
-    return bool(rows)
 
 
 def pytest_report_teststatus(
@@ -314,10 +302,11 @@ class _Reports:
         told: Any = report
         told.asperf_told = True
         if not self.reports and _starts_xdist_workers(self._config):
+            from pytest_asperf.plugin.interrupts import end_as_by_ctrl_c
             from pytest_asperf.plugin.stash import meet_tests
 
             meet_tests(self._config, report)
-            _end_as_by_ctrl_c(self._config)  # only now there is something to lose
+            end_as_by_ctrl_c(self._config)  # only now there is something to lose
         self.reports.append(report)
         if hasattr(report, "asperf_rows") and not _is_xdist_worker(self._config):
             from pytest_asperf.plugin.report_files import store_so_far

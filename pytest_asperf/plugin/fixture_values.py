@@ -21,7 +21,7 @@ from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.scope import require_scope
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
 from pytest_asperf.plugin.skips import skip
-from pytest_asperf.plugin.stash import note, session_of
+from pytest_asperf.plugin.stash import Notebook, session_of
 from pytest_asperf.published.findings import PublishedFinding
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> 
     ref = ref or selection_of(request.node).model()
     return MeasurementContext(
         session.runner(ref.spec.engine or session.settings.engine),
-        partial(note, request.node),
+        Notebook(request.node),
         session.bounds,
         session.settings.max_cv,
         session.gate_budget,
@@ -137,7 +137,7 @@ def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
         selection.model_on,
         session.runner,
         session.gate_budget,
-        partial(note, request.node),
+        Notebook(request.node),
     )
 
 

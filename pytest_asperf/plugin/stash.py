@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,13 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from pytest_asperf.analysis.verdict import VerdictError
+    from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.rows import ReportRow
 
 _SESSION = pytest.StashKey["Session"]()
 _TESTS = pytest.StashKey["Iterable[Path]"]()
 _ROWS = pytest.StashKey["dict[str, list[tuple[float, ReportRow]]]"]()
+_COURSE = pytest.StashKey["_Course"]()
 _JUDGED_AT = pytest.StashKey[float]()
+#: Measurements that an error names.
+_MOST_NAMED: Final = 3
 
 
 def session_of(config: pytest.Config) -> Session:
@@ -59,6 +65,21 @@ def session_for(config: pytest.Config, tests: Iterable[Path]) -> Session:
     return session_of(config)
 
 
+def check_before_tests(config: pytest.Config) -> None:
+    """Refuse settings in xdist's controller, before its workers refuse them test by test.
+
+    Where the command line's paths leave open which file counts, only the workers can tell.
+    """
+    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.plugin.project import folder_of
+
+    try:
+        folder_of(config, ())
+    except ConfigError:
+        return
+    session_of(config).check()
+
+
 def meet_tests(config: pytest.Config, report: pytest.TestReport) -> None:
     """Take the settings nearest to a test of which xdist's controller has the first report.
 
@@ -89,11 +110,119 @@ class Unreported:
     start: float = math.inf
 
 
+@dataclass(slots=True)
+class _Course:
+    """How one run of a test has gone so far."""
+
+    measured: list[str] = field(default_factory=list)
+    has_asserted: bool = False
+    undecided: list[VerdictError] = field(default_factory=list)
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """Takes what a test measures and asserts, through its fixtures."""
+
+    item: pytest.Item
+
+    def __call__(self, row: ReportRow) -> None:
+        """Note a measurement, or a verdict."""
+        note(self.item, row)
+
+    def measured(self, what: str) -> None:
+        """Note that something was measured, of which an assertion is expected."""
+        _course_of(self.item).measured.append(what)
+
+    def used(self) -> None:
+        """Note that the test has read a number, which its own code may judge."""
+        _course_of(self.item).has_asserted = True
+
+    def keeps(self, undecided: VerdictError) -> bool:
+        """Whether the test goes on, and its end raises the error: unless that fails the test."""
+        course = _course_of(self.item)
+        if course.is_over or session_of(self.item.config).settings.inconclusive == "fail":
+            return False
+        course.undecided.append(undecided)
+        return True
+
+
+def _course_of(item: pytest.Item) -> _Course:
+    return item.stash.setdefault(_COURSE, _Course())
+
+
+def begin_test(item: pytest.Item) -> None:
+    """Forget an earlier run of a test, which is run again."""
+    if _COURSE in item.stash:
+        del item.stash[_COURSE]
+
+
+def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
+    """The error that a test ends with: its first undecided assertion, or that it asserted nothing.
+
+    None if it needs no error. A test that has raised one of its own keeps that.
+    """
+    _take_claims(item)
+    course = item.stash.get(_COURSE, None)
+    if course is None:
+        return None
+    course.is_over = True  # what is asserted in its tear-down can wait for nothing
+    if course.undecided:
+        return course.undecided[0]
+    # What the `benchmark` fixture of pytest-benchmark times is in its own table.
+    is_recorded = "benchmark" in getattr(item, "fixturenames", ())
+    if not course.measured or course.has_asserted or is_recorded:
+        return None
+    from pytest_asperf.errors import ConfigError, listing
+
+    what = list(dict.fromkeys(course.measured))
+    shown = [
+        *what[:_MOST_NAMED],
+        *([f"{len(what) - _MOST_NAMED} more"] * (len(what) > _MOST_NAMED)),
+    ]
+    return ConfigError(
+        f"{item.name} measured {listing(shown)} and asserted nothing",
+        why="it would pass whatever was measured",
+        remedy=f"write an assertion, such as {_example_of(item)}",
+        opt_out="to record a measurement without a limit, read its number, "
+        'as in throughput("tg128").rate',
+    )
+
+
+def _example_of(item: pytest.Item) -> str:
+    """An assertion on one of the fixtures that a test takes."""
+    taken = getattr(item, "funcargs", {})
+    examples = {name: getattr(type(value), "example", "") for name, value in taken.items()}
+    examples["model"] = ""  # which measures nothing
+    return next(
+        filter(None, examples.values()),
+        'assert_throughput(throughput("tg128"), at_least="40 tok/s")',
+    )
+
+
 def note(item: pytest.Item, row: ReportRow) -> None:
     """Note a row with the test it belongs to, once however often the test asks for it."""
+    course = _course_of(item)
+    if row.outcome:
+        course.has_asserted = True
+    else:
+        course.measured.append(f"{row.subject} of {row.model}")
     noted = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
     if row not in (earlier for _, earlier in noted):
         noted.append((time.time(), row))
+
+
+def has_notes(item: pytest.Item) -> bool:
+    """Whether a test has noted rows that nothing has taken."""
+    _take_claims(item)
+    return item.nodeid in item.config.stash.get(_ROWS, {})
+
+
+def _take_claims(item: pytest.Item) -> None:
+    """Note what a test asserted without a fixture of ours."""
+    context = sys.modules.get("pytest_asperf.api.measurement_context")
+    for row in context.take_for_test() if context is not None else ():
+        note(item, row)
 
 
 def take_notes(item: pytest.Item, began: float) -> list[ReportRow]:

@@ -216,7 +216,9 @@ def _rate_bars(chart: Chart, found: LevelSet, middles: Sequence[float], right: f
 def _delta_line(chart: Chart, found: LevelSet, middles: Sequence[float], scale: Scale) -> None:
     """The line begins at the baseline, whose ΔPPL is 0."""
     known = [
-        (x, e) for x, level in zip(middles, found.levels, strict=True) if (e := level.delta_ppl)
+        (x, e)
+        for x, level in zip(middles, found.levels, strict=True)
+        if (e := level.delta_ppl) is not None
     ]
     places = [(middles[0], scale.at(0.0)), *((x, scale.at(e.point)) for x, e in known)]
     chart.course("course delta", places)

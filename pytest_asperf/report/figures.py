@@ -64,9 +64,10 @@ def _level_figure(found: LevelSet) -> Element:
         element(
             "tr",
             element("th", level.name),
-            element("td", exact(level.rate) if level.rate else ""),
+            element("td", "" if level.rate is None else exact(level.rate)),
             element(
-                "td", exact(level.delta_ppl) if level.delta_ppl else _baseline(found, level.name)
+                "td",
+                _baseline(found, level.name) if level.delta_ppl is None else exact(level.delta_ppl),
             ),
         )
         for level in found.levels

@@ -12,5 +12,5 @@ def test_open(perplexity):
 
 @pytest.mark.model("fake:F16")
 def test_speed(throughput):
-    throughput("tg8")
+    throughput("tg8").rate
 """

@@ -220,7 +220,7 @@ def test_the_findings_on_power_say_what_is_missing(
     [
         ('energy("ttft8")', "energy: ttft8 is not one phase*"),
         ('energy("pp8+tg8")', "energy: pp8+tg8 is not one phase*"),
-        ('assert_energy(energy, at_most="3 W")', "*'3 W' is not an energy of a token*"),
+        ('assert_energy(energy("tg8"), at_most="3 W")', "*'3 W' is not an energy of a token*"),
         ('assert_energy(energy("tg8"), at_most=1, rail="gqu")', "*unknown rail 'gqu'*gpu*"),
     ],
 )

@@ -141,7 +141,7 @@ def test_bad_input(live: Project, claim: str, told: str) -> None:
 
 def test_an_engine_that_does_not_count(project: Project) -> None:
     """Without the engine's own figure there is nothing to judge."""
-    project.test("def test_it(memory):\n    memory(64)\n")
+    project.test("def test_it(memory):\n    memory(64).kv_bytes\n")
     project.run("--asperf-model=fake:F16").stdout.fnmatch_lines(
         ["*fake:F16: the engine does not say what it allocated"]
     )

@@ -13,7 +13,7 @@ TEST = '@pytest.mark.quant("F16")\ndef test_it(latency):\n    '
 #: F16 takes 10 us for a token of a prompt and 1 ms for one of a generation: 5.12 ms for ttft512,
 #: 68.12 ms for pp512+tg64.
 _CLAIMS = [
-    ('assert_latency(latency, at_most="6 ms")', "."),
+    ('assert_latency(latency("ttft512"), at_most="6 ms")', "."),
     ('assert_latency(latency("ttft512"), at_most=5)', "F"),
     ('assert_latency(latency("ttft512"), at_most="0.1 s", at_least="5000us")', "."),
     ('assert_latency(latency("pp512+tg64"), at_most="69 ms", at_least="68 ms")', "."),
@@ -66,11 +66,11 @@ def test_a_broken_measurement_is_invalid(project: Project) -> None:
 
 
 TOLD = {
-    'assert_latency(latency, at_most="250")': "at_most: '250' is not a time",
-    'assert_latency(latency, at_most="5 min")': "at_most: '5 min' is not a time",
-    "assert_latency(latency, at_least=0)": "at_least: 0 is not a time",
-    "assert_latency(latency)": "is not a range",
-    "assert_latency(latency, at_most=5, percentile=100)": "percentile 100 is not between 0 and 100",
+    'assert_latency(latency("ttft512"), at_most="250")': "at_most: '250' is not a time",
+    'assert_latency(latency("ttft512"), at_most="5 min")': "at_most: '5 min' is not a time",
+    'assert_latency(latency("ttft512"), at_least=0)': "at_least: 0 is not a time",
+    'assert_latency(latency("ttft512"))': "is not a range",
+    'assert_latency(latency("ttft512"), at_most=5, percentile=100)': "percentile 100 is not",
     'latency("ttft512").prefill_share': "ttft512 is not a whole request",
     'latency("pp512+tg1")': "'pp512+tg1' is not a workload",
 }

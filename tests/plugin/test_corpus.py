@@ -21,11 +21,11 @@ def test_throughput(throughput):
 
 @pytest.mark.quant("Q8_0")
 def test_perplexity(perplexity):
-    pass
+    perplexity.ppl
 
 @pytest.mark.quant("Q8_0")
 def test_memory(memory):
-    memory(600)
+    memory(600).kv_bytes
 """
 
 
@@ -56,7 +56,9 @@ def test_a_corpus_of_a_few_bytes_is_no_text_to_generate_from(project: Project) -
 def test_a_chunk_of_text_may_be_repeated(project: Project) -> None:
     """A workload longer than the corpus is fed with it again."""
     (project.path / "corpus.txt").write_text(TEXT * 12)
-    project.test('@pytest.mark.quant("Q8_0")\ndef test_it(throughput):\n    throughput("pp2048")\n')
+    project.test(
+        '@pytest.mark.quant("Q8_0")\ndef test_it(throughput):\n    throughput("pp2048").rate\n'
+    )
     project.run().assert_outcomes(passed=1)
 
 
@@ -112,6 +114,7 @@ kept = {}
 @pytest.mark.quant("Q8_0")
 def test_one(perplexity):
     kept["one"] = perplexity
+    assert perplexity.ppl > 0
 
 @pytest.mark.model("moved")
 @pytest.mark.quant("Q4_K_M")

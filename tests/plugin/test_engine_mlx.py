@@ -90,11 +90,11 @@ def test_two_engines_in_one_session(live: Project) -> None:
     live.test("""
 @pytest.mark.model("asperf-draft:F16")
 def test_one(throughput):
-    throughput("tg4")
+    throughput("tg4").rate
 
 @pytest.mark.model("asperf-draft:F16", engine="mlx")
 def test_other(throughput):
-    throughput("tg4")
+    throughput("tg4").rate
 """)
     result = live.run()
     result.assert_outcomes(passed=2)
@@ -111,7 +111,7 @@ def test_settings_of_one_engine(live: Project) -> None:
         engine="llama_cpp",
         repetitions=1,
     )
-    live.test('@pytest.mark.model("both")\ndef test_it(throughput):\n    throughput("pp64")\n')
+    live.test('@pytest.mark.model("both")\ndef test_it(throughput):\n    throughput("pp64").rate\n')
     for engine in ("mlx", "llama_cpp"):
         live.run(f"--asperf-engine={engine}").assert_outcomes(passed=1)
 

@@ -22,7 +22,7 @@ def test_open(throughput):
 
 @pytest.mark.quant("Q8_0")
 def test_broken(throughput):
-    throughput("tg8")
+    throughput("tg8").rate
 
 def test_other():
     assert 1 == 2

@@ -134,7 +134,7 @@ def test_all_types_are_one_pass(project: Project) -> None:
 @pytest.mark.model("fake:F16")
 @pytest.mark.kv_ladder("q8_0", "q4_0", "q5_0")
 def test_each(perplexity):
-    pass
+    perplexity.ppl
 
 @pytest.mark.model("fake:F16")
 @pytest.mark.kv_ladder("q8_0")
@@ -175,7 +175,7 @@ def test_one(ladder):
 )
 def test_what_cannot_be_is_refused(live: Project, marker: str, told: str) -> None:
     """Its test is an error that says why; nothing is measured under another type's name."""
-    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    pass\n")
+    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    perplexity.ppl\n")
     result = live.run("--asperf-chunks=2")
     result.assert_outcomes(errors=1)
     assert told in result.stdout.str()
@@ -195,7 +195,7 @@ def test_what_mlx_cannot_is_refused(live: Project, settings: str, told: str) -> 
     live.test(f"""
 @pytest.mark.model("asperf-draft", engine="mlx", {settings})
 def test_bad(throughput):
-    throughput("tg4")
+    throughput("tg4").rate
 """)
     result = live.run()
     result.assert_outcomes(failed=1)
@@ -208,7 +208,7 @@ def test_two_ladders_are_refused(live: Project) -> None:
 @pytest.mark.quant_ladder("Q8_0")
 @pytest.mark.kv_ladder("q8_0")
 def test_it(perplexity):
-    pass
+    perplexity.ppl
 
 @pytest.mark.kv_ladder("q8_0")
 def test_unused():

@@ -40,11 +40,11 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told
     project.test(f"""
 @pytest.mark.{marker}
 def test_bad(perplexity):
-    pass
+    perplexity.ppl
 
 @pytest.mark.quant("Q8_0")
 def test_sound(perplexity):
-    pass
+    perplexity.ppl
 """)
     result = project.run()
     result.assert_outcomes(errors=1, passed=1)
@@ -75,7 +75,7 @@ def test_bad(quant, throughput):
 
 def test_without_a_level_there_is_no_delta(project: Project) -> None:
     """PPL against a baseline needs to be told the level."""
-    project.test("def test_it(perplexity):\n    pass\n")
+    project.test("def test_it(perplexity):\n    perplexity.ppl\n")
     result = project.run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(

@@ -19,7 +19,7 @@ def test_ladder(ladder):
 
 @pytest.mark.quant("F16")
 def test_speed(throughput):
-    throughput("tg8")
+    throughput("tg8").rate
 """
 
 

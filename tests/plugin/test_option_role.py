@@ -65,7 +65,7 @@ def test_level(perplexity):
 
 @pytest.mark.model("@target")
 def test_context(throughput):
-    throughput("tg8@d100000")
+    throughput("tg8@d100000").rate
 
 @pytest.mark.model("@target")
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
@@ -128,7 +128,7 @@ def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
 def test_a_mistake_is_no_reason_to_skip(project: Project, marker: str, told: str) -> None:
     """A level of a named model, a role that there is not, and a role's file that is not there."""
     project.config(_WITHOUT_BASELINE)
-    project.test(f"@pytest.mark.{marker}\ndef test_it(throughput):\n    throughput('tg8')\n")
+    project.test(f"@pytest.mark.{marker}\ndef test_it(throughput):\n    throughput('tg8').rate\n")
     result = project.run("--asperf-role=draft=missing.gguf")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines([told])

@@ -9,7 +9,7 @@ from pytest_asperf.hardware.detect import detect
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n'
+MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
 
 
 def test_auto_measures_nothing_for_other_hardware(project: Project) -> None:

@@ -16,12 +16,12 @@ pytest.importorskip("pytest_benchmark")
 TESTS = """
 @pytest.mark.model("fake:F16")
 def test_one(throughput):
-    throughput("tg8")
-    throughput("pp16")
+    throughput("tg8").rate
+    throughput("pp16").rate
 
 @pytest.mark.model("fake:F16")
 def test_the_same_again(throughput):
-    throughput("tg8")
+    throughput("tg8").rate
 
 @pytest.mark.model("fake:Q8_0", threads=2)
 def test_other_model(throughput):
@@ -29,7 +29,7 @@ def test_other_model(throughput):
 
 @pytest.mark.quant("Q4_K_M")
 def test_no_throughput(perplexity):
-    pass
+    perplexity.ppl
 """
 TWO_SESSIONS = "cannot tell a slower build from a slower machine"
 NAMES = ["tg8[fake:F16]", "pp16[fake:F16]", "tg8[fake:Q8_0,threads=2]"]
@@ -114,8 +114,8 @@ def test_latencies_and_ratios_are_rows(project: Project) -> None:
         """
 @pytest.mark.model("fake:F16")
 def test_it(latency, throughput):
-    latency("ttft16")
-    latency("pp16+tg8")
+    latency("ttft16").time
+    latency("pp16+tg8").time
     assert_ratio(throughput, "pp16", "tg8", at_least=50)
 """
     )

@@ -20,7 +20,7 @@ MEASURES = """
 @pytest.mark.model("fake:F16")
 @pytest.mark.parametrize("n", range(4))
 def test_it(throughput, n):
-    throughput(f"tg{n + 8}")
+    throughput(f"tg{n + 8}").rate
 """
 #: Whoever has the machine first keeps it until the other waits for it, or for five minutes.
 MEET = """
@@ -121,7 +121,7 @@ def test_open(perplexity):
 
 @pytest.mark.model("fake:F16")
 def test_broken(throughput):
-    throughput()
+    throughput().rate
 """)
     result = project.run("-n", "2", "--asperf-report=json:report.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

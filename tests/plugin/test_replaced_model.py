@@ -96,9 +96,9 @@ def test_after(throughput):
     assert_throughput(throughput("tg8"), at_least=1)
 """
 MEASURES = {
-    "throughput": "throughput('tg8')",
+    "throughput": "throughput('tg8').rate",
     "gate": "assert_no_regression(gate('tg8'))",
-    "memory": "memory(8)",
+    "memory": "memory(8).kv_bytes",
 }
 
 

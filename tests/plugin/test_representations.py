@@ -13,6 +13,7 @@ def test_values(model, throughput, memory, ladder, gate):
     values = model, throughput, throughput("tg8"), memory, ladder, ladder["Q8_0"]
     for value in (*values, gate, gate("tg8")):
         print("value:", value)
+    assert ladder["Q8_0"].ppl > 0
 
 def test_engines(engines):
     print("value:", engines)

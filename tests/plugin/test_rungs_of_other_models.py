@@ -111,6 +111,7 @@ kept = {}
 @pytest.mark.quant_ladder("tuned:Q4_K_M")
 def test_one(ladder):
     kept["one"] = ladder["tuned:Q4_K_M"]
+    assert kept["one"].ppl > 0
 
 @pytest.mark.quant_ladder("Q4_K_M", baseline="Q8_0")
 def test_baseline(ladder):
@@ -231,7 +232,7 @@ def test_it(ladder):
 
 @pytest.mark.quant("Q8_0")
 def test_other(throughput):
-    throughput("tg8")
+    throughput("tg8").rate
 """)
     result = tuned.run()
     result.assert_outcomes(errors=1, passed=1)

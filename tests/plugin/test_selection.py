@@ -17,6 +17,7 @@ LADDER = """
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_rung(perplexity, throughput, model, quant):
     assert perplexity.level == quant == model.level
+    assert perplexity.ppl > 0
 """
 ADDED = """
 @pytest.fixture(autouse=True)

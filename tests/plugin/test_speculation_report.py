@@ -107,7 +107,9 @@ def test_where_nothing_is_drawn_older_pictures_go(pair: Project) -> None:
     for name in ("speculation.svg", "speculation.png", "mine.svg"):
         (pair.path / name).write_text("old")
     pair.config()
-    pair.test('@pytest.mark.model("fake:F16")\ndef test_it(throughput):\n    throughput("tg8")\n')
+    pair.test(
+        '@pytest.mark.model("fake:F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
+    )
     result = pair.run("--asperf-report=plots:.")
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("asperf: wrote *")

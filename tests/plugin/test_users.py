@@ -36,10 +36,10 @@ class OneSlot(WordServer):
 
 GUARDED = """
 def test_slots(throughput):
-    throughput("tg16@c2")
+    throughput("tg16@c2").rate
 
 def test_one_user(throughput):
-    throughput("tg16")
+    throughput("tg16").rate
 """
 
 

@@ -65,7 +65,7 @@ import pytest
 @pytest.mark.model("hanging:F16")
 @pytest.mark.timeout(1)
 def test_hangs(throughput):
-    throughput("tg8")
+    throughput("tg8").rate
 """
 _EXPECTED: Final = {
     "test_pass": "PASSED",

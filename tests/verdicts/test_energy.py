@@ -11,6 +11,7 @@ import pytest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.api.energy import EnergyReading
+from pytest_asperf.api.measurement_context import NoRecord
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import HardwareError
@@ -101,7 +102,7 @@ def test_all_rails_are_compared_and_not_the_gpu_alone() -> None:
         {"cpu_mw": 2350.0, "gpu_mw": 62_050.0, "ane_mw": 0.0},
         {"cpu_mw": 3770.0, "gpu_mw": 220.0, "ane_mw": 1580.0},
     )
-    nowhere: Any = SimpleNamespace(record=None)
+    nowhere: Any = SimpleNamespace(record=NoRecord())
     gpu, ane = (EnergyReading(energy(p, idle, (0.1, 0.1, 0.1)), nowhere) for p in by_rail)
     assert gpu.rails == ("cpu", "gpu")
     together, alone = gpu.power(over=ane), gpu.power("gpu", over=ane)

@@ -6,7 +6,9 @@ import math
 import re
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from pytest_asperf.errors import no_truth_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,6 +69,9 @@ class Estimate:
             raise ValueError(f"[{self.low}, {self.high}] does not enclose {self.point}")
         if self.n < 1 or not 0 < self.confidence <= 1:
             raise ValueError(f"impossible n={self.n} or confidence={self.confidence}")
+
+    def __bool__(self) -> NoReturn:
+        raise no_truth_value(f"the estimate {self.text()}", "assert reading.rate.point >= 40")
 
     @classmethod
     def exact(cls, value: float, unit: str) -> Estimate:

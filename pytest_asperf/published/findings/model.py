@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pytest_asperf.config.engines import GGUF_ENGINES, MLX_ENGINES
 from pytest_asperf.errors import ConfigError, shown, suggest
@@ -111,6 +111,13 @@ class PublishedFinding:
 
     finding: Finding
     judge: Callable[[], None] = field(repr=False)
+
+    def __bool__(self) -> NoReturn:
+        raise ConfigError(
+            f"the finding {self.finding.id} is used as a truth value",
+            why="it would be true whatever its figures are",
+            remedy="write asperf_finding.judge()",
+        )
 
 
 @dataclass(frozen=True, slots=True)
