@@ -114,7 +114,13 @@ class SimulatedArm:
 
     def __post_init__(self) -> None:
         self.offset = self.world.process_offset()
-        facts = {"loads_each_run": False, "served": None, "layers_offloaded": 0, "threads": 1}
+        facts = {
+            "loads_each_run": False,
+            "served": None,
+            "layers_offloaded": 0,
+            "threads": 1,
+            "size_bytes": 0,
+        }
         self.loaded = SimpleNamespace(**facts)
         # A server by its URL is not started again, so that its processes are kept.
         build = SimpleNamespace(url="kept" if self.world.condition.kept else None)

@@ -125,9 +125,11 @@ class Worker(EngineProcess):
         answer = self.call("tokenize", model=name, text=text)
         return self.parsed(f"tokenize {name}", lambda: _tokens(answer["tokens"]))
 
-    def prompt(self, name: str, tokens: Sequence[int], depth: int) -> RawRun:
-        """Time `tokens[depth:]` decoded in batches, after `tokens[:depth]`."""
-        return self._timed("prompt", name, tokens, depth)
+    def prompt(
+        self, name: str, tokens: Sequence[int], depth: int, *, n_ctx: int | None = None
+    ) -> RawRun:
+        """Time `tokens[depth:]` decoded in batches, after `tokens[:depth]`; `n_ctx` as below."""
+        return self._timed("prompt", name, tokens, depth, n_ctx=n_ctx or len(tokens))
 
     def generate(
         self, name: str, tokens: Sequence[int], depth: int, *, n_ctx: int | None = None

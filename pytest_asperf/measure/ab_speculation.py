@@ -6,6 +6,8 @@ generates without the draft too, and its outputs are compared. Then each turn of
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,7 +19,7 @@ from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment
 from pytest_asperf.measure.draft_target import TARGET
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.model_locator import same_tokenizer
-from pytest_asperf.measure.running_arms import ArmProcess
+from pytest_asperf.measure.running_arms import ArmProcess, open_together
 from pytest_asperf.measure.speculation import DraftTargetFiles, find_divergences, open_suite
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 
@@ -106,36 +108,19 @@ class SpeculationExperiment:
             EngineError: an arm died or refused.
             ModelError: the draft's tokenizer is another, or a prompt cannot be used.
         """
-        pairing = replace(self.pairing, temperature=0.0)
-        earlier = self.visit.earlier
-        opened: dict[bool, SpeculatingArm] = {}
-
-        def open_arm(*, is_candidate: bool) -> SpeculatingArm:
-            target, *draft = lease.sides[is_candidate]
-            arm = SpeculatingArm(target, draft[0] if draft else None, pairing, lease)
-            try:
-                if earlier is None and is_candidate not in opened:
-                    # Both run at once, and one has more to do and says how far it is.
-                    told = partial(lease.progress, "sd outputs") if is_candidate else _untold
-                    arm.rehearse(told, with_alone=is_candidate)
-            except BaseException:
-                arm.worker.close()
-                raise
-            opened.setdefault(is_candidate, arm)
-            return arm
-
+        pairing, earlier = replace(self.pairing, temperature=0.0), self.visit.earlier
+        opening = _opening(lease, pairing, 0), _opening(lease, pairing, 1)
         workload = Workload("sd", pairing.n_tokens)
         number, max_seconds = self.visit.number, self.visit.max_seconds
         visit = Visit(number, max_seconds, earlier.speed if earlier else None)
         paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
-        opening = partial(open_arm, is_candidate=False), partial(open_arm, is_candidate=True)
-        speed = paired.decide(lease, opening)
         if earlier is not None:
-            return replace(earlier, speed=speed)
-        base, candidate = opened[False], opened[True]
+            return replace(earlier, speed=paired.decide(lease, opening))
+        # In processes of their own, so that those of a pair take no longer than they must.
+        base, candidate = _rehearsed(lease, opening)
         return SpeculationComparison(
             pairing,
-            speed,
+            paired.decide(lease, opening),
             (base.counts, candidate.counts),
             tuple(category for category, _ in candidate.prompts),
             candidate.divergences,
@@ -227,6 +212,30 @@ class SpeculatingArm(ArmProcess):
     def _generate(self, index: int, *, speculative: bool = True) -> Generation:
         _, prompt = self.prompts[index]
         return self._pair.generate(prompt, speculative=speculative, seed=0)
+
+
+def _opening(lease: MachineLease, pairing: Pairing, side: int) -> Callable[[], SpeculatingArm]:
+    target, *draft = lease.sides[side]
+    return partial(SpeculatingArm, target, draft[0] if draft else None, pairing, lease)
+
+
+def _rehearsed(
+    lease: MachineLease, opening: Sequence[Callable[[], SpeculatingArm]]
+) -> list[SpeculatingArm]:
+    """Both arms after each prompt has run, the candidate's without the draft too; they have ended.
+
+    Both run at once, and the candidate, which has more to do, says how far it is.
+    """
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        base, candidate = arms = open_together(stack, opening)
+        progress = partial(lease.progress, "sd outputs")
+        done = (
+            pool.submit(base.rehearse, _untold, with_alone=False),
+            pool.submit(candidate.rehearse, progress, with_alone=True),
+        )
+        for future in done:
+            future.result()
+    return arms
 
 
 def _untold(_done: int, _total: int) -> None:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.timed_work import ExaminedPair
 
+#: Bound on a FAIL of equal builds in any check of a gate: whoever reads it looks for a cause.
+ALPHA: Final = 0.01
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
 
@@ -254,7 +256,7 @@ class SpeedExperiment:
 
 
 def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
-    base, candidate = (partial(RunningArm, arm, lease) for arm in arms)
+    base, candidate = (partial(RunningArm, arm, lease, {}) for arm in arms)
     return base, candidate
 
 
@@ -360,6 +362,7 @@ def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
     make: Callable[..., PairedTest | RatioTest] = partial(
         TotalTimeTest,
         budget.tolerance,
+        alpha=ALPHA,
         pairs_for_pass=pairs_for_pass,
     )
     if budget.claim is not None:

@@ -49,8 +49,8 @@ Answer = TypeVar("Answer")
 _PAIR_NS: Final = 100_000_000
 #: Share of the time for new processes that is spent on timing them, at least.
 _OPENING_SHARE: Final = 0.5
-#: Turns of a pair. With fewer than four the median hides no disturbance and no slow minority.
-_LEAST_TURNS: Final = 4
+#: Turns of a pair. With fewer than three the median hides no disturbance.
+_LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
 #: A run that takes longer and has no parts is a pair by itself.
 _LONG_RUN_NS: Final = 200_000_000
@@ -370,9 +370,10 @@ class PairedRunner:
         Nor where memory is too small for two more copies of the model.
         """
         spare = set(self._usable_cores).difference(self._cores) if self._cores else set()
+        if len(spare) < _LEAST_SPARE:
+            return set()
         size_bytes = sum(arm.loaded.size_bytes for arm in self.arms)
-        has_room = _ROOM * size_bytes <= psutil.virtual_memory().available
-        return spare if len(spare) >= _LEAST_SPARE and has_room else set()
+        return spare if _ROOM * size_bytes <= psutil.virtual_memory().available else set()
 
     def _prepare(self, sides: Sequence[int], do: Callable[[int], object]) -> None:
         """Do what is not timed in arms that keep their model."""

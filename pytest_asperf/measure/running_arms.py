@@ -134,14 +134,21 @@ class ArmProcess:
 class RunningArm(ArmProcess):
     """An arm's process, with the model loaded.
 
+    Args:
+        arm: what runs.
+        lease: has the text, and the deadline of one call to the engine.
+        fed: what earlier processes of the arm were fed with, by workload; it is added to.
+
     Attributes:
         loaded: what the last load resolved to.
     """
 
-    def __init__(self, arm: Arm, lease: MachineLease) -> None:
+    def __init__(
+        self, arm: Arm, lease: MachineLease, fed: dict[Workload, Fed] | None = None
+    ) -> None:
         self._corpus = lease.corpus
         self._energy_meter = lease.energy_meter
-        self._fed: dict[Workload, Fed] = {}
+        self._fed = {} if fed is None else fed
         self._last: tuple[TimedCall, RawRun] | None = None
         super().__init__(arm, lease)
         try:
@@ -222,7 +229,12 @@ class RunningArm(ArmProcess):
             return
         first, _ = _span(workload, turn, parts)
         end = max(first, SETTLING_TOKENS)
-        self.worker.generate(MODEL, tokens[:end], end - SETTLING_TOKENS, n_ctx=workload.n_ctx)
+        before = tokens[:end]
+        if workload.kind in {"ttft", "request"}:
+            self.worker.first_token(MODEL, before, n_ctx=workload.n_ctx)
+            return
+        decode = self.worker.prompt if workload.is_prompt else self.worker.generate
+        decode(MODEL, before, end - SETTLING_TOKENS, n_ctx=workload.n_ctx)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The proof of path, with what the last run's context resolved to.

@@ -152,8 +152,11 @@ class LoadedModel(Protocol):
     def tokenize(self, text: str) -> list[int]:
         """The ids of a text, with BOS where the tokenizer adds one."""
 
-    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
-        """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed."""
+    def prompt(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
+        """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed.
+
+        The context has room for `n_ctx` tokens, so that a next call can go on with more.
+        """
 
     def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """Decode `tokens[depth:]` one at a time, timed, after `tokens[:depth]`, untimed.

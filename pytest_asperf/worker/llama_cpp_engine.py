@@ -194,9 +194,9 @@ class LlamaCppModel:
             raise RefusalError("tokenize", f"the tokenizer returned {count}")
         return list(ids[:count])
 
-    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+    def prompt(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """Decode a prompt in batches, timed."""
-        return self._timed(tokens, depth, self._n_batch, len(tokens))
+        return self._timed(tokens, depth, self._n_batch, n_ctx)
 
     def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """Decode tokens one at a time, timed, synchronising after each."""

@@ -229,7 +229,7 @@ class LlamaToolsModel:
         self._texts.append(Text(text, saved.tokens))
         return list(saved.tokens)
 
-    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+    def prompt(self, tokens: Sequence[int], depth: int, _n_ctx: int) -> Timing:
         """Time a prompt of as many random tokens, at that depth."""
         return self._timed(len(tokens), depth, n_gen=0)
 

@@ -139,9 +139,9 @@ class Server:
     def _tokenize(self, model: str, text: str) -> dict[str, Any]:
         return {"tokens": self._model(model).tokenize(text)}
 
-    def _prompt(self, model: str, tokens: list[int], depth: int) -> dict[str, Any]:
+    def _prompt(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         loaded = self._model(model)
-        return _timed(loaded.prompt(tokens, depth), loaded)
+        return _timed(loaded.prompt(tokens, depth, n_ctx), loaded)
 
     def _generate(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         loaded = self._model(model)

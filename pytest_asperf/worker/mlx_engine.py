@@ -205,7 +205,7 @@ class MlxModel:
             ids = [int(i) for i in self._tokenizer.encode(text, add_special_tokens=False)]
         return ids if self._bos is None else [self._bos, *ids]
 
-    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+    def prompt(self, tokens: Sequence[int], depth: int, _n_ctx: int) -> Timing:
         """Decode a prompt in batches, timed, its cache evaluated after each."""
         with self._running(tokens, depth) as cache:
             began_ns = time.perf_counter_ns()

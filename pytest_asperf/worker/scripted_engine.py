@@ -138,32 +138,29 @@ class ScriptedModel:
         self.begin("tokenize")
         return [256, *text.encode()]
 
-    def prompt(self, tokens: Sequence[int], depth: int) -> Timing:
+    def prompt(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """The script's time for a prompt."""
         self.begin("prompt")
-        return self._timing(tokens, depth, "pp_ns_per_token", 10_000)
+        return self._timing(tokens, depth, n_ctx, self._script.get("pp_ns_per_token", 10_000))
 
     def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
         """The script's time for a generation."""
         self.begin("generate")
-        timing = self._timing(tokens, depth, "tg_ns_per_token", 1_000_000)
-        self.context["n_ctx"] = n_ctx
-        return timing
+        return self._timing(tokens, depth, n_ctx, self._script.get("tg_ns_per_token", 1_000_000))
 
     def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
         """The script's time for a prompt."""
-        timing = self.prompt(tokens, 0)
-        self.context["n_ctx"] = n_ctx
-        return timing
+        return self.prompt(tokens, 0, n_ctx)
 
-    def _timing(self, tokens: Sequence[int], depth: int, key: str, default_ns: int) -> Timing:
-        n_ctx = len(tokens)
+    def _timing(
+        self, tokens: Sequence[int], depth: int, n_ctx: int, costs: float | list[float]
+    ) -> Timing:
         self._tokens = list(tokens)
         if n_ctx > self.facts["n_ctx_train"]:
             raise RefusalError("context", f"{n_ctx} tokens are more than the script's context")
-        n_tokens = n_ctx - depth
+        n_tokens = len(tokens) - depth
         if not self._is_examined:
-            self._per_token_ns = self._next_cost(self._script.get(key, default_ns))
+            self._per_token_ns = self._next_cost(costs)
         per_token = self._per_token_ns
         self.context["n_ctx"] = n_ctx
         steps_ns = (per_token,) * n_tokens
