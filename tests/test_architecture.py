@@ -71,7 +71,7 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
 # What a worker's modules may import beside numpy, by the engine that their names begin with.
 LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm", "transformers"}}
 
-MAX_LINES = 400
+MAX_LINES = 600
 MAX_METHODS = 20
 MAX_PARAMETERS = 8
 #: What Typer reads off a command's signature is one parameter for each option that users have.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.sequential_frame import ALPHA
+from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
 from pytest_asperf.report.report_data import NOT_RUN
@@ -88,15 +88,15 @@ def exit_code(words: Iterable[str]) -> int:
 
 
 def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
-    """How the error is shared, in words; of a claimed gain, or of a gate."""
-    errors = "FAIL of equal builds, or a PASS of a regression,"
+    """How often the times of a gate mislead, in words; of a claimed gain, or of a gate."""
     if is_gain:
-        errors = "FAIL of such a gain, or a PASS of a smaller one,"
-    wrong = f"{errors} in at most {100 * ALPHA:g} % of runs"
-    if n_cells == 1:
-        return f"A {wrong}"
-    share = f"{100 * ALPHA / n_cells:.2g} %"
-    return f"{n_cells} cells share the error of a FAIL, {share} a cell or more: a {wrong} over all"
+        wrong = "a FAIL of such a gain, or a PASS of a smaller one"
+        return f"Errors: {wrong} in at most {100 * BETA:g} % of runs"
+    alone = "" if n_cells == 1 else f" in any of {n_cells} cells"
+    return (
+        f"Errors: equal builds FAIL by time{alone} in at most {100 * GATE_ALPHA:g} % of runs, "
+        f"a cell that is that much slower PASSes in at most {100 * BETA:g} %"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
-from pytest_asperf.analysis.stats.sequential_frame import BETA
+from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import SoFar
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.timed_work import ExaminedPair
 
-#: Bound on a FAIL of equal builds in any check of a gate: whoever reads it looks for a cause.
-ALPHA: Final = 0.01
 #: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
 _TURNS_FOR_PASS: Final = 12
 
@@ -362,7 +360,7 @@ def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
     make: Callable[..., PairedTest | RatioTest] = partial(
         TotalTimeTest,
         budget.tolerance,
-        alpha=ALPHA,
+        alpha=GATE_ALPHA,
         pairs_for_pass=pairs_for_pass,
     )
     if budget.claim is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
-from pytest_asperf.analysis.stats.sequential_frame import ALPHA
+from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
@@ -75,10 +75,10 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
 def fitness(result: ABResult) -> tuple[str, ...]:
     """A warning where self-checks show that this machine FAILs equal builds too often."""
     checks = result.surroundings.self_checks
-    if checks.floor <= ALPHA:
+    if checks.floor <= GATE_ALPHA:
         return ()
     rate = (
         f"{percent_text(checks.floor, 2)} of its gates ({checks.fails} of {checks.n} self-checks)"
     )
     verdict = f"this machine is not fit for gating: equal builds FAIL in at least {rate}"
-    return (f"{verdict}, and a gate allows {100 * ALPHA:g} %; do not trust its verdicts",)
+    return (f"{verdict}, and a gate allows {100 * GATE_ALPHA:g} %; do not trust its verdicts",)

@@ -121,7 +121,7 @@ def test_a_spread_that_no_gate_can_use_is_not_kept(
     done = calibrate("--pairs", "5", "--workload", "tg32")
     assert done.exit_code == 1, done.output
     told = " ".join(done.output.split())
-    assert "60 pairs can decide a tolerance of 238 % here; a gate needs 25 % or less" in told
+    assert "30 pairs can decide a tolerance of 238 % here; a gate needs 25 % or less" in told
     assert book.calibrations == ()
 
 
@@ -140,7 +140,7 @@ def test_large_shares_have_no_exponent() -> None:
     told = " ".join(check.detail for check in calibration_section(found, 0.05).checks)
     assert "149 % from pair to pair" in told
     assert "7200 % from load to load" in told
-    assert "722 % in 20 pairs" in told
+    assert "344 % in 20 pairs" in told
 
 
 def test_too_few_pairs_are_a_usage_error(calibrate: Command) -> None:
@@ -166,7 +166,7 @@ def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseSto
     assert "s for 8 timed cells, 5 pairs a cell at" in told
     assert "tg128 0 %" in told
     assert "7 of them taken to be like it" in told
-    assert "4 cells that are not timed" in told
+    assert "7 cells that are not timed" in told
 
 
 def test_a_calibration_of_an_earlier_version_is_still_used(

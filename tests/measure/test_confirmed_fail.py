@@ -62,39 +62,39 @@ def _measured(
 
 
 @pytest.mark.parametrize(
-    ("ratios", "outcome"),
+    ("ratios", "outcome", "n_pairs"),
     [
-        ((EQUAL,), Outcome.PASS),
-        ((SLOWER, SLOWER), Outcome.FAIL),
-        ((SLOWER, EQUAL), Outcome.PASS),
+        ((EQUAL,), Outcome.PASS, 5),
+        ((SLOWER, SLOWER), Outcome.FAIL, 7),  # 0.9 * 1.96 ** 7 > 100
+        ((SLOWER, EQUAL), Outcome.PASS, 5),
     ],
 )
 def test_a_slow_process_is_no_slow_build(
-    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Outcome
+    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Outcome, n_pairs: int
 ) -> None:
     """Other processes decide after a FAIL, and the verdict's line says how few there were."""
     left = iter(ratios)
     result = _measured(monkeypatch, left)
     (pairs,) = result.by_workload
-    assert (pairs.test.outcome, len(pairs.pairs), pairs.n_processes) == (outcome, 5, 1)
+    assert (pairs.test.outcome, len(pairs.pairs), pairs.n_processes) == (outcome, n_pairs, 1)
     assert next(left, None) is None
     verdict = speed_verdict(pairs, result)
     assert "1 process of each build, how processes differ is not covered" in verdict.measured
-    assert verdict.figures[0][1].basis == "5 pairs of 1 process"
+    assert verdict.figures[0][1].basis == f"{n_pairs} pairs of 1 process"
     was_repeated = len(ratios) > 1
     assert (pairs.failed_before is not None) == was_repeated
     note = verdict.note()
-    assert ("5 pairs of other processes before showed a FAIL, +60" in note) == was_repeated
+    assert ("7 pairs of other processes before showed a FAIL, +60" in note) == was_repeated
 
 
 def test_a_fail_of_new_processes_needs_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pair has shown it in processes of its own, and the verdict has no reservation."""
     result = _measured(monkeypatch, iter((SLOWER,)), renews=True)
     (pairs,) = result.by_workload
-    assert (pairs.test.outcome, pairs.n_processes) == (Outcome.FAIL, 5)
+    assert (pairs.test.outcome, pairs.n_processes) == (Outcome.FAIL, 7)
     verdict = speed_verdict(pairs, result)
     assert "process" not in verdict.measured
-    assert verdict.figures[0][1].basis == "5 pairs"
+    assert verdict.figures[0][1].basis == "7 pairs"
 
 
 def test_a_fixed_number_of_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

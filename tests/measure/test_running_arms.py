@@ -34,6 +34,8 @@ class _Worker:
         context: Any = None
         return RawRun(len(tokens) - depth, len(tokens) - depth, (), context, 0)
 
+    prompt = generate
+
 
 TG, PP, TG0 = Workload("tg", 32, depth=16), Workload("pp", 32, depth=16), Workload("tg", 48)
 

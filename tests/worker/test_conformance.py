@@ -111,7 +111,7 @@ def test_the_worker_imports_nothing_of_the_parent() -> None:
         command = [sys.executable, "-I", "-c", f"{_BOOTSTRAP}\n{show}"]
         fds = [str(null.fileno()), str(null.fileno()), "1"]
         done = subprocess.run(
-            [*command, str(_WORKER_FOLDER), "scripted", *fds],
+            [*command, str(_WORKER_FOLDER), "scripted", "0", *fds],
             pass_fds=[null.fileno()],
             capture_output=True,
             text=True,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: Bound on a wrong FAIL, and on a wrong PASS, unless another is given.
 ALPHA: Final = 0.05
 BETA: Final = 0.05
+#: Bound on a FAIL of equal builds in any timed check of a gate: its reader will look for a cause.
+GATE_ALPHA: Final = 0.01
 #: Pairs after which a test gives up, unless another number is given.
 MAX_PAIRS: Final = 120
 _EXACT: Final = 1e-13
