@@ -207,7 +207,7 @@ def _check_left_by_run(worker: Worker, tokens: list[int]) -> None:
             computed = worker.recompute("model", text, list(left.rows))
             findings = (
                 guards.skipped_work(len(text), left.n_held, left.rows),
-                guards.other_logits(text, left.rows, computed),
+                guards.other_logits(text, left.rows, computed, computed),
             )
             for finding in filter(None, findings):
                 raise ConformanceError(f"{op.__name__} at depth {depth}: {finding.found}")

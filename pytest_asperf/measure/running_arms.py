@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
@@ -225,7 +226,8 @@ class RunningArm(ArmProcess):
         workload = self._arm.workload or workload
         tokens = self.fed(workload)
         if isinstance(tokens, ServedText):
-            time_workload(self.worker, MODEL, tokens, SERVED_SETTLING)
+            n_tokens = min(SERVED_SETTLING.n_tokens, workload.n_ctx)
+            time_workload(self.worker, MODEL, tokens, replace(SERVED_SETTLING, n_tokens=n_tokens))
             return
         first, _ = _span(workload, turn, parts)
         end = max(first, SETTLING_TOKENS)

@@ -7,7 +7,7 @@ is repeated once with another beginning. An engine cannot know beforehand which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -28,6 +28,8 @@ NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its
 #: Positions that are decoded again, beside the last: of the timed tokens, and of those before.
 _TIMED: Final = 5
 _BEFORE: Final = 4
+#: Positions of the whole text by which weights are known to predict something.
+_OF_TEXT: Final = 128
 #: Comparisons of a repeated run and a new one before the new one is called slower.
 _MORE_COMPARISONS: Final = 4
 #: Fewer tokens have no beginning that could be changed.
@@ -46,6 +48,7 @@ class ExaminedRun:
         new_ns: time of the same run with another beginning; None if there was no such run.
         n_changed: tokens that were changed for that.
         new_last: the last logits of that run.
+        text: more of the computed ones over the whole text, if those that were left differ.
         refusal: why the engine could not be examined after the run; empty if it was.
     """
 
@@ -56,6 +59,7 @@ class ExaminedRun:
     new_ns: int | None = None
     n_changed: int = 0
     new_last: GroupedRow | None = None
+    text: Mapping[int, GroupedRow] = field(default_factory=dict)
     refusal: str = ""
 
     @property
@@ -83,7 +87,7 @@ class ExaminedRun:
             return
         n, last = len(self.tokens), self.left.rows.get(len(self.tokens) - 1)
         yield guards.skipped_work(n, self.left.n_held, self.left.rows)
-        yield guards.other_logits(self.tokens, self.left.rows, self.computed)
+        yield guards.other_logits(self.tokens, self.left.rows, self.computed, self.text)
         if self.new_last is not None and last is not None:
             yield guards.ignored_context(n, self.n_changed, last, self.new_last)
         if self.new_ns is not None:
@@ -91,8 +95,10 @@ class ExaminedRun:
 
     def unlike(self, baseline: ExaminedRun) -> GuardFinding | None:
         """What shows that it computes something else than the baseline of the same tokens."""
-        nothing = guards.predicts_nothing(baseline.tokens, baseline.computed)
-        if self.tokens != baseline.tokens or nothing:
+        # A sound baseline agrees with itself, unless its weights turn rounding into other logits.
+        if self.tokens != baseline.tokens or (
+            baseline.text and guards.predicts_nothing(baseline.tokens, baseline.text)
+        ):
             return None
         return guards.unlike_baseline(self.left.rows, baseline.left.rows)
 
@@ -141,10 +147,15 @@ class TimedCall:
                     examined, run_ns=run_ns, new_ns=new_ns, n_changed=n_changed, new_last=new_last
                 )
             computed = self.worker.recompute(self.name, tokens, list(left.rows))
+            text = {}
+            if guards.differ(left.rows, computed):
+                # Of few positions nobody can say if the weights predict anything.
+                step = -(-len(tokens) // _OF_TEXT)
+                text = self.worker.recompute(self.name, tokens, range(0, len(tokens), step))
         except EngineRefusedError as error:
             nothing = RunRemains(None, {})
             return ExaminedRun(tokens, nothing, {}, run.elapsed_ns, refusal=printable(error.what))
-        return replace(examined, computed=computed)
+        return replace(examined, computed=computed, text=text)
 
     def _compared(self, other: Sequence[int], run: RawRun) -> tuple[int, int, GroupedRow | None]:
         """Times of a repeated run and of one with other tokens, and the last logits of that one.

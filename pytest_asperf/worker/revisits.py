@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .engine import RefusalError, Revisitable
-from .logits import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from .engine import LoadedModel
 
@@ -37,7 +39,7 @@ class Revisits:
         for position in sorted(positions, reverse=True):
             if (row := left.row(position)) is None:
                 break
-            rows[str(position)] = grouped(row)
+            rows[str(position)] = _grouped(row)
         return {"n_held": left.n_held, "rows": rows}
 
     def _recompute(self, model: str, tokens: list[int], positions: list[int]) -> dict[str, Any]:
@@ -46,5 +48,11 @@ class Revisits:
         if not isinstance(loaded, Revisitable):
             raise RefusalError("unsupported", "this engine shows no logits inside of a text")
         ascending = sorted(positions)
-        rows = map(grouped, loaded.recompute(tokens, ascending))
+        rows = map(_grouped, loaded.recompute(tokens, ascending))
         return {"rows": dict(zip(map(str, ascending), rows, strict=True))}
+
+
+def _grouped(row: NDArray[np.float32]) -> list[float]:
+    from .logits import grouped  # noqa: PLC0415  # an engine that shows no rows needs no numpy
+
+    return grouped(row)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +80,8 @@ class ScriptedModel:
         self._tokens: list[int] = []
         self._per_token_ns = 0
         self._is_examined = False
-        self._is_unseen = script.get("faults", {}).get("logits") == "unseen"
+        is_unseen = script.get("faults", {}).get("logits") == "unseen"
+        self._is_unseen = is_unseen or find_spec("numpy") is None
         self._slow_by = settings.get("slow_by", 0.0)
         self._of_build = float(os.environ.get("ASPERF_SCRIPT_COST", "1"))
         self._random = random.Random(os.environ.get("ASPERF_SCRIPT_SEED"))  # noqa: S311

@@ -35,7 +35,7 @@ def test_the_same_rows_pass() -> None:
     """A run that left what its tokens' own computation gives is sound."""
     rows = predicting(TOKENS)
     assert guards.skipped_work(8, 8, rows) is None
-    assert guards.other_logits(TOKENS, rows, rows) is None
+    assert guards.other_logits(TOKENS, rows, rows, {}) is None
     assert guards.unlike_baseline(rows, rows) is None
 
 
@@ -54,7 +54,7 @@ def test_rows_that_are_all_alike_are_invalid() -> None:
 def test_other_logits_at_one_position_are_invalid() -> None:
     """The finding names the position, and the figures."""
     rows = predicting(TOKENS)
-    finding = guards.other_logits(TOKENS, rows | {3: row(200)}, rows)
+    finding = guards.other_logits(TOKENS, rows | {3: row(200)}, rows, rows)
     assert _invalid(finding)
     assert finding is not None
     assert "at position 3" in finding.found
@@ -66,15 +66,15 @@ def test_small_differences_at_all_positions_pass_up_to_the_limit() -> None:
     rows = predicting(TOKENS)
     near = {position: row(TOKENS[position + 1], 0.85) for position in rows}
     far = {position: row(TOKENS[position + 1], 0.6) for position in rows}
-    assert guards.other_logits(TOKENS, near, rows) is None
-    assert _invalid(guards.other_logits(TOKENS, far, rows))
+    assert guards.other_logits(TOKENS, near, rows, {}) is None
+    assert _invalid(guards.other_logits(TOKENS, far, rows, rows))
 
 
 def test_weights_that_predict_nothing_are_a_warning() -> None:
     """Random weights turn rounding into other logits, so nobody can say which are right."""
     computed = {position: row(100 + position) for position in range(7)}
     left = {position: row(200 - position) for position in range(7)}
-    finding = guards.other_logits(TOKENS, left, computed)
+    finding = guards.other_logits(TOKENS, left, computed, computed)
     assert finding is not None
     assert finding.consequence is Consequence.WARNING
     assert guards.predicts_nothing(TOKENS, computed)

@@ -21,7 +21,7 @@ def test_llama_bench(
     """Each form has both tests; all but Markdown tell what was asked for and never resolved."""
     (found,) = audit_of({"bench": recorded(f"bench.{form}")}, Options(repetitions=6)).files
     assert [figure.name.split()[0] for figure in found.figures] == ["pp64", "tg32"]
-    assert all(figure.value and figure.value.n == 6 for figure in found.figures)
+    assert all(figure.value is not None and figure.value.n == 6 for figure in found.figures)
     unresolved = {note.partition("=")[0] for note in found.notes if "is unknown" in note}
     assert unresolved == (set() if form == "md" else {"n_gpu_layers", "flash_attn"})
 

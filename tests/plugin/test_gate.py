@@ -34,7 +34,7 @@ def test_equal_builds_pass(gated: Project) -> None:
     result = gated.run("--asperf-candidate=current")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        ["✓ *gate tg32 fake:F16 * 999 → * tok/s, * time [[]*, *] * ≤ +5 % * pairs *"]
+        ["✓ *gate tg32 fake:F16 * * → * tok/s, * time [[]*, *] * ≤ +5 % * pairs *"]
     )
 
 
@@ -47,7 +47,7 @@ def test_a_slower_candidate_fails(gated: Project) -> None:
             "E *claim: * within +5 %",
             "E *measured: *→ * tok/s, +10.* % slower [[]*]*",
             "E *Wald's bound: * pairs, *",
-            "E *order by coin, --asperf-seed=*",
+            "E *random order, --asperf-seed=*",
             "E *differs: settings * slow_by=0.1*",
             "E *baseline model: *",
             "E *candidate model: *",
@@ -90,7 +90,7 @@ def test_a_seed_replays_the_order(gated: Project) -> None:
 
 def test_a_spent_budget_is_inconclusive(gated: Project) -> None:
     """Too few pairs are INCONCLUSIVE, and the note says how many more would decide."""
-    result = gated.run("--asperf-candidate=slow_by=0.03", "--asperf-max-pairs=5")
+    result = gated.run("--asperf-candidate=slow_by=0.03", "--asperf-max-pairs=4")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*1 inconclusive*"])
 
@@ -228,4 +228,3 @@ def test_speculation_is_gated(live: Project) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["✗ *gate sd asperf-draft:Q4_0 → asperf-draft:F16, k=2*"])
     result.stdout.fnmatch_lines(["E *candidate: * of * drafted tokens accepted"])
-    result.stdout.fnmatch_lines(["E *pairs of other processes before showed a FAIL, +* %*"])

@@ -64,6 +64,7 @@ from pytest_asperf.analysis.guards.surroundings import (
     throttled,
 )
 from pytest_asperf.analysis.guards.timed_work import (
+    differ,
     ignored_context,
     kld,
     klds,
@@ -92,6 +93,7 @@ __all__ = [
     "decode_errors",
     "degenerate_output",
     "degenerate_tokens",
+    "differ",
     "divergent_output",
     "estimate",
     "failed_requests",

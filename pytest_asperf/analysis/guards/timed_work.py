@@ -67,15 +67,23 @@ def skipped_work(n_tokens: int, n_held: int | None, left: Rows) -> GuardFinding 
     return None
 
 
-def other_logits(tokens: Sequence[int], left: Rows, computed: Rows) -> GuardFinding | None:
+def other_logits(
+    tokens: Sequence[int], left: Rows, computed: Rows, text: Rows
+) -> GuardFinding | None:
     """Trip if a timed run of these tokens left other logits than their own computation gives.
 
-    A warning if the weights predict nothing, as nobody can say then which logits are right.
+    A warning if the weights predict nothing by the rows of the text, as nobody can say then which
+    logits are right.
     """
     finding = _differing(left, computed, "in a batch of their own", _RULE)
-    if finding and predicts_nothing(tokens, computed):
+    if finding and predicts_nothing(tokens, text):
         return replace(finding, consequence=Consequence.WARNING)
     return finding
+
+
+def differ(left: Rows, true: Rows) -> bool:
+    """Whether rows are further from the true ones than a healthy build's."""
+    return _differing(left, true, "", "") is not None
 
 
 def predicts_nothing(tokens: Sequence[int], rows: Rows) -> bool:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.stats.estimate import Estimate
 
-#: High, because the rate is looked at after every self-check.
-_FLOOR_CONFIDENCE: Final = 0.99
+#: High, because the rate is looked at after every self-check, and one FAIL must not condemn.
+_FLOOR_CONFIDENCE: Final = 0.995
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def noise_of(
 
 
 def fail_rate_floor(fails: int, n: int) -> float:
-    """A lower bound of the rate at which equal builds FAIL, at 99 % one-sided.
+    """A lower bound of the rate at which equal builds FAIL, at 99.5 % one-sided.
 
     Clopper & Pearson, Biometrika 26 (1934): exact for any rate.
     """
