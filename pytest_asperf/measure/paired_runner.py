@@ -31,7 +31,7 @@ from pytest_asperf.measure.results import samples_ns
 from pytest_asperf.measure.running_arms import RunningArm, open_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from concurrent.futures import Future
 
     from pytest_asperf.config.workload import Workload
@@ -264,18 +264,23 @@ class PairedRunner:
             # One meter reads the energy of both.
             of_each = map if workload.metered else self._of_each
             runs_ns[workload] = parts * max(of_each(rehearse, range(2)))
-        can_renew = not any(arm.worker.build.url for arm in self.arms)
-        for opening_s in (self._opening_s, 0.0) if can_renew else (0.0,):
-            pair_ns = 1e9 * opening_s
-            for workload, run_ns in runs_ns.items():
-                parts = most_parts(workload) if self._has_parts else 1
-                length = PairLength.of(run_ns, parts, 1e9 * opening_s).showing(workload)
-                self.lengths[workload] = length
-                # Each arm is warmed up with a run as well.
-                pair_ns += 2 * (length.turns + 1) * run_ns / length.parts
-            self.renews = opening_s > 0 and _LEAST_OPENED * pair_ns <= 1e9 * left_s
-            if self.renews:
-                break
+        # A server by its URL is not ours to start; of other engines each run starts a process.
+        is_kept = any(arm.worker.build.url for arm in self.arms) or all(self._loads_each_run)
+        pair_s = self._lengthen(runs_ns, self._opening_s)
+        self.renews = not is_kept and _LEAST_OPENED * pair_s <= left_s
+        if not self.renews:
+            self._lengthen(runs_ns, 0.0)
+
+    def _lengthen(self, runs_ns: Mapping[Workload, float], opening_s: float) -> float:
+        """Set the lengths of pairs whose processes take so long to start; gives a pair's time."""
+        pair_ns = 1e9 * opening_s
+        for workload, run_ns in runs_ns.items():
+            parts = most_parts(workload) if self._has_parts else 1
+            length = PairLength.of(run_ns, parts, 1e9 * opening_s).showing(workload)
+            self.lengths[workload] = length
+            # Each arm is warmed up with a run as well.
+            pair_ns += 2 * (length.turns + 1) * run_ns / length.parts
+        return pair_ns / 1e9
 
     def begin_pair(self) -> None:
         """Start the next pair's processes, if those before ran one, and draw its cores."""
