@@ -95,7 +95,7 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         label, decisive = "total time", test.total
     base, candidate, unit = side_texts(pairs, in_total=bool(label))
     brief = f"{base} → {candidate} {unit}, " + time_text(
-        decisive.estimate, test.tolerance, label or ("energy" if pairs.workload.metered else "time")
+        decisive.estimate, test.tolerance, "energy" if pairs.workload.metered else label or "time"
     )
     why = ""
     if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
