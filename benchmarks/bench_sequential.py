@@ -287,7 +287,9 @@ def machines(rng: np.random.Generator, gates: int) -> list[str]:
 def promises_broken(found: Gates, label: str, most: tuple[int, ...] = ()) -> list[str]:
     """Return what a condition shows against the error rates in docs/statistics.md."""
     wrong = Outcome.FAIL if label.endswith("A/A") else Outcome.PASS
-    broken = [f"{label}: {wrong} in more than 5 %"] * (found.percent(wrong) > 5)
+    n = found.outcomes.total()
+    allowed = 100 * float(binom.ppf(0.9999, n, 0.05)) / n
+    broken = [f"{label}: {wrong} in more than 5 %"] * (found.percent(wrong) > allowed)
     slow = [n for n, q in zip(most, (0.5, 0.9), strict=False) if np.quantile(found.pairs, q) > n]
     return [*broken, *(f"{label}: not {n} pairs" for n in slow)]
 

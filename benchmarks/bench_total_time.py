@@ -24,6 +24,7 @@ import numpy as np
 from simulated_gates import BATCH, print_row, simulations
 
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
     total_log_ratio,
@@ -116,7 +117,10 @@ def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[Gate
 
 def _gate(sides: list[Array], lengths: list[int]) -> Gate:
     test = TotalTimeTest(
-        TOLERANCE, max_pairs=PAIRS, pairs_for_pass=math.ceil(TURNS_FOR_PASS / lengths[0])
+        TOLERANCE,
+        alpha=GATE_ALPHA,
+        max_pairs=PAIRS,
+        pairs_for_pass=math.ceil(TURNS_FOR_PASS / lengths[0]),
     )
     end = 0
     while test.outcome is None:
