@@ -47,7 +47,8 @@ def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.M
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines if re.match(r"[A-Z]{4,} ", line)] == SHOWN
     assert len(lines) <= 25
-    assert len(re.findall(r"\[-?[\d.]*, -?[\d.]+\] \(\d+ (chunks|pairs)\)", done.stdout)) == 5
+    interval = r"\[(?:-|-?[\d.]+), -?[\d.]+\] \(\d+ (?:chunks|pairs)\)"
+    assert len(re.findall(interval, done.stdout)) == 5
     assert "2048 of 2048 logits are NaN" in done.stdout
     assert done.stderr == ""
 
