@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pytest_asperf.analysis.advice import advice_for, outcome_of, why_open
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate, limit_text
@@ -13,41 +15,82 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.errors import ConfigError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_asperf.analysis.verdict import Accepted
+
+_Shown: TypeAlias = Callable[[Estimate, float], bool]
 
 _SHARE: Final = re.compile(r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*(?P<percent>%?)", re.ASCII)
 
-_QUANTITY: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[A-Za-z/]+)", re.ASCII)
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[+-]?(\d+(\.\d*)?|\.\d+))\s*(?P<unit>[A-Za-z/]+|%)?", re.ASCII
+)
+#: By unit of a quantity, how its limits may be written: units of the same kind, in that unit.
+_UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "tok/s": {"tok/s": 1.0},
+    "ms": {"us": 1e-3, "ms": 1.0, "s": 1e3},
+    "J/token": {"mJ/token": 1e-3, "J/token": 1.0},
+    "W": {"mW": 1e-3, "W": 1.0},
+    "GiB": {
+        **{f"{prefix}B": 1000.0**power / 2**30 for power, prefix in enumerate("kMGT", 1)},
+        **{f"{prefix}iB": 1024.0**power / 2**30 for power, prefix in enumerate("KMGT", 1)},
+    },
+    RATIO: {RATIO: 1.0},
+}
+_KNOWN_UNITS: Final = frozenset({"%", "nats", "tokens", *chain.from_iterable(_UNITS.values())})
+#: Of these a verdict is shown in the unit that the limit is written in.
+_KEPT_AS_WRITTEN: Final = frozenset({"GiB"})
+_EXAMPLES: Final = {
+    "tok/s": '"40 tok/s", or 40.0',
+    "ms": '"250 ms", "1.5 s" or 250.0, which is in ms',
+    "J/token": '"0.5 J/token", "20 mJ/token" or 0.5, which is in J',
+    "W": '"8 W", or 8.0',
+    "GiB": '"3 GiB", "500 MB" or 3.0, which is in GiB',
+    RATIO: 'a factor such as 1.5, or "40%"',
+}
+
+Operator = Literal["<", "<=", ">", ">="]
+BELOW: Final = frozenset({"<", "<="})
+_WORDS: Final[Mapping[Operator, str]] = {
+    "<": "below",
+    "<=": "at most",
+    ">": "above",
+    ">=": "at least",
+}
+_SIGNS: Final[Mapping[Operator, str]] = {"<": "<", "<=": "≤", ">": ">", ">=": "≥"}
+#: By operator, what shows that it holds, and what that it does not.
+_SHOWN: Final[Mapping[Operator, tuple[_Shown, _Shown]]] = {
+    "<": (Estimate.shown_below, Estimate.shown_at_least),
+    "<=": (Estimate.shown_at_most, Estimate.shown_above),
+    ">": (Estimate.shown_above, Estimate.shown_at_most),
+    ">=": (Estimate.shown_at_least, Estimate.shown_below),
+}
 
 _LARGEST_FRACTION: Final = 1e6
 
 
-def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
-    """Judge the claim that a quantity is below `limit` (in its unit)."""
+def judge_limit(estimate: Estimate, operator: Operator, limit: float, subject: Subject) -> Verdict:
+    """Judge the claim that a quantity is on one side of a limit, in its unit."""
+    sign = f"{_SIGNS[operator]} {limit_text(limit, estimate.unit)}"
+    holds, fails = _SHOWN[operator]
     return _judge(
         estimate,
         subject,
-        threshold=f"below {limit_text(limit, estimate.unit)}",
-        bound=bound_text(f"< {limit_text(limit, estimate.unit)}", estimate.unit),
-        accepted=(None, limit),
-        holds=estimate.shown_below(limit),
-        broken=estimate.shown_at_least(limit),
+        threshold=threshold_text(operator, limit, estimate.unit),
+        bound=bound_text(sign, estimate.unit),
+        accepted=(None, limit) if operator in BELOW else (limit, None),
+        holds=holds(estimate, limit),
+        broken=fails(estimate, limit),
     )
+
+
+def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
+    """Judge the claim that a quantity is below `limit` (in its unit)."""
+    return judge_limit(estimate, "<", limit, subject)
 
 
 def judge_above(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
     """Judge the claim that a quantity is above `limit` (in its unit)."""
-    return _judge(
-        estimate,
-        subject,
-        threshold=f"above {limit_text(limit, estimate.unit)}",
-        bound=bound_text(f"> {limit_text(limit, estimate.unit)}", estimate.unit),
-        accepted=(limit, None),
-        holds=estimate.shown_above(limit),
-        broken=estimate.shown_at_most(limit),
-    )
+    return judge_limit(estimate, ">", limit, subject)
 
 
 def judge_within(
@@ -61,11 +104,7 @@ def judge_within(
     low = -math.inf if at_least is None else at_least
     high = math.inf if at_most is None else at_most
     if (at_least is None and at_most is None) or not low <= high:
-        raise ConfigError(
-            f"{subject.name}: at_least={at_least}, at_most={at_most} is not a range",
-            why="such a claim would always or never hold",
-            remedy="give at_least, at_most, or both with at_least <= at_most",
-        )
+        raise ValueError(f"{subject.name}: nothing lies from {at_least} to {at_most}")
     return _judge(
         estimate,
         subject,
@@ -75,6 +114,11 @@ def judge_within(
         holds=estimate.shown_at_least(low) and estimate.shown_at_most(high),
         broken=estimate.shown_below(low) or estimate.shown_above(high),
     )
+
+
+def threshold_text(operator: Operator, limit: float, unit: str) -> str:
+    """A comparison with a limit in words: ``at least 1.5x``."""
+    return f"{_WORDS[operator]} {limit_text(limit, unit)}"
 
 
 def range_text(at_least: float | None, at_most: float | None, unit: str) -> str:
@@ -98,41 +142,62 @@ def _span_text(at_least: float | None, at_most: float | None, unit: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitForm:
-    """How the limits of a claim are written.
+class Limit:
+    """What a quantity is compared with.
 
     Attributes:
-        claim: the assertion that takes them.
-        what: what each is, such as `a time`.
-        units: by name, in the unit that is judged.
-        example: how to write one.
-        plain: what a number without a unit is in.
+        value: in `unit`.
+        unit: that the verdict is shown in.
+        factor: of the quantity's own unit in `unit`.
     """
 
-    claim: str
-    what: str
-    units: Mapping[str, float]
-    example: str
-    plain: float = 1.0
+    value: float
+    unit: str
+    factor: float = 1.0
 
-    def read(self, limit: object, name: str) -> float | None:
-        """A limit in the unit that is judged; a ConfigError calls it by the argument's name."""
-        if limit is None:
-            return None
-        value = math.nan
-        if isinstance(limit, str):
-            match = _QUANTITY.fullmatch(limit.strip())
-            if match and match["unit"] in self.units:
-                value = float(match["number"]) * self.units[match["unit"]]
-        elif isinstance(limit, int | float) and not isinstance(limit, bool):
-            value = limit * self.plain
-        if not 0 < value < math.inf:
-            raise ConfigError(
-                f"{self.claim}: {name}: {shown(limit)} is not {self.what}",
-                why="a limit in another unit would judge another quantity",
-                remedy=f"write {self.example}",
-            )
-        return float(value)
+
+def read_limit(given: object, unit: str, *, where: str, may_be_negative: bool = False) -> Limit:
+    """Read a limit of a quantity: a number in its unit, or a text with a unit of the same kind.
+
+    Args:
+        given: as the test's author wrote it.
+        unit: of the quantity.
+        where: names the comparison in an error.
+        may_be_negative: whether such a quantity can be 0 or less, as a change can.
+
+    Raises:
+        ConfigError: it is no number, is of another unit, or no quantity of the kind can meet it.
+    """
+    if unit in {CHANGE, SHARE}:
+        return Limit(parse_percent(given, where=where, negative=may_be_negative), unit)
+    value, written = math.nan, unit
+    if isinstance(given, str):
+        if match := _QUANTITY.fullmatch(given.strip()):
+            value, written = float(match["number"]), match["unit"] or unit
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        value = float(given)
+    if unit == RATIO and written == "%":
+        limit = Limit(value / 100, SHARE)
+    else:
+        scale = _UNITS.get(unit, {unit: 1.0}).get(written, math.nan)
+        keeps = unit in _KEPT_AS_WRITTEN and scale != 1
+        limit = Limit(value, written, 1 / scale) if keeps else Limit(value * scale, unit)
+    if not math.isfinite(limit.value) or (limit.value <= 0 and not may_be_negative):
+        raise _not_a_limit(given, unit, where, written)
+    return limit
+
+
+def _not_a_limit(given: object, unit: str, where: str, written: str) -> ConfigError:
+    wanted = unit or "a plain number"
+    is_other = isinstance(given, str) and written != unit and written in _KNOWN_UNITS
+    reason = f"{wanted} cannot be compared with {written}" if is_other else (
+        f"{shown(given)} is no limit in {wanted}, which is above 0"
+    )  # fmt: skip
+    return ConfigError(
+        f"{where}: {reason}",
+        why="a limit in another unit would judge another quantity",
+        remedy=f"write {_EXAMPLES.get(unit, 'a number such as 1.5')}",
+    )
 
 
 def parse_percent(value: object, *, where: str, negative: bool = False) -> float:

@@ -160,6 +160,10 @@ def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: flo
     return tg.scaled(bytes_per_token / (bandwidth_gbs * 1e9), SHARE)
 
 
+#: Of a speed-up for each percent of PPL that it costs.
+EFFICIENCY_UNIT: Final = "x per %"
+
+
 def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
     """A speed-up, as a factor, for each percent of PPL lost.
 
@@ -173,7 +177,7 @@ def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
         raise MeasurementError(
             f"no loss of PPL to divide a speed-up by: {loss.text()}",
             why="the score of a level that loses nothing is infinite",
-            remedy="score more of the corpus, or claim the speed-up with assert_ratio",
+            remedy="score more of the corpus, or compare the two rates",
         )
     low = speed_up.low / (100 * loss.high)
     high = speed_up.high / (100 * loss.low) if loss.low > 0 else math.inf
@@ -183,7 +187,7 @@ def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
         high,
         min(speed_up.n, loss.n),
         method=f"{speed_up.method} over {loss.method}",
-        unit="x per %",
+        unit=EFFICIENCY_UNIT,
         counted="pairs or chunks",
         confidence=1 - (1 - speed_up.confidence) - (1 - loss.confidence),
     )

@@ -152,7 +152,9 @@ def judge_invalid(
     return Verdict(Outcome.INVALID, subject, threshold, first, (), remedy, tuple(rest))
 
 
-def guarded(verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy: str) -> Verdict:
+def guarded(
+    verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy: str = "see the guard"
+) -> Verdict:
     """The verdict after the validity guards, with a remedy where they change the outcome.
 
     INVALID overrules every verdict and INCONCLUSIVE overrules PASS and FAIL; a warning is shown and

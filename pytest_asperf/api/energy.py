@@ -1,27 +1,21 @@
-"""The `energy` fixture and `assert_energy`: joules per token."""
+"""The `energy` fixture: joules per token, and watts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
 from pytest_asperf.analysis.stats.estimate import RATIO
-from pytest_asperf.analysis.stats.intervals import independent_change
-from pytest_asperf.analysis.verdict import Subject, guarded
-from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import (
-    FixtureValue,
-    NoTruthValue,
-    require_kind,
-    settle,
-    unknown_word,
-)
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.measurement_context import FixtureValue, Variant, unknown_word
+from pytest_asperf.api.quantity import Apart, Found, Quantity, note
+from pytest_asperf.api.timed import Timed
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
 from pytest_asperf.errors import HardwareError
+from pytest_asperf.hardware.compute_plan import DEVICES
 from pytest_asperf.hardware.meters.meter import RAILS
 from pytest_asperf.measure.energy import EnergyExperiment
-from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.report.energy_row import energy_row
 from pytest_asperf.verdicts.energy import (
@@ -30,243 +24,222 @@ from pytest_asperf.verdicts.energy import (
     disagreements,
     energy_notes,
 )
+from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import MeasurementContext
-    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.hardware.compute_plan import Device
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.measure.energy import EnergyResult
 
-_EXAMPLE: Final = 'assert_energy(energy("tg128"), at_most="0.5 J/token")'
-#: All rails together, where they are the machine's.
+#: All rails together, if they are the machine's.
 _MACHINE: Final = "machine"
-_JOULES: Final = LimitForm(
-    "assert_energy",
-    "an energy of a token",
-    {"mJ/token": 1e-3, "J/token": 1.0},
-    '"0.5 J/token", "20 mJ/token" or 0.5, which is in J',
-)
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyFigure(Timed):
+    """The energy of a workload's token, J/token; or the mean power, W.
+
+    Attributes:
+        of_rail: the rail that it is of; `machine` for all of them, which is INVALID if the
+            processor, or a GPU that works, is not measured; empty for those that have a figure.
+        is_net: whether what the idle machine takes in the same time is left out.
+    """
+
+    of_rail: str = ""
+    is_net: bool = False
+
+    example: ClassVar = 'assert energy("tg128") <= "0.5 J/token"'
+
+    def rail(self, rail: str) -> EnergyFigure:
+        """The same of one rail: `package`, `cpu`, `gpu`, `ane` or `dram`; or of the `machine`.
+
+        Raises:
+            ConfigError: no such rail.
+            HardwareError: when it is compared, the rail has no figure.
+        """
+        if rail not in {*RAILS, _MACHINE}:
+            raise unknown_word("rail", rail, (*RAILS, _MACHINE))
+        return energy_of(self.variant, self.workload, self.unit, rail, is_net=self.is_net)
+
+    @property
+    def net(self) -> EnergyFigure:
+        """The same less what the idle machine, with the model loaded, takes in that time."""
+        return energy_of(self.variant, self.workload, self.unit, self.of_rail, is_net=True)
+
+    @property
+    def power(self) -> EnergyFigure:
+        """The mean power in the same phase, W."""
+        return energy_of(self.variant, self.workload, "W", self.of_rail, is_net=self.is_net)
+
+    @property
+    def rails(self) -> tuple[Rail, ...]:
+        """The rails that have a figure here."""
+        self.record.used()
+        return measured_energy(self.variant, self.workload).rails
+
+    def ran_on(self, device: Device, *, unlike: EnergyFigure | None = None) -> Verdict:
+        """Whether the model ran on a device: energy on its rail, and a GPU near idle.
+
+        Args:
+            device: `ANE`, `GPU` or `CPU`.
+            unlike: the same work on the GPU, whose time per token must differ.
+
+        Raises:
+            ConfigError: no such device.
+            AsperfError: it cannot be measured.
+        """
+        __tracebackhide__ = True
+        require_device(device)
+        seen = measured_energy(self.variant, self.workload)
+        other = None if unlike is None else measured_energy(unlike.variant, unlike.workload)
+        rungs = ladder(device, observed=seen, gpu_path=other)
+        verdict = placement_verdict(seen.ran.model, rungs, device, None, seen)
+        return note(verdict, self.record)
+
+    def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
+        if not isinstance(other, EnergyFigure):
+            return None
+        if not any(e.of_rail or e.is_net or e.unit == "W" for e in (self, other)):
+            return super()._in_pairs(other, sign)
+        unit = RATIO if sign == "/" else self.unit
+        return _OfSameRails(f"{self.name} {sign} {other.name}", unit, self.record, self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class _OfSameRails(Apart):
+    """Two figures of energy that were measured apart."""
+
+    def find(self) -> Found:
+        """Measure both; refused if a rail has a figure of one of them only.
+
+        A counter that stood still in one and moved in the other is alive, and counts as 0 W there.
+        """
+        results = {
+            side: measured_energy(side.variant, side.workload)
+            for side in (self.first, self.second)
+            if isinstance(side, EnergyFigure) and not side.of_rail
+        }
+        rails = {rail for result in results.values() for rail in result.rails}
+        for result in results.values():
+            idle = {counter.rail for counter in result.phases[-1].still}
+            for rail in sorted(rails - {*result.rails, *idle}):
+                _known_rail(result, rail)  # refuses it, and says why
+        return super().find()
+
+
+def energy_of(
+    variant: Variant, workload: Workload, unit: str, rail: str = "", *, is_net: bool = False
+) -> EnergyFigure:
+    """The energy, or the power, of a variant in one phase."""
+    on, net = f" on {rail}" * bool(rail), " net of idle" * is_net
+    name = f"{_kind(unit)} of {_phase(workload)} {variant.title}{on}{net}"
+    measure = partial(_found, variant, workload, unit, rail, is_net=is_net)
+    return EnergyFigure(
+        name, unit, variant.measurement.record, measure, variant, workload, rail, is_net
+    )
+
+
+def measured_energy(variant: Variant, workload: Workload) -> EnergyResult:
+    """Every window of every counter; skips the test if no energy counter can be read.
+
+    Raises:
+        AsperfError: it cannot be measured.
+    """
+    measurement, runner = variant.measurement, variant.measurement.runner
+    try:
+        runner.energy_meter()
+    except HardwareError as error:
+        measurement.skip(f"{error.what}; {error.remedy}")
+    experiment = EnergyExperiment(workload, runner.plan.repetitions)
+    result = runner.compare((variant.side(),), experiment)
+    guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
+    invalid = (f for f in guard_findings if f.guard != "host-busy")
+    require_valid(f"{workload.name} {result.ran.model}", invalid, result.watched)
+    remarks = (*energy_notes(result.phases), *map(str, guard_findings))
+    measurement.record(energy_row(result, "\n".join(remarks)))
+    return result
+
+
+def _found(variant: Variant, workload: Workload, unit: str, of: str, *, is_net: bool) -> Found:
+    result = measured_energy(variant, workload)
+    rail = _known_rail(result, of)
+    rails = (rail,) if rail else result.rails
+    if unit == "W":
+        estimate = result.watts(rail, net=is_net)
+    else:
+        estimate = result.joules_per_token(rail, net=is_net)
+    findings = [*busy_host(rails, result.watched)]
+    if of == _MACHINE:
+        on_gpu = result.ran.loaded.layers_offloaded > 0
+        findings += coverage_findings(result.phases, on_gpu=on_gpu)
+    kind = "net of idle" if is_net else "gross"
+    name = f"{_kind(unit)} of {_phase(workload)} {result.ran.model}"
+    subject = Subject(f"{name} ({of or ' + '.join(rails)}, {kind})", "live", result.ran.rows())
+    return Found(estimate, subject, tuple(findings), remarks=tuple(energy_notes(result.phases)))
+
+
+def _known_rail(result: EnergyResult, rail: str) -> Rail | None:
+    """The rail of a name; None for all that have a figure."""
+    if rail in {"", _MACHINE}:
+        return None
+    for known in result.rails:
+        if known == rail:
+            return known
+    reasons = {missing.rail: missing.reason for missing in result.phases[-1].unmeasured}
+    reason = next((text for name, text in reasons.items() if name == rail), "nothing measures it")
+    raise HardwareError(
+        f"{rail} has no figure: {reason}",
+        why="no estimate stands for a measurement",
+        remedy=f"name a rail that has one: {', '.join(result.rails)}",
+    )
+
+
+def require_device(device: str) -> None:
+    """Reject a name that is no device of Core ML, with a ConfigError."""
+    if device not in DEVICES:
+        raise unknown_word("device", device, DEVICES)
+
+
+def _kind(unit: str) -> str:
+    return "power" if unit == "W" else "energy"
+
+
+def _phase(workload: Workload) -> str:
+    return replace(workload, metered=False).name
 
 
 @dataclass(frozen=True)
 class Energy(FixtureValue):
-    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`.
+    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
 
-    Attributes:
-        of: the same of another model, by its address or role.
-    """
+    variant: Variant
 
-    ref: ModelRef
-    measurement: MeasurementContext
-    of: Callable[[str], Energy]
-
-    example: ClassVar = _EXAMPLE
+    example: ClassVar = EnergyFigure.example
 
     def __repr__(self) -> str:
-        return f"<Energy of {self.ref.title}>"
+        return f"<Energy of {self.variant.title}>"
 
-    def __call__(self, workload: str = DEFAULT_WORKLOAD) -> EnergyReading:
-        """Measure a workload; skips the test where no energy counter can be read.
-
-        Raises:
-            AsperfError: it cannot be measured.
-        """
-        parsed = metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
-        runner = self.measurement.runner
-        try:
-            runner.energy_meter()
-        except HardwareError as error:
-            self.measurement.skip(f"{error.what}; {error.remedy}")
-        experiment = EnergyExperiment(parsed, runner.plan.repetitions)
-        result = runner.compare((ComparedSide(runner, (self.ref,)),), experiment)
-        guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
-        invalid = (f for f in guard_findings if f.guard != "host-busy")
-        require_valid(f"{parsed.name} {result.ran.model}", invalid, result.watched)
-        remarks = (*energy_notes(result.phases), *map(str, guard_findings))
-        self.measurement.record(energy_row(result, "\n".join(remarks)))
-        return EnergyReading(result, self.measurement)
-
-
-@dataclass(frozen=True)
-class EnergyReading(NoTruthValue):
-    """The energy of one workload on one model, by rail.
-
-    Attributes:
-        measured: every window of every counter, for what only shows or combines them.
-    """
-
-    measured: EnergyResult
-    measurement: MeasurementContext
-
-    example: ClassVar = _EXAMPLE
-
-    def __repr__(self) -> str:
-        what = f"{self.measured.workload.name}, {', '.join(self.rails)}"
-        return f"<EnergyReading {what}: {self.measured.joules_per_token(None).text()}>"
-
-    @property
-    def result(self) -> EnergyResult:
-        """Every window of every counter."""
-        self.measurement.record.used()
-        return self.measured
-
-    @property
-    def rails(self) -> tuple[Rail, ...]:
-        """The rails that have a figure, of `package`, `cpu`, `gpu`, `ane` and `dram`."""
-        return self.measured.rails
-
-    @property
-    def unmeasured(self) -> dict[str, str]:
-        """Why each other rail has none."""
-        return {m.rail: m.reason for m in self.measured.phases[-1].unmeasured}
-
-    def joules_per_token(self, rail: str | None = None, *, net: bool = False) -> Estimate:
-        """J per token of a rail, or of all that have a figure.
+    def __call__(
+        self,
+        workload: str = DEFAULT_WORKLOAD,
+        *,
+        model: str | None = None,
+        engine: str | None = None,
+        quant: str | None = None,
+    ) -> EnergyFigure:
+        """The energy of a token in a workload; skips the test if no counter can be read.
 
         Args:
-            rail: its name.
-            net: without what the idle machine, with the model loaded, takes in the same time.
+            workload: the name of one phase.
+            model: another model than the test's, by its spec.
+            engine: another engine; the quantization is the nearest that it has.
+            quant: another quantization.
 
         Raises:
-            ConfigError: no such rail.
-            HardwareError: the rail has no figure.
+            ConfigError: no such workload, or one of two phases; no such model, engine or
+                quantization.
         """
-        return self.result.joules_per_token(self.known(rail), net=net)
-
-    def watts(self, rail: str | None = None) -> Estimate:
-        """Mean power of a rail, or of all that have a figure.
-
-        Raises:
-            ConfigError: no such rail.
-            HardwareError: the rail has no figure.
-        """
-        return self.result.watts(self.known(rail))
-
-    def power(self, rail: str | None = None, *, over: EnergyReading | None = None) -> Figure:
-        """Mean power of a rail, or of all, in W; or as a multiple of another reading's.
-
-        Raises:
-            ConfigError: no such rail.
-            HardwareError: the rail has no figure, or the two readings have not the same rails.
-        """
-        return _figure("power", [self] if over is None else [self, over], rail)
-
-    def energy(self, *, over: EnergyReading) -> Figure:
-        """The energy of a token, all rails counted, as a multiple of another reading's.
-
-        Raises:
-            HardwareError: the two readings have not the same rails.
-        """
-        return _figure("energy", [self, over])
-
-    def known(self, rail: str | None) -> Rail | None:
-        """The rail of a name; None for all.
-
-        Raises:
-            ConfigError: no such rail.
-            HardwareError: it has no figure.
-        """
-        if rail is None:
-            return None
-        if rail not in RAILS:
-            raise unknown_word("rail", rail, RAILS)
-        for known in self.rails:
-            if known == rail:
-                return known
-        raise HardwareError(
-            f"{rail} has no figure: {self.unmeasured.get(rail, 'nothing here measures it')}",
-            why="no estimate stands for a measurement",
-            remedy=f"claim a rail that has one: {', '.join(self.rails)}",
-        )
-
-
-def assert_energy(
-    reading: EnergyReading,
-    *,
-    at_most: str | float | None = None,
-    at_least: str | float | None = None,
-    rail: str | None = None,
-    net: bool = False,
-) -> Verdict:
-    """Claim that a token's energy lies within limits.
-
-    Without a rail, the measured rails together are judged, and the claim names them.
-
-    Args:
-        reading: a measurement, `energy("tg128")`.
-        at_most: upper limit, `"0.5 J/token"`, `"20 mJ/token"` or a number of J.
-        at_least: lower limit, likewise.
-        rail: `package`, `cpu`, `gpu`, `ane` or `dram`; `machine` for all of them, which is INVALID
-            where the processor, or a GPU that works, is not measured.
-        net: judge the energy without what the idle machine takes in the same time.
-
-    Raises:
-        VerdictError: the verdict is not a PASS.
-        ConfigError: no measurement, no limit, one that is no energy of a token, or no such rail.
-        HardwareError: the rail has no figure here.
-    """
-    __tracebackhide__ = True
-    require_kind(reading, EnergyReading, _EXAMPLE)
-    low, high = _JOULES.read(at_least, "at_least"), _JOULES.read(at_most, "at_most")
-    result = reading.result
-    estimate = reading.joules_per_token(None if rail == _MACHINE else rail, net=net)
-    of = rail or " + ".join(reading.rails)
-    kind = "net of idle" if net else "gross"
-    name = f"energy of {_phase_name(result)} {result.ran.model} ({of}, {kind})"
-    subject = Subject(name, "live", result.ran.rows())
-    verdict = judge_within(estimate, subject, at_least=low, at_most=high)
-    verdict = replace(verdict, details=energy_notes(result.phases))
-    remedy = "measure on a quiet machine with every rail (asperf doctor), or claim one rail"
-    findings = _findings(result, rail or "", reading.rails)
-    return settle(guarded(verdict, findings, remedy=remedy), reading.measurement.record)
-
-
-def _phase_name(result: EnergyResult) -> str:
-    return replace(result.workload, metered=False).name
-
-
-def _figure(what: str, readings: Sequence[EnergyReading], rail: str | None = None) -> Figure:
-    """The power or energy of a reading, or its ratio to that of another."""
-    rails = [rail] if rail else _shared_rails(readings)
-    found = [_found(what, r, rail) for r in readings]
-    estimate = found[0]
-    if len(found) > 1:
-        estimate = replace(independent_change(found[1], found[0]).as_ratio(), unit=RATIO)
-    phases = " / ".join(f"{_phase_name(r.measured)} {r.measured.ran.model}" for r in readings)
-    findings = [finding for r in readings for finding in busy_host(rails, r.measured.watched)]
-    ran = readings[0].measured.ran.rows()
-    subject = Subject(f"{what} of {phases} ({' + '.join(rails)})", "live", ran)
-    return Figure(subject, estimate, readings[0].measurement.record, tuple(findings))
-
-
-def _found(what: str, reading: EnergyReading, rail: str | None) -> Estimate:
-    if what == "power":
-        return reading.measured.watts(reading.known(rail))
-    return reading.measured.joules_per_token(None)
-
-
-def _shared_rails(readings: Sequence[EnergyReading]) -> list[str]:
-    """The rails of readings together.
-
-    A counter that stood still in one and moved in another is alive, and counts as 0 W there.
-    """
-    rails = [rail for rail in RAILS if any(rail in reading.rails for reading in readings)]
-    for reading in readings:
-        idle = {counter.rail for counter in reading.measured.phases[-1].still}
-        for rail in rails:
-            if rail not in reading.rails and rail not in idle:
-                reading.known(rail)  # refuses it, and says why
-    return list(rails)
-
-
-def _findings(result: EnergyResult, rail: str, rails: Sequence[Rail]) -> list[GuardFinding]:
-    """What voids a claim about a rail, about the machine, or about all rails that there are."""
-    on_gpu = result.ran.loaded.layers_offloaded > 0
-    coverage = coverage_findings(result.phases, on_gpu=on_gpu) if rail == _MACHINE else ()
-    judged = (rail,) if rail in rails else rails
-    return [*busy_host(judged, result.watched), *coverage]
+        parsed = metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
+        return energy_of(self.variant.other(model, engine, quant), parsed, "J/token")

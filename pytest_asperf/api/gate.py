@@ -1,4 +1,4 @@
-"""The `gate` fixture and the claims about two builds: `assert_no_regression` and its opposite."""
+"""The `gate` fixture, and `assert_no_regression`: a candidate build against a baseline."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
 from pytest_asperf.analysis.verdict import Outcome, Verdict
+from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import (
     FixtureValue,
     NoTruthValue,
-    conclude,
+    Variant,
     require_kind,
-    unknown_word,
 )
-from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
+from pytest_asperf.api.quantity import LimitText, conclude
+from pytest_asperf.api.throughput import Rate, rate
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD
+from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
-from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.report.rows import verdict_row
 
 if TYPE_CHECKING:
@@ -101,17 +103,36 @@ class Gate(FixtureValue):
         return made
 
     @property
-    def title(self) -> str:
-        """The model."""
-        return self.ref.title
+    def baseline(self) -> GateSide:
+        """The baseline by itself, to compare with the candidate."""
+        return GateSide(Variant(self.ref, self.measurement, self.builds[0]))
 
-    def side(self, name: str, on: str | None) -> ComparedSide:
-        """One side of a comparison: the `candidate` or the `baseline`, on a workload."""
-        workload = parse_workload(on or DEFAULT_WORKLOAD, where="gate")
-        builds = dict(zip(("baseline", "candidate"), self.builds, strict=True))
-        if name not in builds:
-            raise unknown_word("build", name, tuple(builds))
-        return ComparedSide(self.measurement.runner, (self.ref,), builds[name], workload)
+    @property
+    def candidate(self) -> GateSide:
+        """The candidate by itself, to compare with the baseline."""
+        return GateSide(Variant(self.ref, self.measurement, self.builds[1]))
+
+
+@dataclass(frozen=True)
+class GateSide(FixtureValue):
+    """One build of a gate, whose quantities are compared with those of the other build."""
+
+    variant: Variant
+
+    example: ClassVar = (
+        'assert gate.candidate.throughput("tg128") / gate.baseline.throughput("tg128") >= 1.1'
+    )
+
+    def __repr__(self) -> str:
+        return f"<GateSide {self.variant.title}>"
+
+    def throughput(self, workload: str = DEFAULT_WORKLOAD) -> Rate:
+        """The rate of a workload, tok/s."""
+        return rate(self.variant, workload)
+
+    def latency(self, workload: str = "ttft512") -> Time:
+        """The time of a workload, ms."""
+        return time_of(self.variant, workload)
 
 
 def _versus(builds: tuple[Build, Build]) -> str:
@@ -124,13 +145,22 @@ _SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.FAIL)
 
 
 def assert_no_regression(
-    gate: GatedWorkloads, *, tolerance: str | float | None = None, ppl_below: str | float = "1%"
+    gate: GatedWorkloads,
+    *,
+    tolerance: LimitText | None = None,
+    faster_by: LimitText | None = None,
+    ppl_below: LimitText = "1%",
 ) -> tuple[Verdict, ...]:
-    """Claim that the candidate build is no worse than the baseline.
+    """Assert that the candidate build is no worse than the baseline, or that it is faster.
+
+    If it is to be faster, the typical run pair is judged, and not the total time. What is not timed
+    (`ppl`, `logits`) has the same limits either way.
 
     Args:
         gate: the workloads, from `gate(...)`.
         tolerance: accepted slowdown, `"5%"` or a fraction; `--asperf-tolerance` by default.
+        faster_by: how much faster at least on every workload that is timed, `"5%"` or a fraction of
+            the baseline's rate, instead of a tolerance.
         ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
 
     Returns:
@@ -138,43 +168,24 @@ def assert_no_regression(
 
     Raises:
         VerdictError: a verdict is not a PASS; all are noted, and the gravest is raised.
-        AsperfError: a build died or refused, or the builds make different tokens.
+        ConfigError: a limit is not usable, or both a tolerance and a gain are given.
+        AsperfError: a build died or rejected a request, or the builds make different tokens.
     """
     __tracebackhide__ = True
     require_kind(gate, GatedWorkloads, _EXAMPLE)
-    budget = gate.budget
+    budget, where = gate.budget, "assert_no_regression"
+    if tolerance is not None and faster_by is not None:
+        raise ConfigError(
+            f"{where}: tolerance={shown(tolerance)} and faster_by={shown(faster_by)}",
+            why="a candidate that must be faster may not be slower",
+            remedy="leave one of them out",
+        )
     if tolerance is not None:
-        share = parse_percent(tolerance, where="assert_no_regression: tolerance")
+        share = parse_percent(tolerance, where=f"{where}: tolerance")
         budget = replace(budget, tolerance=share)
-    limit = parse_ppl_limit(ppl_below, where="assert_no_regression: ppl_below")
-    return _settled(gate, budget, limit)
-
-
-def assert_improvement(
-    gate: GatedWorkloads, *, faster_by: str | float = 0.0, ppl_below: str | float = "1%"
-) -> tuple[Verdict, ...]:
-    """Claim that the candidate build is faster than the baseline on every workload that is timed.
-
-    The typical turn is judged, and not the total time. What is not timed (`ppl`, `logits`) is held
-    to the limits of `assert_no_regression`.
-
-    Args:
-        gate: the workloads, from `gate(...)`.
-        faster_by: how much faster at least, `"5%"` or a fraction of the baseline's rate.
-        ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
-
-    Returns:
-        The verdict on each workload, all PASS.
-
-    Raises:
-        VerdictError: a verdict is not a PASS; all are noted, and the gravest is raised.
-        AsperfError: a build died or refused, or the builds make different tokens.
-    """
-    __tracebackhide__ = True
-    require_kind(gate, GatedWorkloads, 'assert_improvement(gate("tg128"), faster_by="5%")')
-    by = parse_percent(faster_by, where="assert_improvement: faster_by")
-    limit = parse_ppl_limit(ppl_below, where="assert_improvement: ppl_below")
-    return _settled(gate, gate.budget.faster_by(by), limit)
+    if faster_by is not None:
+        budget = budget.faster_by(parse_percent(faster_by, where=f"{where}: faster_by"))
+    return _settled(gate, budget, parse_ppl_limit(ppl_below, where=f"{where}: ppl_below"))
 
 
 def _settled(gate: GatedWorkloads, budget: Budget, ppl_below: float) -> tuple[Verdict, ...]:

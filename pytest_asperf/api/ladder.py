@@ -1,117 +1,153 @@
-"""The `perplexity` and `ladder` fixtures, and the claims about levels."""
+"""The `perplexity` and `ladder` fixtures: quantizations against their baseline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, parse_percent
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, number_text
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE
 from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
-from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
-from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import (
-    FixtureValue,
-    Reading,
-    require_kind,
-    settle,
-    unknown_word,
+from pytest_asperf.api.energy import EnergyFigure, energy_of
+from pytest_asperf.api.latency import Time, time_of
+from pytest_asperf.api.measurement_context import FixtureValue, Variant, require_kind
+from pytest_asperf.api.memory import AllocatedMemory, memory_at
+from pytest_asperf.api.model import size_of
+from pytest_asperf.api.quantity import Figure, Found, LimitText, conclude
+from pytest_asperf.api.scored import (
+    Scored,
+    ScoredRung,
+    change_of,
+    divergence_of,
+    perplexity_of,
 )
+from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.catalogue import at_level
-from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
-from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.measure.validity import level_trips, require_valid
-from pytest_asperf.report.rows import level_row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.metrics import Comparison
-    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.measure.model_locator import LocatedModel
-    from pytest_asperf.measure.results import LadderResult, LevelResult
-
-#: Quantities of a ladder by name, for `assert_monotonic` and `assert_pareto_optimal`; any
-#: workload's name stands for its rate.
-SCORES: Final = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
+    from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
 
 
 @dataclass(frozen=True)
-class Perplexity(FixtureValue):
-    """The `perplexity` fixture: one rung of a ladder against its baseline, on the same chunks.
+class Quant(FixtureValue):
+    """One quantization of a ladder, or its baseline; the `perplexity` fixture is the test's own.
+
+    Everything is measured when it is compared.
 
     Attributes:
-        measured: the scores, for what only shows or combines them.
-        level: name of the rung: the level of its weights, or the type of its KV cache.
-        baseline: name of the baseline.
-        guard_findings: what guards found in it, none of it INVALID.
+        name: its name in the ladder.
+        ladder: where it is scored.
     """
 
-    measured: LevelResult
-    level: str
-    baseline: str
-    measurement: MeasurementContext
-    guard_findings: tuple[GuardFinding, ...] = ()
+    name: str
+    variant: Variant
+    ladder: Ladder
 
-    example: ClassVar = 'assert_ppl_delta(perplexity, below="1%")'
+    example: ClassVar = 'assert perplexity.delta < "1%"'
 
     def __repr__(self) -> str:
-        change = self.measured.comparison.delta_ppl.text()
-        return f"<Perplexity of {self.measured.ran.model} vs {self.baseline}: {change}>"
+        return f"<Quant {self.variant.title} vs {self.ladder.baseline_of(self.variant.ref)}>"
 
     @property
-    def result(self) -> LevelResult:
-        """The scores."""
-        self.measurement.record.used()
-        return self.measured
+    def ppl(self) -> Scored:
+        """PPL, as llama-perplexity defines it."""
+        return perplexity_of(self.scored)
 
     @property
-    def comparison(self) -> Comparison:
-        """All figures of the comparison, with intervals."""
-        return self.result.comparison
+    def delta(self) -> Scored:
+        """The change of PPL from the baseline, a share, from the same chunks."""
+        return change_of(self.scored)
 
     @property
-    def ppl(self) -> float:
-        """PPL of the level."""
-        return self.comparison.ppl.value
+    def kld(self) -> Scored:
+        """The mean KLD of its distributions from the baseline's, nats."""
+        return divergence_of(self.scored)
 
     @property
-    def delta_ppl(self) -> Estimate:
-        """ΔPPL as a fraction, paired over the chunks."""
-        return self.comparison.delta_ppl
+    def same_top(self) -> Figure:
+        """The share of tokens for which its likeliest token is the baseline's."""
+        rung = self.scored
 
-    @property
-    def kld(self) -> Estimate:
-        """Mean KLD, nats."""
-        if self.comparison.kld is None:
-            raise ConfigError(
-                f"{self.result.ran.model} was scored without its baseline's distribution",
-                why="KLD compares two distributions of one pass",
-                remedy="use a quant or quant_ladder marker with a baseline",
+        def measure() -> Found:
+            share = rung.result().comparison.same_top
+            if share is None:
+                raise _nothing_to_compare(self.name)
+            return Found(share, rung.subject("same top token"), rung.guard_findings())
+
+        return Figure(f"same top token {rung.title}", SHARE, rung.measurement.record, measure)
+
+    def efficiency(self, workload: str = DEFAULT_WORKLOAD) -> Figure:
+        """The speed-up over the baseline, as a factor, for each percent of PPL that it loses.
+
+        The interval combines those of both, which share the error. It has no upper bound if no
+        loss is shown. MeasurementError if it loses nothing.
+        """
+        rung, ladder = self.scored, self.ladder
+
+        def measure() -> Found:
+            confidence = shared_confidence(DECISION_CONFIDENCE, 2)
+            rates = ladder.timed(workload, with_baseline=True)
+            speed_up = paired_change_interval(
+                rates[ladder.base].rates, rates[self.variant.ref].rates, confidence
             )
-        return self.comparison.kld.mean
+            scored = rung.result()
+            base_nll = [chunk.nll for chunk in scored.baseline_chunks]
+            loss = delta_ppl(base_nll, scored.nll, confidence)
+            subject = rung.subject(f"speed-up in {workload} per % of PPL of")
+            score = metrics.efficiency(speed_up.as_ratio(), loss)
+            return Found(score, subject, rung.guard_findings())
 
-    def subject(self, metric: str) -> Subject:
-        """The subject of a claim about a metric of this level."""
-        name = f"{metric} {self.measured.ran.model} vs {self.baseline}"
-        return Subject(name, "live", self.measured.rows())
+        name = f"efficiency in {workload} {rung.title}"
+        return Figure(name, metrics.EFFICIENCY_UNIT, rung.measurement.record, measure)
+
+    @property
+    def size(self) -> Figure:
+        """The size of its file, GiB."""
+        return size_of(self.variant)
+
+    def throughput(self, workload: str = DEFAULT_WORKLOAD) -> Rate:
+        """The rate of a workload, tok/s."""
+        return rate(self.variant, workload)
+
+    def latency(self, workload: str = "ttft512") -> Time:
+        """The time of a workload, ms."""
+        return time_of(self.variant, workload)
+
+    def energy(self, workload: str = DEFAULT_WORKLOAD) -> EnergyFigure:
+        """The energy of a workload's token, J/token."""
+        phase = metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
+        return energy_of(self.variant, phase, "J/token")
+
+    def memory(self, context: int) -> AllocatedMemory:
+        """The memory that it takes with its context filled, GiB."""
+        return memory_at(self.variant, context)
+
+    @property
+    def scored(self) -> ScoredRung:
+        """Its scores.
+
+        Raises:
+            ConfigError: it is the baseline.
+        """
+        return self.ladder.scored(self.name, self.variant.ref)
 
 
 @dataclass(frozen=True)
 class Ladder(FixtureValue):
-    """The `ladder` fixture: all rungs of a `quant_ladder` or `kv_ladder` marker, in its order.
+    """The `ladder` fixture: the quantizations of a `quant_ladder` or `kv_ladder` marker, in order.
 
     Attributes:
-        base: what each rung is compared with.
-        rungs: levels of the weights, or types of the KV cache, by name.
+        base: what each is compared with.
+        rungs: quantizations of the weights, or types of the KV cache, by name.
         joint: these and others that are scored in the same pass.
         at_most: the most chunks to score; None for the session's number.
     """
@@ -122,210 +158,138 @@ class Ladder(FixtureValue):
     joint: tuple[ModelRef, ...]
     at_most: int | None = None
 
-    example: ClassVar = 'assert_ppl_delta(ladder["Q8_0"], below="1%")'
+    example: ClassVar = 'assert ladder["Q8_0"].delta < "1%"'
 
     def __repr__(self) -> str:
-        return f"<Ladder {', '.join(self.levels)} vs {self.base.title}>"
+        return f"<Ladder {', '.join(self.quants)} vs {self.base.title}>"
 
     @property
-    def levels(self) -> tuple[str, ...]:
-        """The names of the rungs."""
+    def quants(self) -> tuple[str, ...]:
+        """The names, in the marker's order, without the baseline."""
         return tuple(self.rungs)
 
-    def of(self, *levels: str) -> Ladder:
-        """The same baseline with other levels of the weights, scored in this order.
+    @property
+    def title(self) -> str:
+        """The model that the quantizations are of."""
+        return self.base.spec.name
+
+    def of(self, *quants: str) -> Ladder:
+        """The same baseline with other quantizations of the weights, scored in this order.
 
         Raises:
-            ConfigError: no level, or one that is unknown, named twice or the baseline's.
+            ConfigError: none, or one that is unknown, named twice or the baseline's.
         """
         where = "ladder.of"
         source = replace(self.base, level=None)
-        refs = [at_level(source, level, where=where) for level in levels]
+        refs = [at_level(source, quant, where=where) for quant in quants]
         if not refs or len({self.base, *refs}) <= len(refs):
             raise ConfigError(
-                f"{where}{shown(levels, 80)}: no level, one twice, or the baseline",
+                f"{where}{shown(quants, 80)}: no quantization, one twice, or the baseline",
                 why="each is compared with the baseline, and with the others",
-                remedy=f"name each level once, and not {self.base.level}",
+                remedy=f"name each once, and not {self.base.level}",
             )
         rungs = {str(ref.level): ref for ref in refs}
         return replace(self, rungs=rungs, joint=tuple(refs))
 
-    @cached_property
-    def result(self) -> LadderResult:
-        """The scored rungs, and others that are scored in the same pass."""
-        return self.measurement.runner.ladder(self.base, self.joint, self.at_most)
-
-    def __getitem__(self, level: str) -> Perplexity:
-        """A rung's PPL and KLD against the baseline.
+    def __getitem__(self, name: str) -> Quant:
+        """A quantization by its name; the baseline by its own, or as `"baseline"`.
 
         Raises:
-            AsperfError: the rung could not be measured.
-            MeasurementError: a guard found it, or its baseline, broken.
-            ConfigError: the ladder does not have that rung.
+            ConfigError: the ladder does not have it.
         """
-        self.require(level)
-        ref = self.rungs[level]
-        if ref in self.result.failures:
-            raise self.result.failures[ref]
-        result = self.result.rungs[ref]
-        baseline = self._baseline_of(ref)
-        what, is_other_model = f"{result.ran.model} vs {baseline}", ref.spec.name != self.title
-        guard_findings = level_trips(result, is_other_model=is_other_model)
-        notes = [
-            self.result.note,
-            *(f"{what}: {guard_finding}" for guard_finding in guard_findings),
-        ]
-        self.measurement.record(level_row(result, baseline, "\n".join(filter(None, notes))))
-        require_valid(what, guard_findings)
-        return Perplexity(result, level, baseline, self.measurement, guard_findings)
+        ref = self.rungs.get(name)
+        if ref is None and name in {"baseline", *self._names_of_base()}:
+            ref = self.base
+        if ref is None:
+            raise ConfigError(
+                f"the ladder has no quantization {shown(name, 80)}",
+                why="only what the test's marker names is measured",
+                remedy=f"use one of {listing(self.quants)}, or add it to the marker",
+            )
+        return Quant(name, Variant(ref, self.measurement), self)
 
-    def _baseline_of(self, ref: ModelRef) -> str:
-        """The name of a rung's baseline, by the property in which the two differ."""
+    def scored(self, name: str, ref: ModelRef) -> ScoredRung:
+        """The scores of a quantization against the baseline.
+
+        Raises:
+            ConfigError: it is the baseline.
+        """
+        if ref == self.base:
+            raise _nothing_to_compare(name)
+        is_other = ref.spec.name != self.title
+        baseline = self.baseline_of(ref)
+        title = f"{ref.title} vs {baseline}"
+        return ScoredRung(title, baseline, self.measurement, lambda: self._score(ref), is_other)
+
+    def _score(self, ref: ModelRef) -> tuple[LevelResult, str]:
+        result: LadderResult = self.measurement.runner.ladder(self.base, self.joint, self.at_most)
+        if ref in result.failures:
+            raise result.failures[ref]
+        return result.rungs[ref], result.note
+
+    def timed(
+        self, workload: str, *, with_baseline: bool = False
+    ) -> dict[ModelRef, ThroughputResult]:
+        """A workload measured on every quantization, in turns."""
+        parsed = parse_workload(workload, where="ladder")
+        refs = (*([self.base] if with_baseline else []), *self.rungs.values())
+        results = self.measurement.runner.throughputs(refs, parsed)
+        for ref in refs:
+            self.measurement.noted(results[ref])
+        return results
+
+    def baseline_of(self, ref: ModelRef) -> str:
+        """The name of a quantization's baseline, by the property in which the two differ."""
         if self._differs_in_cache(ref):
-            return "a cache that is not quantised" if ref.spec.engine == "mlx" else "an F16 cache"
+            return "a cache that is not quantized" if ref.spec.engine == "mlx" else "an F16 cache"
         kv = self.base.spec.settings.kv_name
         return f"{self.base.level} KV {kv}" if kv else str(self.base.level)
 
     def _differs_in_cache(self, ref: ModelRef) -> bool:
         return ref.level == self.base.level and ref.spec.name == self.base.spec.name
 
-    def require(self, level: str) -> None:
-        """Refuse a rung that the marker does not name."""
-        if level not in self.levels:
-            raise ConfigError(
-                f"the ladder has no level {shown(level, 80)}",
-                why="only what the test's marker names is measured",
-                remedy=f"use one of {listing(self.levels)}, or add it to the marker",
-            )
-
-    def readings(self, workload: str, *, with_baseline: bool = False) -> dict[str, Reading]:
-        """A workload measured on every rung, in turns, by the rung's name.
-
-        Args:
-            workload: its name.
-            with_baseline: measure the baseline too; it comes first, as `baseline`.
-        """
-        parsed = parse_workload(workload, where="ladder")
-        refs = {"baseline": self.base, **self.rungs} if with_baseline else self.rungs
-        results = self.measurement.runner.throughputs(tuple(refs.values()), parsed)
-        return {name: self.measurement.reading(results[ref]) for name, ref in refs.items()}
-
-    def size(self, level: str) -> float:
-        """The size of a rung's file, or of the baseline's, in MB; nothing is measured."""
-        (ref,) = self.side(level, None).refs
-        return self.measurement.runner.locate(ref).size_bytes / 1e6
-
-    def efficiency(self, level: str, workload: str = DEFAULT_WORKLOAD) -> Figure:
-        """Speed-up over the baseline, as a factor, for each percent of PPL that a rung loses.
-
-        The interval combines those of both, which share the error. It has no upper bound where no
-        loss is shown.
-
-        Raises:
-            MeasurementError: the rung loses nothing, so that there is nothing to divide by.
-        """
-        confidence = shared_confidence(DECISION_CONFIDENCE, 2)
-        readings = self.readings(workload, with_baseline=True)
-        base, own = (readings[name].measured.rates for name in ("baseline", level))
-        scored = self[level]
-        base_nll = [chunk.nll for chunk in scored.measured.baseline_chunks]
-        speed_up = paired_change_interval(base, own, confidence).as_ratio()
-        loss = delta_ppl(base_nll, scored.measured.nll, confidence)
-        subject = scored.subject(f"speed-up in {workload} per % of PPL of")
-        score = metrics.efficiency(speed_up, loss)
-        return Figure(subject, score, self.measurement.record, scored.guard_findings)
-
-    @property
-    def title(self) -> str:
-        """The model that the rungs are of."""
-        return self.base.spec.name
-
-    def side(self, name: str, on: str | None) -> ComparedSide:
-        """One side of a comparison: a rung; or the baseline by its level or type, or `baseline`.
-
-        Args:
-            name: its name.
-            on: the workload, tg128 by default.
-        """
-        workload = parse_workload(on or DEFAULT_WORKLOAD, where="ladder")
-        base_names = {"baseline", self.base.level}
+    def _names_of_base(self) -> tuple[str | None, ...]:
         if all(map(self._differs_in_cache, self.rungs.values())):
-            base_names = {"baseline", self.base.spec.settings.kv_name or "f16"}
-        if name in self.rungs or name not in base_names:
-            self.require(name)
-        ref = self.rungs.get(name, self.base)
-        return ComparedSide(self.measurement.runner, (ref,), workload=workload)
-
-    def located(self, level: str) -> LocatedModel:
-        """A rung's file, made if need be; nothing is measured."""
-        return self.measurement.runner.locate(self.rungs[level])
-
-    def files(self, *levels: str) -> tuple[tuple[str, str], ...]:
-        """The files of rungs, as rows of what ran."""
-        models = map(self.located, levels)
-        return tuple(("file", f"{m.ref.title}, sha256 {m.sha256[:12]}") for m in models)
-
-    def subject(self, what: str, quantities: Sequence[str]) -> Subject:
-        """The subject of a claim about the whole ladder, with what ran for these quantities."""
-        first = self.levels[0]
-        timed = [name for name in quantities if name not in SCORES]
-        if {"ppl", "kld"} & set(quantities):
-            ran = self[first].result.rows()
-        elif timed:
-            ran = self.readings(timed[0])[first].result.ran.rows()
-        else:
-            ran = self.files(*self.levels)
-        return Subject(f"{what} {self.title}", "live", ran)
+            return (self.base.spec.settings.kv_name or "f16",)
+        return (self.base.level,)
 
 
-#: What to do where two levels that are compared are one.
-OTHER_LEVELS: Final = "name levels that differ, or the file that holds each"
+def _nothing_to_compare(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name} is the ladder's baseline: nothing to compare it with",
+        why="ΔPPL and KLD are from the baseline",
+        remedy="compare another quantization of the marker",
+    )
 
 
 def assert_ppl_delta(
-    perplexity: Perplexity,
+    perplexity: Quant,
     *,
-    below: str | float | None = None,
-    above: str | float | None = None,
+    below: LimitText | None = None,
+    above: LimitText | None = None,
 ) -> Verdict:
-    """Claim that a level's ΔPPL against its baseline is below, or above, a limit.
+    """Assert that a quantization's ΔPPL against its baseline is below, or above, a limit.
 
     Args:
-        perplexity: the fixture, or a level of a ladder.
+        perplexity: the fixture, or a quantization of a ladder.
         below: the limit, `"1%"` or a fraction.
-        above: the same, for a claim that a level is worse than that.
+        above: the same, if it is to be worse than that.
 
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: not exactly one limit was given, or it is not a percentage.
     """
     __tracebackhide__ = True
-    is_ladder = isinstance(perplexity, Ladder)
-    require_kind(perplexity, Perplexity, Ladder.example if is_ladder else Perplexity.example)
+    given: object = perplexity
+    example = 'ladder["Q8_0"]' if isinstance(given, Ladder) else "perplexity"
+    require_kind(perplexity, Quant, f'assert_ppl_delta({example}, below="1%")')
     if (below is None) == (above is None):
         raise ConfigError(
             "assert_ppl_delta needs exactly one of below and above",
-            why="the limit is the claim",
+            why="the limit is what is asserted",
             remedy='write assert_ppl_delta(perplexity, below="1%")',
         )
-    subject = perplexity.subject("ΔPPL")
-    if below is not None:
-        limit = parse_percent(below, where="assert_ppl_delta: below", negative=True)
-        verdict = judge_below(perplexity.delta_ppl, limit, subject)
-    else:
-        limit = parse_percent(above, where="assert_ppl_delta: above", negative=True)
-        verdict = judge_above(perplexity.delta_ppl, limit, subject)
-    verdict = replace(verdict, brief=f"{number_text(perplexity.ppl, 4)}, {verdict.brief}")
-    return settle(
-        guarded(verdict, perplexity.guard_findings, remedy=OTHER_LEVELS),
-        perplexity.measurement.record,
-    )
-
-
-def metric_of(quantity: str) -> metrics.Metric:
-    """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload."""
-    if quantity in SCORES:
-        return SCORES[quantity]
-    if quantity[:2] in {"tg", "pp"}:
-        return metrics.TG if quantity.startswith("tg") else metrics.PP
-    raise unknown_word("quantity", quantity, (*SCORES, "tg128", "pp512"))
+    delta = perplexity.delta
+    verdict = delta < below if below is not None else delta > (above or 0.0)
+    conclude(verdict, delta.record)
+    return verdict

@@ -1,123 +1,66 @@
-"""The `latency` fixture and `assert_latency`: what a user waits for."""
+"""The `latency` fixture: times that a user waits for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_asperf.analysis.limit_verdict import LimitForm, judge_within
-from pytest_asperf.analysis.stats.estimate import RATIO
-from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
+from pytest_asperf.analysis.crossover import MOST_COMPARISONS, Compared, CrossoverSearch
+from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, counted_text
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
-from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.figure import Figure
-from pytest_asperf.api.measurement_context import (
-    FixtureValue,
-    NoTruthValue,
-    Reading,
-    require_kind,
-    settle,
-)
-from pytest_asperf.config.workload import parse_workload
+from pytest_asperf.analysis.verdict import Outcome, Subject
+from pytest_asperf.api.measurement_context import FixtureValue, Variant
+from pytest_asperf.api.quantity import Figure, Found
+from pytest_asperf.api.timed import Measurement, Spread, Timed, spread_of
+from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.errors import ConfigError, shown
-from pytest_asperf.measure.loads import LoadExperiment
-from pytest_asperf.measure.runner import ComparedSide
-from pytest_asperf.verdicts.readings import vetted
+from pytest_asperf.measure.ab_speed import SpeedExperiment
+from pytest_asperf.verdicts.paired import ran_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import MeasurementContext
-    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.results import ThroughputResult
 
 _DEFAULT: Final = "ttft512"
 _MEDIAN: Final = 50.0
-_EXAMPLE: Final = 'assert_latency(latency("ttft512"), at_most="250 ms")'
-_TIMES: Final = LimitForm(
-    "assert_latency",
-    "a time",
-    {"us": 1e-3, "ms": 1.0, "s": 1e3},
-    '"250 ms", "1.5 s" or 250.0, which is in ms',
-)
 
 
-@dataclass(frozen=True)
-class Latency(FixtureValue):
-    """The `latency` fixture: call it with `ttft512`, `pp512+tg128`, `tg128` or `load`."""
+@dataclass(frozen=True, eq=False)
+class Time(Timed):
+    """The median time of one workload, ms: of a whole run, or of each token of a generation."""
 
-    ref: ModelRef
-    measurement: MeasurementContext
-
-    example: ClassVar = _EXAMPLE
+    example: ClassVar = 'assert latency("ttft512") <= "250 ms"'
 
     def __repr__(self) -> str:
-        return f"<Latency of {self.ref.title}>"
-
-    def __call__(self, workload: str = _DEFAULT) -> LatencyReading:
-        """Measure a workload.
-
-        Raises:
-            AsperfError: it cannot be measured.
-        """
-        parsed = parse_workload(workload, where="latency", may_be_load=True)
-        runner = self.measurement.runner
-        if parsed.is_load:
-            experiment = LoadExperiment(parsed, runner.plan.repetitions)
-            result = runner.compare((ComparedSide(runner, (self.ref,)),), experiment)
-        else:
-            result = runner.throughput(self.ref, parsed)
-        return LatencyReading(self.measurement.reading(result))
-
-
-@dataclass(frozen=True)
-class LatencyReading(NoTruthValue):
-    """Times of one workload on one model: of whole runs, or of each token of a generation."""
-
-    reading: Reading
-
-    example: ClassVar = _EXAMPLE
-
-    def __repr__(self) -> str:
-        time = self.reading.measured.time if self._is_of_runs else self._percentile(_MEDIAN)
-        return f"<LatencyReading {self.name}: {time.text()}>"
+        return f"<Time {self.name}>"
 
     @property
-    def name(self) -> str:
-        """What is timed, and the model."""
-        result = self.reading.measured
-        of_token = "time per token of " if result.workload.generates else ""
-        return f"{of_token}{result.workload.name} {result.ran.model}"
+    def cv(self) -> Spread:
+        """The coefficient of variation of its runs, a share."""
+        return spread_of(self)
 
     @property
-    def time(self) -> Estimate:
-        """The median time with its interval, ms: of a run, or of a token where `tg…` is timed."""
-        return self.reading.result.time if self._is_of_runs else self.percentile(_MEDIAN)
+    def p95(self) -> Figure:
+        """The time that 95 % of runs, or tokens, do not exceed."""
+        return self.percentile(95)
 
     @property
-    def _is_of_runs(self) -> bool:
-        return not self.reading.measured.workload.generates
+    def p99(self) -> Figure:
+        """The time that 99 % of runs, or tokens, do not exceed."""
+        return self.percentile(99)
 
-    @property
-    def runs_ms(self) -> list[float]:
-        """The time of each run, ms; of `tg…` its mean time of a token."""
-        self.reading.measurement.record.used()
-        return self._runs_ms
-
-    @property
-    def _runs_ms(self) -> list[float]:
-        workload, times_ms = self.reading.measured.workload, self.reading.measured.times_ms
-        per = workload.n_tokens if workload.kind == "tg" else 1
-        return [ms / per for ms in times_ms]
-
-    def percentile(self, percentile: float) -> Estimate:
+    def percentile(self, percentile: float) -> Figure:
         """The time in ms that a share of runs, or of tokens, does not exceed.
 
         Args:
-            percentile: 95 for p95.
+            percentile: 99.9 for p99.9.
 
         Raises:
-            ConfigError: no such percentile, or the engine does not time each token.
+            ConfigError: no such percentile; when it is compared, an engine that does not time each
+                token.
         """
         if not 0 < percentile < 100:
             raise ConfigError(
@@ -125,131 +68,244 @@ class LatencyReading(NoTruthValue):
                 why="it is the share of times that are not exceeded, in percent",
                 remedy="write 95 for p95",
             )
-        self.reading.measurement.record.used()
-        return self._percentile(percentile)
+        what = f"p{percentile:g} of{_of_token(self.workload)}"
+        figure = self._figure(what, "ms", partial(_percentile, percentile=percentile))
+        # A tail is what a spread is about.
+        return replace(figure, measure=lambda: replace(figure.measure(), guard_findings=()))
 
-    def _percentile(self, percentile: float) -> Estimate:
-        result = self.reading.measured
-        if result.workload.generates:
-            return percentile_interval(self._tokens_ms(), percentile, unit="ms", counted="tokens")
-        counted = "requests" if result.workload.users > 1 else result.counted
-        return percentile_interval(result.samples_ms, percentile, unit="ms", counted=counted)
+    @property
+    def ttft(self) -> Figure:
+        """Of a whole request, the time until its first output token, ms."""
+        self._require_request()
+        return self._figure("TTFT in", "ms", lambda r: r.over_runs(_firsts_ms(r), "ms"))
 
-    def over(self, other: LatencyReading) -> Figure:
-        """This time over another, such as that of a cold load over that of a warm one.
-
-        The two were measured one after the other: a drift between them is in the figure.
-        """
-        ours, theirs = self.reading, other.reading
-        change = unpaired_change_interval(other._runs_ms, self._runs_ms)
-        ratio = replace(change.as_ratio(), unit=RATIO)
-        subject = replace(ours.subject(), name=f"{self.name} / {other.name}")
-        guard_findings = (*ours.guard_findings, *theirs.guard_findings)
-        return Figure(subject, ratio, ours.measurement.record, guard_findings)
+    @property
+    def tpot(self) -> Figure:
+        """Of a whole request, the time of each output token after the first, ms."""
+        self._require_request()
+        return self._figure("TPOT in", "ms", lambda r: r.over_runs(_later_ms(r), "ms"))
 
     @property
     def prefill_share(self) -> Figure:
-        """The share of a whole request until its first output token.
-
-        Raises:
-            ConfigError: it is not a whole request.
-        """
-        return self._figure("share of prefill in", self._request.prefill_share)
+        """The share of a whole request until its first output token."""
+        self._require_request()
+        return self._figure("share of prefill in", SHARE, lambda r: r.prefill_share)
 
     @property
     def effective_rate(self) -> Figure:
-        """Output tokens of a whole request over its time, tok/s.
-
-        Raises:
-            ConfigError: it is not a whole request.
-        """
-        return self._figure("effective rate of", self._request.rate)
+        """Output tokens of a whole request over its time, tok/s."""
+        self._require_request()
+        return self._figure("effective rate of", "tok/s", lambda r: r.rate)
 
     @property
-    def handover(self) -> Figure:
-        """What a pipeline of several programs takes beside its prompt and its output, in ms.
-
-        Raises:
-            ConfigError: it is no such pipeline, or nothing was printed that it can be told from.
-        """
-        result = self.reading.measured
-        found = [ns for run in result.runs if (ns := run.context.handover_ns) is not None]
-        if len(found) < len(result.runs):
-            raise ConfigError(
-                f"{self.name}: no handover was measured",
-                why="it is between the programs of a pipeline",
-                remedy="measure a model with several `phases` that print the time of the prompt",
-            )
-        return self._figure("handover in", result.over_runs([ns / 1e6 for ns in found], "ms"))
+    def handoff(self) -> Figure:
+        """What a pipeline of several programs takes besides its prompt and its output, ms."""
+        return self._figure("handoff in", "ms", lambda r: _handoff(r, self.name))
 
     @property
     def peak_memory(self) -> Figure:
-        """The peak resident memory of the engine's process, or of its largest program, in GiB."""
-        result = self.reading.measured
-        peaks = [run.peak_rss_bytes / 2**30 for run in result.runs]
-        return self._figure("peak memory of", result.over_runs(peaks, "GiB"))
+        """The peak resident memory of the engine's process, or of its largest program, GiB."""
+        return self._figure("peak memory of", "GiB", _peak)
 
-    def _figure(self, what: str, estimate: Estimate) -> Figure:
-        reading = self.reading
-        subject = reading.subject(f"{what} {reading.workload}")
-        return Figure(subject, estimate, reading.measurement.record, reading.guard_findings)
+    def _figure(self, what: str, unit: str, of: Callable[[ThroughputResult], Estimate]) -> Figure:
+        measured = Measurement(self.variant, self.workload)
+        name = f"{what} {measured.name}"
+        return Figure(name, unit, self.record, lambda: measured.found(what, of))
 
-    @property
-    def _request(self) -> ThroughputResult:
-        result = self.reading.measured
-        if result.workload.kind != "request":
+    def _require_request(self) -> None:
+        if self.workload.kind != "request":
             raise ConfigError(
-                f"{result.workload.name} is not a whole request",
+                f"{self.workload.name} is not a whole request",
                 why="a share of prefill needs a prompt and what is generated after it",
                 remedy='measure one, as in latency("pp512+tg128")',
             )
-        return result
 
-    def _tokens_ms(self) -> list[list[float]]:
-        result = self.reading.measured
-        steps = result.samples_ms
-        if not all(steps):
+
+@dataclass(frozen=True)
+class Latency(FixtureValue):
+    """The `latency` fixture: call it with `ttft512`, `pp512+tg128`, `tg128` or `load`."""
+
+    variant: Variant
+
+    example: ClassVar = Time.example
+
+    def __repr__(self) -> str:
+        return f"<Latency of {self.variant.title}>"
+
+    def __call__(
+        self,
+        workload: str = _DEFAULT,
+        *,
+        model: str | None = None,
+        engine: str | None = None,
+        quant: str | None = None,
+    ) -> Time:
+        """The time of a workload: of whole runs, or of `tg…` and `itl…` that of a token.
+
+        Args:
+            workload: its name.
+            model: another model than the test's, by its spec.
+            engine: another engine; the quantization is the nearest that it has.
+            quant: another quantization.
+
+        Raises:
+            ConfigError: no such workload, model, engine or quantization.
+        """
+        return time_of(self.variant.other(model, engine, quant), workload)
+
+    def crossover(self, first: str, second: str, over: str = "ttft64..ttft4096") -> Figure:
+        """The prompt length from which one model is faster than another, in tokens.
+
+        Both run in pairs at lengths that are chosen by bisection, until two lengths within 10 %
+        of each other are decided. The interval is between decided lengths.
+
+        Args:
+            first: the model that is claimed to be faster with long prompts, by its spec.
+            second: the model that is faster with shorter ones.
+            over: the shortest and the longest prompt.
+
+        Raises:
+            ConfigError: no such range, or one model twice.
+        """
+        ends = _range(over)
+        sides = tuple(self.variant.other(name) for name in (second, first))
+        if sides[0] == sides[1]:
             raise ConfigError(
-                f"{result.ran.engine.release} does not time each token of {result.workload.name}",
-                why="percentiles of tokens need the time of each",
-                remedy="use the engine llama_cpp or mlx, or claim the rate with assert_throughput",
+                f"crossover: {first} is compared with itself",
+                why="that shows nothing",
+                remedy="name two models",
             )
-        return steps
+        what = f"crossover of {first} over {second} in {over}"
+        search = _Crossing(what, ends, (sides[0], sides[1]), (second, first))
+        return Figure(what, "tokens", self.variant.measurement.record, search.measure)
 
 
-def assert_latency(
-    latency: LatencyReading,
-    *,
-    at_most: str | float | None = None,
-    at_least: str | float | None = None,
-    percentile: float = _MEDIAN,
-) -> Verdict:
-    """Claim that a latency lies within limits.
+def time_of(variant: Variant, workload: str) -> Time:
+    """The time of a variant in a workload of this name."""
+    parsed = parse_workload(workload, where="latency", may_be_load=True)
+    measured = Measurement(variant, parsed)
+    token = _of_token(parsed).strip()
 
-    Of `ttft…`, `pp…` and `pp…+tg…` the times of whole runs are judged, of `tg…` those of tokens.
+    def measure() -> Found:
+        if not parsed.generates:
+            return measured.found(token, lambda r: r.time, lambda r: r.times_ms, are_times=True)
+        median = partial(_percentile, percentile=_MEDIAN)
+        return measured.found(token, median, _token_means_ms, are_times=True)
 
-    Args:
-        latency: a measurement, `latency("ttft512")`.
-        at_most: upper limit, `"250 ms"`, `"1.5 s"` or a number of ms.
-        at_least: lower limit, likewise.
-        percentile: the time that this share does not exceed, in percent; the median by default.
+    name = " ".join(filter(None, (token, measured.name)))
+    return Time(name, "ms", variant.measurement.record, measure, variant, parsed)
 
-    Raises:
-        VerdictError: the verdict is not a PASS; INCONCLUSIVE where there are too few runs, or
-            tokens, for that percentile.
-        ConfigError: no measurement, no limit, or one that is no time.
-    """
-    __tracebackhide__ = True
-    require_kind(latency, LatencyReading, _EXAMPLE)
-    low, high = _TIMES.read(at_least, "at_least"), _TIMES.read(at_most, "at_most")
-    reading = latency
-    result = reading.reading.result
-    is_median = percentile == _MEDIAN
-    estimate = reading.time if is_median else reading.percentile(percentile)
-    name = reading.name if is_median else f"p{percentile:g} of {reading.name}"
-    subject = Subject(name, "live", result.rows())
-    verdict = judge_within(estimate, subject, at_least=low, at_most=high)
-    if is_median:  # a tail is what a spread is about
-        runs = replace(reading.reading.runs, rates=reading.runs_ms, are_times=True)
-        verdict = vetted(verdict, runs, (low, high))
-    return settle(verdict, reading.reading.measurement.record)
+
+def _of_token(workload: Workload) -> str:
+    return " time per token of" if workload.generates else ""
+
+
+def _token_means_ms(result: ThroughputResult) -> tuple[float, ...]:
+    """The mean time of a token, by run."""
+    per = result.workload.n_tokens if result.workload.kind == "tg" else 1
+    return tuple(ms / per for ms in result.times_ms)
+
+
+def _percentile(result: ThroughputResult, percentile: float) -> Estimate:
+    if result.workload.generates:
+        return percentile_interval(_tokens_ms(result), percentile, unit="ms", counted="tokens")
+    counted = "requests" if result.workload.users > 1 else result.counted
+    return percentile_interval(result.samples_ms, percentile, unit="ms", counted=counted)
+
+
+def _tokens_ms(result: ThroughputResult) -> list[list[float]]:
+    steps = result.samples_ms
+    if not all(steps):
+        raise ConfigError(
+            f"{result.ran.engine.release} does not time each token of {result.workload.name}",
+            why="percentiles of tokens need the time of each",
+            remedy="use the engine llama_cpp or mlx, or compare the rate, throughput(...)",
+        )
+    return steps
+
+
+def _firsts_ms(result: ThroughputResult) -> list[float]:
+    return [run.step_ns[0] / 1e6 for run in result.runs]
+
+
+def _later_ms(result: ThroughputResult) -> list[float]:
+    later = result.workload.n_tokens - 1
+    return [(run.elapsed_ns - run.step_ns[0]) / 1e6 / later for run in result.runs]
+
+
+def _handoff(result: ThroughputResult, name: str) -> Estimate:
+    found = [ns for run in result.runs if (ns := run.context.handover_ns) is not None]
+    if len(found) < len(result.runs):
+        raise ConfigError(
+            f"{name}: no handoff was measured",
+            why="it is between the programs of a pipeline",
+            remedy="measure a model with several `phases` that print the time of the prompt",
+        )
+    return result.over_runs([ns / 1e6 for ns in found], "ms")
+
+
+def _peak(result: ThroughputResult) -> Estimate:
+    return result.over_runs([run.peak_rss_bytes / 2**30 for run in result.runs], "GiB")
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """The search for the prompt length from which the second of two variants is faster."""
+
+    what: str
+    ends: tuple[Workload, Workload]
+    variants: tuple[Variant, Variant]
+    names: tuple[str, str]
+
+    def measure(self) -> Found:
+        """Compare lengths until the crossover is known."""
+        shortest, longest = self.ends
+        search = CrossoverSearch(shortest.n_tokens, longest.n_tokens)
+        ran: tuple[tuple[str, str], ...] = ()
+        while (n_tokens := search.next_length()) is not None:
+            compared, ran = self._compared(replace(shortest, n_tokens=n_tokens))
+            search.done.append(compared)
+        rows = tuple(
+            (f"{shortest.kind}{compared.n_tokens}", compared.text)
+            for compared in sorted(search.done, key=lambda compared: compared.n_tokens)
+        )
+        if_failed = "compare with another length, or see at which lengths it was decided"
+        return Found(
+            search.estimate, Subject(self.what, "live", (*rows, *ran), if_failed=if_failed)
+        )
+
+    def _compared(self, workload: Workload) -> tuple[Compared, tuple[tuple[str, str], ...]]:
+        """Pairs at one length until one variant is shown to be faster, and what ran."""
+        measurement = self.variants[0].measurement
+        # All lengths share the error of either bound.
+        beta = measurement.budget.beta / MOST_COMPARISONS
+        budget = replace(measurement.budget, claim=(0.0, 1.0), beta=beta)
+        experiment = SpeedExperiment((workload,), budget, MOST_COMPARISONS)
+        base, candidate = (variant.side() for variant in self.variants)
+        result = measurement.runner.compare((base, candidate), experiment)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        (pairs,) = result.by_workload
+        outcome = pairs.test.outcome_if_stopped if pairs.pairs else Outcome.INCONCLUSIVE
+        text = "no pair was finished"
+        if pairs.pairs:
+            ratio = replace(pairs.test.estimate.as_ratio(), unit=RATIO)
+            n_pairs = counted_text(len(pairs.pairs), "pairs")
+            text = f"{self.names[1]} takes {ratio.text()} the time of {self.names[0]} ({n_pairs})"
+        compared = Compared(workload.n_tokens, outcome, len(pairs.pairs), text)
+        return compared, ran_rows(self.names, result.ran)
+
+
+def _range(text: str) -> tuple[Workload, Workload]:
+    """Read `ttft64..ttft4096`."""
+    low, dots, high = text.partition("..")
+    if dots:
+        ends = tuple(parse_workload(end, where="crossover: over") for end in (low, high))
+        is_range = ends[0].kind == ends[1].kind and 0 < ends[0].n_tokens < ends[1].n_tokens
+        if is_range and all(end.is_prompt and not end.depth and end.users == 1 for end in ends):
+            return ends[0], ends[1]
+    raise ConfigError(
+        f"crossover: over: {shown(text, 80)} is not a range of prompts",
+        why="the crossover is searched between two prompt lengths",
+        remedy='write "ttft64..ttft4096", or "pp64..pp4096" for the prompt alone',
+    )

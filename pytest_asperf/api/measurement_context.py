@@ -1,34 +1,28 @@
-"""What every fixture value measures with, and how a claim is settled."""
+"""What every fixture value measures with, and what a test's record takes."""
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError
 from pytest_asperf.errors import ConfigError, listing, no_truth_value, shown, suggest
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid, throughput_trips
-from pytest_asperf.report.rows import throughput_row, verdict_row
-from pytest_asperf.verdicts.readings import GuardedRates
+from pytest_asperf.report.rows import throughput_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.analysis.verdict import Verdict, VerdictError
+    from pytest_asperf.config.spec import Build, ModelRef
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
     from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.published.findings import Findings
     from pytest_asperf.report.rows import ReportRow
-
-#: Rows of claims that took no fixture, until the running test takes them.
-_UNTAKEN: Final = ContextVar[tuple["ReportRow", ...]]("untaken", default=())
 
 
 class Record(Protocol):
@@ -43,8 +37,29 @@ class Record(Protocol):
     def used(self) -> None:
         """Note that the test has read a number, which its own code may judge."""
 
+    def compared(self, verdict: Verdict) -> None:
+        """Note a comparison's verdict, which the test is expected to assert."""
+
+    def asserted(self, verdict: Verdict) -> None:
+        """Note that the test has asserted a verdict, or read its outcome."""
+
     def keeps(self, undecided: VerdictError) -> bool:
         """Whether the test goes on, and its end raises the error."""
+
+
+class FindVariant(Protocol):
+    """Finds another variant of a test's model, or another model."""
+
+    def __call__(self, *, model: str | None, engine: str | None, quant: str | None) -> Variant:
+        """The variant; what is not named is as in the test's markers.
+
+        Raises:
+            ConfigError: no such model, engine or quantization, or none that matches.
+        """
+
+
+def _no_other(*, model: str | None, engine: str | None, quant: str | None) -> NoReturn:
+    raise RuntimeError(f"no test looks up {model} on {engine} at {quant}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +67,12 @@ class MeasurementContext:
     """What every fixture value needs to measure, and to note what it measured.
 
     Attributes:
-        max_cv: the accepted coefficient of variation of a reading's runs.
+        max_cv: the accepted coefficient of variation of a measurement's runs.
         findings: the session's recorded figures and findings, loaded when they are asked for.
         skip: skips the test for a reason.
+        find: finds another variant, for comparisons.
+        require_live: skips the test if the session measures nothing.
+        at_end: has something called when the test is over.
     """
 
     runner: MeasurementRunner
@@ -64,9 +82,16 @@ class MeasurementContext:
     budget: Budget
     findings: Callable[[], Findings]
     skip: Callable[[str], NoReturn]
+    find: FindVariant = _no_other
+    require_live: Callable[[], object] = lambda: None
+    at_end: Callable[[Callable[[], object]], object] = lambda _: None
 
-    def reading(self, result: ThroughputResult) -> Reading:
-        """A measurement that was noted and that no guard found broken."""
+    def noted(self, result: ThroughputResult) -> tuple[GuardFinding, ...]:
+        """Note a measurement; gives what guards found in it.
+
+        Raises:
+            MeasurementError: a guard found it broken.
+        """
         what = f"{result.workload.name} {result.ran.model}"
         guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         # What a busy host may have changed depends on the claim.
@@ -74,7 +99,45 @@ class MeasurementContext:
         require_valid(what, judged, result.watched)
         note = "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
         self.record(throughput_row(result, note))
-        return Reading(result, self, guard_findings)
+        return guard_findings
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model as it is measured: its quantization, settings and engine, and in gates its build.
+
+    Attributes:
+        measurement: what measures it.
+        build: the build, None for the installed one.
+        is_matched: whether its quantization was chosen as the nearest to another engine's.
+    """
+
+    ref: ModelRef
+    measurement: MeasurementContext
+    build: Build | None = None
+    is_matched: bool = False
+
+    @property
+    def title(self) -> str:
+        """The model, and the build if it is not the installed one."""
+        return f"{self.ref.title} in {self.build.name}" if self.build else self.ref.title
+
+    @property
+    def engine(self) -> str:
+        """The engine that it runs on."""
+        return self.measurement.runner.build.engine
+
+    def side(self, workload: Workload | None = None) -> ComparedSide:
+        """It as one side of a comparison."""
+        return ComparedSide(self.measurement.runner, (self.ref,), self.build, workload)
+
+    def other(
+        self, model: str | None = None, engine: str | None = None, quant: str | None = None
+    ) -> Variant:
+        """The variant that differs in what is named; itself if nothing is."""
+        if model is engine is quant is None:
+            return self
+        return self.measurement.find(model=model, engine=engine, quant=quant)
 
 
 class NoTruthValue:
@@ -97,118 +160,6 @@ class FixtureValue(NoTruthValue):
         printer.text(repr(self))
 
 
-@dataclass(frozen=True)
-class Model(FixtureValue):
-    """The `model` fixture: the model that a test's markers name."""
-
-    ref: ModelRef
-    measurement: MeasurementContext
-
-    example: ClassVar = 'assert_fits(model, "m2ultra")'
-
-    def __repr__(self) -> str:
-        return f"<Model {self.label}>"
-
-    @property
-    def name(self) -> str:
-        """Its name, without the level."""
-        return self.ref.spec.name
-
-    @property
-    def level(self) -> str | None:
-        """Its level; None if the file is measured as it is."""
-        return self.ref.level
-
-    @property
-    def label(self) -> str:
-        """Its address."""
-        return self.ref.label
-
-    @cached_property
-    def path(self) -> Path:
-        """Its file, made now if it is not in the cache yet."""
-        return self.measurement.runner.locate(self.ref).path
-
-
-@dataclass(frozen=True)
-class Reading(NoTruthValue):
-    """One workload measured on one model.
-
-    Attributes:
-        measured: raw runs and estimates, for what only shows or combines them.
-        guard_findings: what guards found in it, none of it INVALID but a busy host.
-    """
-
-    measured: ThroughputResult
-    measurement: MeasurementContext
-    guard_findings: tuple[GuardFinding, ...] = ()
-
-    example: ClassVar = 'assert_throughput(throughput("tg128"), at_least="40 tok/s")'
-
-    def __repr__(self) -> str:
-        result = self.measured
-        return f"<Reading {self.workload} of {result.ran.model}: {result.rate.text()}>"
-
-    @property
-    def result(self) -> ThroughputResult:
-        """Raw runs and estimates."""
-        self.measurement.record.used()
-        return self.measured
-
-    @property
-    def runs(self) -> GuardedRates:
-        """The runs with what guards found in them."""
-        lost = self.result.watched.lost_share
-        return GuardedRates(self.result.rates, self.guard_findings, lost)
-
-    @property
-    def rate(self) -> Estimate:
-        """Median rate with its interval, tok/s."""
-        return self.result.rate
-
-    @property
-    def workload(self) -> str:
-        """The workload's name."""
-        return self.measured.workload.name
-
-    def subject(self, what: str = "") -> Subject:
-        """The subject of a claim about this reading."""
-        name = f"{what or self.workload} {self.measured.ran.model}"
-        return Subject(name, "live", self.measured.rows())
-
-
-def settle(
-    verdict: Verdict,
-    record: Record,
-    *,
-    note: str = "",
-    interrupted: bool = False,
-) -> Verdict:
-    """Note a verdict, and raise VerdictError unless it is a PASS.
-
-    If Ctrl-C interrupted the measurement, the session ends too.
-    """
-    __tracebackhide__ = True
-    record(verdict_row(verdict, note))
-    if interrupted:
-        raise KeyboardInterrupt
-    conclude(verdict, record)
-    return verdict
-
-
-def conclude(verdict: Verdict, record: Record) -> None:
-    """Raise VerdictError unless a verdict is a PASS, or is undecided and waits for the test's end.
-
-    What a test asserts after an undecided assertion may be a FAIL, which must be seen.
-    """
-    __tracebackhide__ = True
-    if verdict.outcome is Outcome.PASS:
-        return
-    error = VerdictError(verdict)
-    if verdict.outcome is not Outcome.INCONCLUSIVE or not record.keeps(error):
-        raise error
-
-
 class NoRecord:
     """Keeps nothing: what measures outside a test has none."""
 
@@ -221,24 +172,15 @@ class NoRecord:
     def used(self) -> None:
         """Expect none either."""
 
+    def compared(self, verdict: Verdict) -> None:
+        """Expect nothing of it."""
+
+    def asserted(self, verdict: Verdict) -> None:
+        """Expect nothing of it."""
+
     def keeps(self, undecided: VerdictError) -> bool:  # noqa: ARG002  # as a record of a test takes
         """Whether the error waits: it does not."""
         return False
-
-
-class RunningTest(NoRecord):
-    """Keeps the rows of assertions that took no fixture for the test that runs."""
-
-    def __call__(self, row: ReportRow) -> None:
-        """Keep a row."""
-        _UNTAKEN.set((*_UNTAKEN.get(), row))
-
-
-def take_for_test() -> tuple[ReportRow, ...]:
-    """The rows that were kept since the last call."""
-    rows = _UNTAKEN.get()
-    _UNTAKEN.set(())
-    return rows
 
 
 def require_kind(given: object, kinds: type | tuple[type, ...], example: str) -> None:

@@ -1,17 +1,15 @@
-"""The `memory` fixture and `assert_fits`: whether a model fits in memory."""
+"""The `memory` fixture, and `assert_fits`: whether a model fits in memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_asperf.api.measurement_context import (
-    FixtureValue,
-    Model,
-    NoTruthValue,
-    require_kind,
-    settle,
-)
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.measurement_context import FixtureValue, Variant, require_kind
+from pytest_asperf.api.model import Model
+from pytest_asperf.api.quantity import Figure, Found, settle
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.hardware.detect import detect
@@ -21,126 +19,172 @@ from pytest_asperf.report.rows import memory_row
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import MeasurementContext
-    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.measure.engine_memory import MemoryResult
 
+_GIB: Final = 2**30
 _EXAMPLE: Final = "assert_fits(memory(4096), hardware)"
 
 
-def assert_fits(
-    model: Model | MemoryReading, hardware: Hardware | str, *, context: int | None = None
-) -> Verdict:
-    """Claim that a model and its KV cache fit in the memory of hardware.
+@dataclass(frozen=True, eq=False)
+class AllocatedMemory(Figure):
+    """The memory that a model takes with its context filled, GiB, by the engine's own count."""
 
-    The weights must be below 60 % of a memory that the system shares, and with the KV cache below
-    all of it. The `model` fixture is judged by sizes, for any hardware and without an engine. A
-    reading (`memory(4096)`) is judged by what the engine allocated; the verdict compares that with
-    the sizes.
+    variant: Variant
+    context: int
 
-    Args:
-        model: the fixture, or a reading.
-        hardware: the fixture, or a profile's name.
-        context: tokens; 4096 by default, or the training's if that is less. A reading has its own.
+    example: ClassVar = 'assert memory(4096) <= "8 GiB"'
+
+    @property
+    def weights(self) -> Figure:
+        """Of it, the weights."""
+        return self._part("weights", lambda result: result.memory.weights)
+
+    @property
+    def kv(self) -> Figure:
+        """Of it, the KV cache and the state of recurrent layers."""
+        return self._part("KV cache", lambda result: result.memory.kv)
+
+    @property
+    def compute(self) -> Figure:
+        """Of it, the buffers that steps compute in."""
+        return self._part("compute buffers", lambda result: result.memory.compute)
+
+    @property
+    def peak_rss(self) -> Figure:
+        """The peak resident memory of the engine's process; of a GPU's memory it knows nothing."""
+        return self._part("peak RSS", lambda result: result.peak_rss_bytes)
+
+    def _part(self, what: str, of: Callable[[MemoryResult], int]) -> Figure:
+        return Figure(
+            f"{what} of {self.name}",
+            "GiB",
+            self.record,
+            lambda: _found(self.variant, self.context, f"{what} of ", of),
+        )
+
+
+def measured_memory(variant: Variant, context: int) -> MemoryResult:
+    """What the engine has allocated once the context is full, noted for the report.
 
     Raises:
-        VerdictError: the verdict is not a PASS.
-        ConfigError: no model and no measurement, a context that the model does not have, or one
-            beside a reading.
-        HardwareError: no such profile, or its memory is not known.
-        ModelError: the model's sizes are not known.
+        AsperfError: it cannot be measured.
     """
-    __tracebackhide__ = True
-    require_kind(model, (Model, MemoryReading), _EXAMPLE)
-    if isinstance(hardware, str):
-        hardware = in_force(hardware, detect(), option="assert_fits: hardware")
-    memory = memory_of(hardware)
-    if memory is None:
-        raise HardwareError(
-            f"the memory of {hardware.headline()} is not known",
-            why="whether a model fits is a claim about it",
-            remedy='name a profile, as in assert_fits(model, "m2ultra")',
-        )
-    if isinstance(model, MemoryReading):
-        if context is not None:
-            raise ConfigError(
-                f"assert_fits: context={shown(context, 80)} beside a reading",
-                why="the reading filled a context of its own",
-                remedy="leave it out, or give the model fixture in place of the reading",
-            )
-        return settle(
-            measured_fit(model.ref, model.result, hardware, memory), model.measurement.record
-        )
-    if context is not None:
-        require_positions(context, where="assert_fits: context")
-    return settle(predicted_fit(model.ref, hardware, memory, context), model.measurement.record)
+    result = variant.measurement.runner.memory(variant.ref, context)
+    variant.measurement.record(memory_row(result))
+    return result
 
 
-@dataclass(frozen=True)
-class MemoryReading(NoTruthValue):
-    """The memory that a model takes with its context filled.
+def _found(variant: Variant, context: int, what: str, of: Callable[[MemoryResult], int]) -> Found:
+    result = measured_memory(variant, context)
+    name = f"{what}memory of {result.ran.model} at {context} tokens"
+    size = Estimate.exact(of(result) / _GIB, "GiB")
+    return Found(size, Subject(name, "live", result.ran.rows()))
 
-    Attributes:
-        measured: what the engine allocated, for what only shows it.
-    """
 
-    ref: ModelRef
-    measured: MemoryResult
-    measurement: MeasurementContext
+def memory_at(variant: Variant, context: int) -> AllocatedMemory:
+    """The memory of a variant at a length of the context, in tokens."""
+    require_positions(context, where="memory: context")
+    name = f"memory of {variant.title} at {context} tokens"
 
-    example: ClassVar = _EXAMPLE
+    def measure() -> Found:
+        return _found(variant, context, "", lambda result: result.memory.total)
 
-    def __repr__(self) -> str:
-        return f"<MemoryReading of {self.ref.title} at {self.measured.n_ctx} tokens>"
-
-    @property
-    def result(self) -> MemoryResult:
-        """What the engine allocated."""
-        self.measurement.record.used()
-        return self.measured
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of the KV cache, as the engine counts them."""
-        return self.result.memory.kv
+    return AllocatedMemory(name, "GiB", variant.measurement.record, measure, variant, context)
 
 
 @dataclass(frozen=True)
 class Memory(FixtureValue):
     """The `memory` fixture: call it with the context to fill."""
 
-    ref: ModelRef
-    measurement: MeasurementContext
+    variant: Variant
 
-    example: ClassVar = _EXAMPLE
+    example: ClassVar = AllocatedMemory.example
 
     def __repr__(self) -> str:
-        return f"<Memory of {self.ref.title}>"
+        return f"<Memory of {self.variant.title}>"
 
-    def __call__(self, context: int) -> MemoryReading:
+    def __call__(
+        self,
+        context: int,
+        *,
+        model: str | None = None,
+        engine: str | None = None,
+        quant: str | None = None,
+    ) -> AllocatedMemory:
         """The memory that the engine has allocated once the context is full.
 
         Args:
             context: tokens.
+            model: another model than the test's, by its spec.
+            engine: another engine; the quantization is the nearest that it has.
+            quant: another quantization.
 
         Raises:
-            AsperfError: it cannot be measured.
+            ConfigError: no such length, model, engine or quantization.
         """
-        require_positions(context, where="memory: context")
-        result = self.measurement.runner.memory(self.ref, context)
-        self.measurement.record(memory_row(result))
-        return MemoryReading(self.ref, result, self.measurement)
+        return memory_at(self.variant.other(model, engine, quant), context)
 
     @property
     def with_f16_cache(self) -> Memory:
-        """The same model with a KV cache in F16, to compare a quantised one with."""
-        return replace(self, ref=self.ref.with_kv(EngineSettings()))
+        """The same model with a KV cache in F16, to compare a quantized one with."""
+        ref = self.variant.ref.with_kv(EngineSettings())
+        return replace(self, variant=replace(self.variant, ref=ref))
+
+
+def assert_fits(
+    model: Model | AllocatedMemory, hardware: Hardware | str, *, context: int | None = None
+) -> Verdict:
+    """Assert that a model and its KV cache fit in the memory of hardware.
+
+    The weights must be below 60 % of a memory that the system shares, and with the KV cache below
+    all of it. The `model` fixture is judged by sizes, for any hardware and without an engine.
+    `memory(4096)` is judged by what the engine allocated; the verdict compares that with the sizes.
+
+    Args:
+        model: the fixture, or measured memory.
+        hardware: the fixture, or a profile's name.
+        context: tokens; 4096 by default, or the training's if that is less. Measured memory has
+            its own.
+
+    Raises:
+        VerdictError: the verdict is not a PASS.
+        ConfigError: no model and no measurement, a context that the model does not have, or one
+            in addition to a measurement's.
+        HardwareError: no such profile, or its memory is not known.
+        ModelError: the model's sizes are not known.
+    """
+    __tracebackhide__ = True
+    require_kind(model, (Model, AllocatedMemory), _EXAMPLE)
+    if isinstance(hardware, str):
+        hardware = in_force(hardware, detect(), option="assert_fits: hardware")
+    capacity = memory_of(hardware)
+    if capacity is None:
+        raise HardwareError(
+            f"the memory of {hardware.headline()} is not known",
+            why="whether a model fits depends on it",
+            remedy='name a profile, as in assert_fits(model, "m2ultra")',
+        )
+    record = model.variant.measurement.record
+    if isinstance(model, AllocatedMemory):
+        if context is not None:
+            raise ConfigError(
+                f"assert_fits: context={shown(context, 80)} and a measurement",
+                why="the measurement filled a context of its own",
+                remedy="leave it out, or give the model fixture instead of the measurement",
+            )
+        result = measured_memory(model.variant, model.context)
+        return settle(measured_fit(model.variant.ref, result, hardware, capacity), record)
+    if context is not None:
+        require_positions(context, where="assert_fits: context")
+    return settle(predicted_fit(model.variant.ref, hardware, capacity, context), record)
 
 
 def require_positions(context: object, *, where: str) -> None:
-    """Refuse a value that is not a length of a context."""
+    """Reject a value that is not a length of a context."""
     if type(context) is not int or not 1 <= context < 2**31:
         raise ConfigError(
             f"{where}: {shown(context, 80)} is not a number of tokens",

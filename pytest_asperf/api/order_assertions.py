@@ -1,8 +1,9 @@
-"""`assert_monotonic` and `assert_pareto_optimal`: claims about the order of levels or readings."""
+"""`assert_monotonic` and `assert_pareto_optimal`: the order of quantizations, or of rates."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis import metrics
@@ -16,14 +17,10 @@ from pytest_asperf.analysis.stats.intervals import (
 )
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
-from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, metric_of
-from pytest_asperf.api.measurement_context import (
-    NoTruthValue,
-    Reading,
-    require_kind,
-    settle,
-    unknown_word,
-)
+from pytest_asperf.api.ladder import Ladder
+from pytest_asperf.api.measurement_context import NoTruthValue, require_kind, unknown_word
+from pytest_asperf.api.quantity import settle
+from pytest_asperf.api.throughput import Rate
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.validity import twin_trips
 from pytest_asperf.verdicts.readings import vetted_order
@@ -33,59 +30,60 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.guards import GuardFinding
 
-_READINGS: Final = 'assert_monotonic([throughput("tg64"), throughput("tg64@d1024")])'
+_RATES: Final = 'assert_monotonic([throughput("tg64"), throughput("tg64@d1024")])'
+#: Quantities of a ladder by name; any workload's name stands for its rate.
+_SCORES: Final = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
+#: What to do if two quantizations that are compared are one.
+OTHER_QUANTS: Final = "name quantizations that differ, or the file that holds each"
 Direction = Literal["rising", "falling"]
 
 
 def assert_monotonic(
-    series: Ladder | Sequence[Reading],
+    series: Ladder | Sequence[Rate],
     quantity: str | None = None,
     *,
     direction: Direction = "rising",
 ) -> Verdict:
-    """Claim that a quantity rises, or falls, from each level or reading to the next.
+    """Assert that a quantity rises, or falls, from each quantization or rate to the next.
 
     Args:
-        series: a ladder in its marker's order, or readings in the claimed order.
+        series: a ladder in its marker's order, or rates in the asserted order.
         quantity: of a ladder, `ppl`, `kld`, `size` or a workload such as `tg128`.
         direction: `rising` or `falling` along the order.
 
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: no such quantity, or fewer than two to compare.
-        AsperfError: a level could not be measured.
+        AsperfError: a quantization could not be measured.
     """
     __tracebackhide__ = True
     if direction not in {"rising", "falling"}:
         raise unknown_word("direction", str(direction), ("rising", "falling"))
-    details: tuple[str, ...] = ()
-    readings: list[Reading] = []
-    guard_findings: tuple[GuardFinding, ...] = ()
     if isinstance(series, Ladder):
-        labels, measurement = list(series.levels), series.measurement
+        labels, quantity = list(series.quants), quantity or "kld"
         _require_two(labels)
-        quantity = quantity or "kld"
         differences = _ladder_differences(series, quantity)
-        subject = series.subject(quantity, [quantity])
-        guard_findings = _scored_trips(series, [quantity])
-    else:
-        is_one = isinstance(series, NoTruthValue)  # which has no members
-        readings = [series] if is_one else list(series)  # type: ignore[list-item]  # refused below
-        for reading in readings:
-            require_kind(reading, Reading, _READINGS)
-        labels = [f"{r.workload} {r.result.ran.model}" for r in readings]
-        details = tuple(
-            f"{label} from {reading.rate.basis}"
-            for label, reading in zip(labels, readings, strict=True)
-        )
-        _require_two(labels)
-        measurement = readings[0].measurement
-        rates = [reading.result.rates for reading in readings]
-        differences = neighbour_estimates(rates, unpaired_change_interval)
-        subject = Subject("rate", "live", readings[0].result.ran.rows())
+        subject = _subject(series, quantity, [quantity])
+        verdict = judge_monotonic(labels, differences, subject, direction=direction)
+        findings = _scored_trips(series, [quantity])
+        return settle(guarded(verdict, findings, remedy=OTHER_QUANTS), series.measurement.record)
+    given: object = series
+    if isinstance(given, NoTruthValue):  # which has no members
+        require_kind(given, Ladder, _RATES)
+    rates = list(series)
+    for rate in rates:
+        require_kind(rate, Rate, _RATES)
+    labels = [rate.name for rate in rates]
+    _require_two(labels)
+    found = [rate.find() for rate in rates]
+    runs = [one.runs for one in found if one.runs]
+    differences = neighbour_estimates([one.rates for one in runs], unpaired_change_interval)
+    subject = Subject("rate", "live", found[0].subject.ran)
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    verdict = guarded(replace(verdict, details=details), guard_findings, remedy=OTHER_LEVELS)
-    return settle(vetted_order(verdict, [reading.runs for reading in readings]), measurement.record)
+    details = tuple(
+        f"{label} from {one.estimate.basis}" for label, one in zip(labels, found, strict=True)
+    )
+    return settle(vetted_order(replace(verdict, details=details), runs), rates[0].record)
 
 
 def assert_pareto_optimal(
@@ -107,25 +105,25 @@ def assert_pareto_optimal(
     """
     __tracebackhide__ = True
     require_kind(ladder, Ladder, 'assert_pareto_optimal(ladder, "Q4_K_M")')
-    ladder.require(level)
-    _require_two(ladder.levels)
+    ladder[level]  # an error if there is none
+    _require_two(ladder.quants)
     if not objectives:
         raise ConfigError(
             "no objective to compare levels by",
             why="with none, every level is as good as any other",
             remedy="name some of ppl, kld, size and workloads such as tg128",
         )
-    others = [other for other in ladder.levels if other != level]
+    others = [other for other in ladder.quants if other != level]
     confidence = shared_confidence(DECISION_CONFIDENCE, len(others) * len(objectives))
     differences = {
         other: [_difference(ladder, o, level, other, confidence) for o in objectives]
         for other in others
     }
     chosen = [metric_of(objective) for objective in objectives]
-    subject = ladder.subject(f"{level} of", objectives)
+    subject = _subject(ladder, f"{level} of", objectives)
     verdict = judge_pareto(differences, chosen, subject)
     guard_findings = _scored_trips(ladder, objectives)
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
+    return settle(guarded(verdict, guard_findings, remedy=OTHER_QUANTS), ladder.measurement.record)
 
 
 def _require_two(labels: Sequence[str]) -> None:
@@ -137,18 +135,45 @@ def _require_two(labels: Sequence[str]) -> None:
         )
 
 
+def metric_of(quantity: str) -> metrics.Metric:
+    """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload."""
+    if quantity in _SCORES:
+        return _SCORES[quantity]
+    if quantity[:2] in {"tg", "pp"}:
+        return metrics.TG if quantity.startswith("tg") else metrics.PP
+    raise unknown_word("quantity", quantity, (*_SCORES, "tg128", "pp512"))
+
+
+def _is_scored(quantity: str) -> bool:
+    return metric_of(quantity) in {metrics.PPL, metrics.KLD}
+
+
+def _subject(ladder: Ladder, what: str, quantities: Sequence[str]) -> Subject:
+    """The subject of an assertion about the whole ladder, with what ran for these quantities."""
+    first = ladder.quants[0]
+    timed = [name for name in quantities if name not in _SCORES]
+    if any(map(_is_scored, quantities)):
+        ran = ladder[first].scored.result().rows()
+    elif timed:
+        ran = ladder.timed(timed[0])[ladder.rungs[first]].ran.rows()
+    else:
+        found = [ladder[name].size.find() for name in ladder.quants]
+        ran = tuple(row for one in found for row in one.subject.ran)
+    return Subject(f"{what} {ladder.title}", "live", ran)
+
+
 def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[GuardFinding, ...]:
-    """What guards found in the levels, if they are compared by their scores."""
-    if not {metric_of(quantity) for quantity in quantities} & {metrics.PPL, metrics.KLD}:
+    """What guards found in the quantizations, if they are compared by their scores."""
+    if not any(map(_is_scored, quantities)):
         return ()
-    levels = [ladder[name] for name in ladder.levels]
-    own = (guard_finding for level in levels for guard_finding in level.guard_findings)
-    return (*own, *twin_trips([level.result for level in levels]))
+    rungs = [ladder[name].scored for name in ladder.quants]
+    own = (finding for rung in rungs for finding in rung.guard_findings())
+    return (*own, *twin_trips([rung.result() for rung in rungs]))
 
 
 def _ladder_differences(ladder: Ladder, quantity: str) -> tuple[Estimate, ...]:
-    confidence = shared_confidence(DECISION_CONFIDENCE, len(ladder.levels) - 1)
-    neighbours = zip(ladder.levels, ladder.levels[1:], strict=False)
+    confidence = shared_confidence(DECISION_CONFIDENCE, len(ladder.quants) - 1)
+    neighbours = pairwise(ladder.quants)
     return tuple(_difference(ladder, quantity, a, b, confidence) for a, b in neighbours)
 
 
@@ -157,14 +182,14 @@ def _difference(
 ) -> Estimate:
     """By how much `other` exceeds `level` in a quantity, from paired observations."""
     metric = metric_of(quantity)
+    refs = ladder.rungs[level], ladder.rungs[other]
     if metric is metrics.SIZE:
-        sizes = [ladder.located(name).size_bytes for name in (level, other)]
+        sizes = [ladder.measurement.runner.locate(ref).size_bytes for ref in refs]
         return Estimate.exact((sizes[1] - sizes[0]) / 1e6, metrics.SIZE.unit)
     if metric in {metrics.TG, metrics.PP}:
-        readings = ladder.readings(quantity)
-        rates = [readings[name].result.rates for name in (level, other)]
-        return paired_change_interval(rates[0], rates[1], confidence)
-    a, b = (ladder[name].result.chunks for name in (level, other))
+        timed = ladder.timed(quantity)
+        return paired_change_interval(timed[refs[0]].rates, timed[refs[1]].rates, confidence)
+    a, b = (ladder[name].scored.result().chunks for name in (level, other))
     if metric is metrics.PPL:
         return delta_ppl([c.nll for c in a], [c.nll for c in b], confidence)
     return chunk_difference_interval(

@@ -1,4 +1,4 @@
-"""`assert_as_published`: whether a reading is still what a document published."""
+"""`assert_as_published`: whether a quantity is still what a document published."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import independent_change
 from pytest_asperf.analysis.verdict import Outcome, guarded
-from pytest_asperf.api.ladder import Perplexity
-from pytest_asperf.api.measurement_context import Reading, require_kind, settle
+from pytest_asperf.api.measurement_context import MeasurementContext, require_kind
+from pytest_asperf.api.quantity import Found, LimitText, settle
+from pytest_asperf.api.scored import Scored
+from pytest_asperf.api.throughput import Rate
 from pytest_asperf.config.workload import is_workload
 from pytest_asperf.errors import ConfigError, suggest
 from pytest_asperf.published.findings.evidence import published_estimate
@@ -36,20 +39,18 @@ _TOO_WIDE: Final = (
 _IF_FAILED: Final = "compare what ran with what the document says of its run"
 
 
-def assert_as_published(
-    reading: Reading | Perplexity, address: str, within: str | float = "5%"
-) -> Verdict:
-    """Claim that a reading is still what a document published, on the machine that it names.
+def assert_as_published(measured: Rate | Scored, address: str, within: LimitText = "5%") -> Verdict:
+    """Assert that a quantity is still what a document published, on the machine that it names.
 
-    Both intervals count: the reading's, and that of the published figure where its spread is
-    published. Without one the figure is taken as printed. On other hardware, or on another engine
+    Both intervals count: the measured one, and that of the published figure if its spread is
+    published. Otherwise the figure is taken as printed. On other hardware, or on another engine
     than the document's, the test is skipped.
 
     Args:
-        reading: of TG or PP, `throughput("tg128")`; or the `perplexity` fixture, for its ΔPPL.
+        measured: TG or PP, `throughput("tg128")`; or `perplexity.delta`.
         address: of the figure, `"atom-paper/three-machines/m2ultra-76/tg"`.
-        within: how far the reading may be from the figure either way, `"5%"` or a fraction of it;
-            of a ΔPPL in percentage points.
+        within: how far it may be from the figure either way, `"5%"` or a fraction of it; of a ΔPPL
+            in percentage points.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -57,7 +58,7 @@ def assert_as_published(
         HardwareError: the record names hardware that is not known.
     """
     __tracebackhide__ = True
-    require_kind(reading, (Reading, Perplexity), f'{_WHERE}(throughput("tg128"), "{address}")')
+    require_kind(measured, (Rate, Scored), f'{_WHERE}(throughput("tg128"), "{address}")')
     limit = parse_percent(within, where=f"{_WHERE}: within")
     if not limit:
         raise ConfigError(
@@ -65,38 +66,54 @@ def assert_as_published(
             why="no number of runs shows that two measurements are the same to the last digit",
             remedy='allow a difference that does not matter, such as within="5%"',
         )
-    live = _live(reading)
-    evidence = reading.measurement.findings().evidence
+    live = _live(measured)
+    evidence = live.measurement.findings().evidence
     cell = evidence.find(address, where=_WHERE)
     _require_same_quantity(live, cell, evidence)
     if elsewhere := _elsewhere(live, cell):
-        reading.measurement.skip(f"{address} is a figure of {elsewhere}")
+        live.measurement.skip(f"{address} is a figure of {elsewhere}")
     verdict = _judge(live, cell, limit)
     guard_findings = estimated_figures([PrintedTerm(cell.id)], evidence)
     verdict = guarded(verdict, guard_findings, remedy=_REMEDY)
-    return settle(verdict, reading.measurement.record)
+    return settle(verdict, measured.record)
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A reading's figure, with its metric and unit as documents write them.
+    """A measured figure, with its metric and unit as documents write them.
 
     `runs` is None for what does not depend on the machine.
     """
 
-    reading: Reading | Perplexity
-    figure: Estimate
+    found: Found
+    measurement: MeasurementContext
+    engine: str
     metric: str
     unit: str
     what: str
     runs: GuardedRates | None
 
+    @property
+    def figure(self) -> Estimate:
+        """The figure with its interval."""
+        return self.found.estimate
 
-def _live(reading: Reading | Perplexity) -> _Live:
-    if isinstance(reading, Perplexity):
-        return _Live(reading, reading.delta_ppl, "PPL increase", "%", "ΔPPL", None)
-    metric, rate = reading.result.metric, reading.rate
-    return _Live(reading, rate, metric.name, rate.unit, reading.workload, reading.runs)
+
+def _live(measured: Rate | Scored) -> _Live:
+    if isinstance(measured, Rate):
+        variant, workload = measured.variant, measured.workload
+        metric = metrics.TG if workload.generates else metrics.PP
+        found = measured.find()
+        return _Live(
+            found, variant.measurement, variant.engine, metric.name, found.estimate.unit,
+            workload.name, found.runs,
+        )  # fmt: skip
+    if measured.kind != "change" or len(measured.rungs) > 1:
+        require_kind(measured, Rate, f'{_WHERE}(perplexity.delta, "...")')
+    (rung,) = measured.rungs
+    engine = rung.result().ran.engine.engine
+    found = measured.find()
+    return _Live(found, rung.measurement, engine, "PPL increase", "%", measured.metric, None)
 
 
 def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) -> None:
@@ -111,7 +128,7 @@ def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) 
         ]
         raise ConfigError(
             f"{_WHERE}: {cell.id} is {cell.metric} in {cell.unit or 'no unit'}{drafted}, the "
-            f"reading is {live.metric} in {live.unit}",
+            f"measurement is {live.metric} in {live.unit}",
             why="two quantities cannot be compared",
             remedy=f"name a figure of {live.metric} in {live.unit}{suggest(cell.id, alike)}",
         )
@@ -123,7 +140,7 @@ def _require_same_work(live: _Live, cell: RecordedCell) -> None:
     scope = cell.scope
     if is_workload(scope.workload) and scope.workload != live.what:
         raise ConfigError(
-            f"{_WHERE}: {cell.id} is of {scope.workload}, the reading is of {live.what}",
+            f"{_WHERE}: {cell.id} is of {scope.workload}, the measurement is of {live.what}",
             why="a rate depends on the workload",
             remedy=f'measure throughput("{scope.workload}")',
         )
@@ -138,10 +155,10 @@ def _require_same_work(live: _Live, cell: RecordedCell) -> None:
 
 def _elsewhere(live: _Live, cell: RecordedCell) -> str:
     """What the figure is of and this session does not have; empty if it has it."""
-    scope, engine = cell.scope, live.reading.result.ran.engine.engine
+    scope, engine = cell.scope, live.engine
     if scope.engine and engine not in _ENGINES.get(scope.engine, (scope.engine,)):
         return f"{scope.engine}, this is {engine}"
-    hardware = live.reading.measurement.bounds.hardware.measured_on
+    hardware = live.measurement.bounds.hardware.measured_on
     if live.runs is not None and not hardware.is_one_of((scope.hardware,)):
         return f"{scope.hardware}, this is {hardware.name}"
     return ""
@@ -151,7 +168,7 @@ def _judge(live: _Live, cell: RecordedCell, within: float) -> Verdict:
     published = published_estimate(cell)
     base = published.scaled(0.01, CHANGE) if live.figure.unit == CHANGE else published
     judge = partial(judge_within, at_least=-within, at_most=within)
-    subject = live.reading.subject(live.what)
+    subject = live.found.subject
     subject = replace(subject, name=f"{subject.name} against {cell.id}", if_failed=_IF_FAILED)
     scope = cell.scope
     words = (scope.model, scope.level, scope.engine, scope.workload, scope.hardware, scope.machine)

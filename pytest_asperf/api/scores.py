@@ -1,21 +1,20 @@
-"""The `scores` fixture: what a model makes of one text, under any settings."""
+"""The scores of one text's tokens, under any settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue
+from pytest_asperf.api.measurement_context import NoTruthValue
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.verdicts.gate import LARGEST_HEALTHY_KLD, MEAN_HEALTHY_KLD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pytest_asperf.api.measurement_context import MeasurementContext
-    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.api.measurement_context import Variant
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class TokenScores(NoTruthValue):
     Attributes:
         tokens: the text's token ids.
         nll: of each scored token, in nats.
-        kld: of each scored token's distribution from the fixture's own model, in nats; empty
-            without a level or settings.
+        kld: of each scored token's distribution from the test's own model, in nats; empty without
+            a quantization or settings.
         ran: what ran, as a verdict states it.
     """
 
@@ -35,7 +34,7 @@ class TokenScores(NoTruthValue):
     kld: tuple[float, ...]
     ran: tuple[tuple[str, str], ...]
 
-    example: ClassVar = "assert scores(text, n_ubatch=1).agrees"
+    example: ClassVar = "assert model.scores(text, n_ubatch=1).agrees"
 
     @property
     def mean_kld(self) -> float:
@@ -53,52 +52,28 @@ class TokenScores(NoTruthValue):
         )
 
 
-@dataclass(frozen=True)
-class Scores(FixtureValue):
-    """The `scores` fixture: call it with a text, or with the token ids of one."""
-
-    ref: ModelRef
-    measurement: MeasurementContext
-
-    example: ClassVar = TokenScores.example
-
-    def __repr__(self) -> str:
-        return f"<Scores of {self.ref.title}>"
-
-    def __call__(
-        self,
-        text: str | Sequence[int],
-        *,
-        after: int = 0,
-        level: str | None = None,
-        **settings: object,
-    ) -> TokenScores:
-        """Score a text's tokens, each by what comes before it.
-
-        With a level or settings, that is what is scored, and KLD is from the fixture's own model.
-        The models stay loaded until the test ends.
-
-        Args:
-            text: a text, or token ids from an earlier call.
-            after: the first token to score, by its position.
-            level: the level of the weights.
-            settings: engine settings over the model's own, such as `n_ubatch=1`.
-
-        Raises:
-            ConfigError: a level, setting or text that is not usable.
-            AsperfError: it cannot be measured.
-        """
-        other = self.ref
-        if level is not None:
-            other = at_level(replace(other, level=None), level, where="scores: level")
-        changed = parse_settings(settings, where="scores")
-        other = replace(other, spec=other.spec.with_settings(changed))
-        given = text if isinstance(text, str) else _token_ids(text)
-        first, refs = _position(after), (self.ref, other)
-        found = self.measurement.runner.of_text(
-            refs, ("scores", given, first), lambda texts: texts.scores(refs, given, first)
-        )
-        return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
+def score(
+    variant: Variant,
+    text: str | Sequence[int],
+    after: int,
+    quant: str | None,
+    settings: Mapping[str, object],
+) -> TokenScores:
+    """Score a text's tokens under a quantization and settings; as of `model.scores`."""
+    measurement, ref = variant.measurement, variant.ref
+    measurement.require_live()
+    measurement.at_end(measurement.runner.close)
+    other = ref
+    if quant is not None:
+        other = at_level(replace(ref, level=None), quant, where="scores: quant")
+    changed = parse_settings(settings, where="scores")
+    other = replace(other, spec=other.spec.with_settings(changed))
+    given = text if isinstance(text, str) else _token_ids(text)
+    first, refs = _position(after), (ref, other)
+    found = measurement.runner.of_text(
+        refs, ("scores", given, first), lambda texts: texts.scores(refs, given, first)
+    )
+    return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
 
 
 def _token_ids(given: Sequence[object]) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.figure import Figure
 from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue, unknown_word
+from pytest_asperf.api.quantity import Figure, Found, Quantity, note
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.remote_drafting import (
@@ -17,11 +18,14 @@ from pytest_asperf.measure.remote_drafting import (
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.report.speculation_rows import speculation_rows
+from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_asperf.analysis.limit_verdict import Limit, Operator
     from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
@@ -38,12 +42,14 @@ class Speculation(FixtureValue):
     Attributes:
         pairing: the draft and the target, and what is generated.
         find: gives a draft by its address, None for lookup.
+        remote: the RPC server of another machine, if the session names one.
     """
 
     pairing: Pairing
     budget: Budget
     measurement: MeasurementContext
     find: Callable[[str], ModelRef | None]
+    remote: str | None = None
 
     example: ClassVar = "assert_sd_gain(speculation, when_ratio=2.5)"
 
@@ -82,11 +88,12 @@ class Speculation(FixtureValue):
         spec = draft.spec.with_settings(settings)
         return replace(self, pairing=replace(self.pairing, draft=replace(draft, spec=spec)))
 
-    def overhead_on(self, remote: str) -> RemoteOverhead:
+    def overhead_on(self, remote: str | None = None) -> RemoteOverhead:
         """What the draft costs on another machine, against the same draft here.
 
         Args:
-            remote: its RPC server, as in `drafted_on`.
+            remote: its RPC server, as in `drafted_on`; by default the one that the session's
+                `--asperf-remote` names, without which the test is skipped.
 
         Raises:
             ConfigError: no such address, the draft is no model, or the pair samples.
@@ -97,6 +104,9 @@ class Speculation(FixtureValue):
                 why="sampled outputs differ, and arms that do other work are not compared",
                 remedy="leave the temperature out of the marker",
             )
+        remote = remote or self.remote
+        if remote is None:
+            self.measurement.skip("name another machine's RPC server with --asperf-remote")
         return RemoteOverhead(self, self.drafted_on(remote))
 
     def on(self, prompt: str) -> PromptSpeculation:
@@ -124,19 +134,9 @@ class Speculation(FixtureValue):
             AsperfError: it cannot be measured, or what was measured is broken.
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
-        self.measurement.record.used()
-        return self._against(limit)
-
-    def _against(self, limit: float) -> SpeculationResult:
         result = self._measured(GainExperiment(self.pairing, self.budget, limit))
         for row in speculation_rows(result):
             self.measurement.record(row)
-        return result
-
-    def _whole(self) -> SpeculationResult:
-        result = self._against(0.0)
-        if result.interrupted:
-            raise KeyboardInterrupt
         return result
 
     def places(self, n_tokens: int) -> tuple[float, ...]:
@@ -148,58 +148,79 @@ class Speculation(FixtureValue):
         runner = self.measurement.runner
         return runner.compare((ComparedSide(runner, refs),), experiment)
 
-    def _read(self) -> SpeculationResult:
+    @property
+    def result(self) -> SpeculationResult:
+        """Raw runs and counts, for code that judges them itself."""
         self.measurement.record.used()
-        return self._whole()
+        return self.whole()
 
     @property
-    def gain(self) -> Estimate:
+    def gain(self) -> Gain:
         """Rate with the draft over that of the target alone, less 1."""
-        return self._read().gain
+        name = f"SD gain {self.pairing.label}"
+        return Gain(name, CHANGE, self.measurement.record, self)
 
     @property
-    def acceptance(self) -> float:
-        """Accepted of drafted tokens."""
-        return self._read().counts.acceptance
+    def acceptance(self) -> Figure:
+        """Accepted of drafted tokens, with an interval over prompts, of which it needs five."""
+        return self._figure("acceptance by", SHARE, lambda result: result.accepted())
 
-    def accepted(self, category: str | None = None) -> Figure:
-        """Accepted of drafted tokens, with an interval over prompts, of which it needs five.
-
-        Args:
-            category: of the prompts, such as `code`; all of them by default.
+    def acceptance_of(self, category: str) -> Figure:
+        """The same of the prompts of a category, such as `code`.
 
         Raises:
-            ConfigError: no prompt has that category.
+            ConfigError: when it is compared, no prompt has that category.
         """
-        result = self._whole()
-        if category is not None and category not in result.categories:
-            raise unknown_word("category", category, sorted(set(result.categories)))
-        of = f" of {category}" if category else ""
-        return self._figure(f"acceptance{of} by", result.accepted(category), result)
+
+        def accepted(result: SpeculationResult) -> Estimate:
+            if category not in result.categories:
+                raise unknown_word("category", category, sorted(set(result.categories)))
+            return result.accepted(category)
+
+        return self._figure(f"acceptance of {category} by", SHARE, accepted)
+
+    @property
+    def ratio(self) -> Figure:
+        """Speed ratio: rate of the draft by itself over that of the target by itself."""
+        return self._figure("speed ratio of", RATIO, lambda result: result.ratio)
+
+    @property
+    def break_even(self) -> Figure:
+        """Speed ratio from which this draft, as often accepted, would gain."""
+        return self._figure("break-even ratio of", RATIO, lambda result: result.break_even)
 
     def verify_cost(self, positions: int) -> Figure:
         """C: what verifying so many positions in one batch costs, in steps of the target alone.
 
         Raises:
-            ConfigError: no batch of that size was timed.
+            ConfigError: when it is compared, no batch of that size was timed.
         """
-        result = self._whole()
-        if positions not in result.verify:
-            raise ConfigError(
-                f"verify_cost: {shown(positions)} positions were not timed",
-                why="a round of k drafted tokens verifies k + 1",
-                remedy=f"name a number from {min(result.verify)} to {max(result.verify)}",
-            )
-        return self._figure(f"C({positions}) of", result.verify[positions], result)
 
-    def _figure(self, what: str, estimate: Estimate, result: SpeculationResult) -> Figure:
-        subject, record = self.subject(what, result), self.measurement.record
-        return Figure(subject, estimate, record, result.guard_findings)
+        def cost(result: SpeculationResult) -> Estimate:
+            if positions not in result.verify:
+                raise ConfigError(
+                    f"verify_cost: {shown(positions)} positions were not timed",
+                    why="a round of k drafted tokens verifies k + 1",
+                    remedy=f"name a number from {min(result.verify)} to {max(result.verify)}",
+                )
+            return replace(result.verify[positions], unit=RATIO)
 
-    @property
-    def ratio(self) -> Estimate:
-        """Speed ratio: rate of the draft by itself over that of the target by itself."""
-        return self._read().ratio
+        return self._figure(f"C({positions}) of", RATIO, cost)
+
+    def whole(self) -> SpeculationResult:
+        """The result of pairs that show whether it gains; KeyboardInterrupt if it was stopped."""
+        result = self.against()
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def _figure(self, what: str, unit: str, of: Callable[[SpeculationResult], Estimate]) -> Figure:
+        def measure() -> Found:
+            result = self.whole()
+            return Found(of(result), self.subject(what, result), result.guard_findings)
+
+        name = f"{what} {self.pairing.label}"
+        return Figure(name, unit, self.measurement.record, measure)
 
     def subject(
         self,
@@ -214,6 +235,30 @@ class Speculation(FixtureValue):
             for label, text in arm.rows()
         )
         return Subject(f"{what} {self.pairing.label}", "live", ran)
+
+
+@dataclass(frozen=True, eq=False)
+class Gain(Quantity):
+    """The gain of a pairing, measured until its side of a limit is shown."""
+
+    speculation: Speculation
+
+    def find(self) -> Found:
+        """Measure until it is shown to be above or below 0."""
+        result = self.speculation.whole()
+        subject = self.speculation.subject("SD gain", result)
+        return Found(result.gain, subject, result.guard_findings)
+
+    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
+        """The verdict on a comparison with a limit, noted for the test to assert."""
+        __tracebackhide__ = True
+        result = self.speculation.against(limit.value)
+        subject = self.speculation.subject("SD gain", result)
+        if result.interrupted:
+            verdict = stopped_verdict(result, subject)
+        else:
+            verdict = compared_gain_verdict(result, subject, operator, limit.value)
+        return note(verdict, self.record, stopped=result.interrupted)
 
 
 @dataclass(frozen=True)
@@ -251,7 +296,7 @@ class RemoteOverhead(NoTruthValue):
     here: Speculation
     there: Speculation
 
-    example: ClassVar = "assert_figure(speculation.overhead_on(remote).per_token, at_most=2.0)"
+    example: ClassVar = "assert speculation.overhead_on(remote).per_token <= 2.0"
 
     def __repr__(self) -> str:
         return f"<RemoteOverhead {self.there.pairing.label}>"
@@ -259,29 +304,36 @@ class RemoteOverhead(NoTruthValue):
     @property
     def change(self) -> Figure:
         """Change of TG: `"-79%"` is a fifth of the rate."""
-        return self._figure("change of TG by distance", "change")
+        return self._figure("change of TG by distance", CHANGE, lambda result: result.change)
 
     @property
     def per_token(self) -> Figure:
-        """What an emitted token takes longer, in ms."""
-        return self._figure("ms an emitted token takes longer", "per_token")
+        """What an emitted token takes longer, ms."""
+        return self._figure("extra time of an emitted token", "ms", lambda r: r.per_token)
 
     @property
     def per_drafted_token(self) -> Figure:
-        """What a drafted token takes longer, in ms: one graph that the server computes."""
-        return self._figure("ms a drafted token takes longer", "per_drafted_token")
+        """What a drafted token takes longer, ms: one graph that the server computes."""
+        return self._figure("extra time of a drafted token", "ms", lambda r: r.per_drafted_token)
 
-    def _figure(self, what: str, name: str) -> Figure:
+    def _figure(
+        self, what: str, unit: str, of: Callable[[RemoteDraftingResult], Estimate]
+    ) -> Figure:
+        def measure() -> Found:
+            result = self._result()
+            subject = self.there.subject(f"{what},", result)
+            arms = ("draft here", result.row(0)), ("draft there", result.row(1))
+            subject = replace(subject, ran=(*arms, *subject.ran))
+            return Found(of(result), subject, result.guard_findings)
+
+        name = f"{what}, {self.there.pairing.label}"
+        return Figure(name, unit, self.here.measurement.record, measure)
+
+    def _result(self) -> RemoteDraftingResult:
         runner = self.here.measurement.runner
         pairings = self.here.pairing, self.there.pairing
         sides = tuple(
             ComparedSide(runner, (pairing.target, *([pairing.draft] if pairing.draft else [])))
             for pairing in pairings
         )
-        experiment = RemoteDraftingExperiment(*pairings, self.here.budget)
-        result = runner.compare(sides, experiment)
-        subject = self.there.subject(f"{what},", result)
-        arms = ("draft here", result.row(0)), ("draft there", result.row(1))
-        subject = replace(subject, ran=(*arms, *subject.ran))
-        estimate, record = getattr(result, name), self.here.measurement.record
-        return Figure(subject, estimate, record, result.guard_findings)
+        return runner.compare(sides, RemoteDraftingExperiment(*pairings, self.here.budget))

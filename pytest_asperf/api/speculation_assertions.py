@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
-from pytest_asperf.api.measurement_context import require_kind, settle
+from pytest_asperf.api.measurement_context import require_kind
+from pytest_asperf.api.model import Model
+from pytest_asperf.api.quantity import settle
 from pytest_asperf.api.speculation import PromptSpeculation, Speculation
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
-from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.measure.outputs import OutputsExperiment
+from pytest_asperf.measure.prompts import read_prompts
+from pytest_asperf.verdicts.outputs import same_output_verdict
 from pytest_asperf.verdicts.speculation import (
     PLACES,
     RatioSide,
     gain_verdict,
-    loss_verdict,
     lossless_verdict,
-    more_gain_verdict,
     output_verdict,
     sampled_verdict,
     stopped_verdict,
@@ -26,6 +28,10 @@ from pytest_asperf.verdicts.speculation import (
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Subject, Verdict
     from pytest_asperf.measure.speculation_result import SpeculationResult
+
+#: What two models generate of the shipped prompts.
+_TOKENS: Final = 64
+_PROMPTS: Final = 4
 
 
 def assert_sd_gain(
@@ -72,62 +78,32 @@ def assert_sd_gain(
     return settle(verdict, speculation.measurement.record)
 
 
-def assert_sd_loss(speculation: Speculation) -> Verdict:
-    """Claim that generation is slower with the draft than without.
-
-    A PASS shows a loss, where `assert_sd_gain` is content with no gain.
-
-    Args:
-        speculation: the fixture.
-
-    Raises:
-        VerdictError: the verdict is not a PASS.
-        AsperfError: it could not be measured, or what was measured is broken.
-    """
-    __tracebackhide__ = True
-    result, subject = _measured(speculation, "SD gain")
-    return settle(loss_verdict(result, subject), speculation.measurement.record)
-
-
-def assert_sd_gains_more(
-    speculation: Speculation, than: Speculation, *, by: float | str = 0.0
+def assert_lossless(
+    speculation: Speculation | PromptSpeculation | Model, *, than: str | None = None
 ) -> Verdict:
-    """Claim that one draft speeds generation up by more than another.
-
-    Args:
-        speculation: the pairing that gains more.
-        than: the pairing that gains less, such as `speculation.drafted_by("asperf-target:Q4_0")`.
-        by: how much higher TG must be with the first, `"100%"` or a fraction.
-
-    Raises:
-        VerdictError: the verdict is not a PASS.
-        ConfigError: `by` is not usable.
-        AsperfError: one could not be measured, or what was measured is broken.
-    """
-    __tracebackhide__ = True
-    limit = parse_percent(by, where="assert_sd_gains_more: by")
-    result, subject = _measured(speculation, f"TG, against that of {than.pairing.label}, of")
-    other, _ = _measured(than, "SD gain")
-    verdict = more_gain_verdict(result, other, subject, limit)
-    return settle(verdict, speculation.measurement.record)
-
-
-def assert_lossless(speculation: Speculation | PromptSpeculation) -> Verdict:
-    """Claim that the output with the draft is the target's own.
+    """Assert that output is the target's own with a draft, or a pipeline's the same as another's.
 
     Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
     target's own logits, for the batch that judged them and for a single step. Sampled: tokens have
-    the target's distribution, as far as some thousands of them show.
+    the target's distribution, as far as some thousands of them show. The `model` fixture and
+    another model generate 64 tokens after each of four shipped prompts, and the texts must be the
+    same; both must sample greedily.
 
     Args:
-        speculation: the fixture, or one prompt of it: `speculation.on("def area(")`.
+        speculation: the fixture, or one prompt of it, `speculation.on("def area(")`; or the
+            `model` fixture, on the engine `command`.
+        than: with `model`, the model that it is compared with, by its spec.
 
     Raises:
-        VerdictError: the verdict is not a PASS.
+        VerdictError: the verdict is not a PASS; INVALID if the other model does not repeat itself.
+        ConfigError: nothing that can be judged, or one model twice.
         AsperfError: it could not be measured, or what was measured is broken.
     """
     __tracebackhide__ = True
-    require_kind(speculation, (Speculation, PromptSpeculation), "assert_lossless(speculation)")
+    kinds = (Speculation, PromptSpeculation, Model)
+    require_kind(speculation, kinds, "assert_lossless(speculation)")
+    if isinstance(speculation, Model):
+        return settle(_same_output(speculation, than), speculation.variant.measurement.record)
     if isinstance(speculation, PromptSpeculation):
         done, pair = speculation.output(), speculation.speculation
         parted = (done.divergence,) if done.divergence else ()
@@ -142,6 +118,22 @@ def assert_lossless(speculation: Speculation | PromptSpeculation) -> Verdict:
     return settle(lossless_verdict(result, subject), speculation.measurement.record)
 
 
+def _same_output(model: Model, than: str | None) -> Verdict:
+    """The verdict on the texts that two models generate."""
+    own = model.variant
+    other = own if than is None else own.other(than)
+    if own.side() == other.side():
+        raise ConfigError(
+            f"assert_lossless: {model.label} is compared with itself",
+            why="that shows nothing",
+            remedy='name another model, as in assert_lossless(model, than="@mlx_alone")',
+        )
+    prompts = tuple(text for _, text in read_prompts(None))[:_PROMPTS]
+    base, candidate = other.side(), own.side()
+    outputs = base.runner.compare((base, candidate), OutputsExperiment(prompts, _TOKENS))
+    return same_output_verdict(outputs, (other.title, own.title), _TOKENS)
+
+
 def _measured(
     speculation: Speculation, what: str, limit: float = 0.0
 ) -> tuple[SpeculationResult, Subject]:
@@ -151,6 +143,5 @@ def _measured(
     result = speculation.against(limit)
     subject = speculation.subject(what, result)
     if result.interrupted:
-        speculation.measurement.record(verdict_row(stopped_verdict(result, subject)))
-        raise KeyboardInterrupt
+        settle(stopped_verdict(result, subject), speculation.measurement.record, stopped=True)
     return result, subject

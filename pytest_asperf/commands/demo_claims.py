@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from gguf import GGUFReader
 
-from pytest_asperf import assert_no_regression, assert_ppl_delta, assert_throughput
+from pytest_asperf import assert_no_regression
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.verdict import Subject, VerdictError, judge_invalid
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
-from pytest_asperf.api.measurement_context import MeasurementContext, NoRecord
-from pytest_asperf.api.throughput import Throughput
+from pytest_asperf.api.measurement_context import MeasurementContext, NoRecord, Variant
+from pytest_asperf.api.throughput import rate
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.detect import detect
@@ -48,7 +48,7 @@ class DemoClaim:
 
     Attributes:
         title: the claim, for a reader.
-        make: makes it; a VerdictError unless it is a PASS.
+        make: makes it; a named assertion raises a VerdictError unless it is a PASS.
     """
 
     title: str
@@ -88,9 +88,7 @@ def demo_claims(project: Project, runner: MeasurementRunner, folder: str) -> Ite
         f"{_WORKLOAD} of a broken model, ≥ 1 tok/s",
         Outcome.INVALID,
         "Its speed would pass. A guard saw that it computes no numbers.",
-        lambda: assert_throughput(
-            Throughput(_broken(project, runner, Path(folder)), measures)(_WORKLOAD), at_least=1.0
-        ),
+        lambda: rate(Variant(_broken(project, runner, Path(folder)), measures), _WORKLOAD) >= 1.0,
     )
 
 
@@ -103,19 +101,19 @@ def _of_levels(project: Project, measures: MeasurementContext) -> Iterator[DemoC
         "ΔPPL of Q8_0 below 1 %",
         Outcome.PASS,
         "The whole interval is below the limit: 8 bits cost nothing here.",
-        lambda: assert_ppl_delta(ladder["Q8_0"], below="1%"),
+        lambda: ladder["Q8_0"].delta < "1%",
     )
     yield DemoClaim(
         "ΔPPL of Q4_K_M below 1 %",
         Outcome.FAIL,
         "The whole interval is above the limit: 4 bits cost more.",
-        lambda: assert_ppl_delta(ladder["Q4_K_M"], below="1%"),
+        lambda: ladder["Q4_K_M"].delta < "1%",
     )
     yield DemoClaim(
         "ΔPPL of Q4_K_M below 4 %",
         Outcome.INCONCLUSIVE,
         "The interval contains the limit. More text would decide it.",
-        lambda: assert_ppl_delta(ladder["Q4_K_M"], below="4%"),
+        lambda: ladder["Q4_K_M"].delta < "4%",
     )
 
 

@@ -176,16 +176,17 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
     table = _arguments(kwargs, ("baseline", "chunks"), where=where)
     baseline = _LEVEL.checked(kwargs.get("baseline", "F16"), table.at("baseline"), "baseline")
     baseline = spelt_level(baseline)
-    levels = tuple(_rung(arg, where=where) for arg in args)
+    named = [_rung(arg, where=where) for arg in args]
+    if repeated := [level for level in named if named.count(level) > 1]:
+        raise _unusable(f"{repeated[0]} is named twice", "name each level once", where=where)
+    # The baseline may be named among them: it is in every ladder, and compared with none.
+    levels = tuple(level for level in named if level != baseline)
     if not levels:
-        raise _unusable("no level", 'name at least one, as in quant_ladder("Q8_0")', where=where)
-    for position, level in enumerate(levels):
-        if level == baseline:
-            raise _unusable(
-                f"{level} is the baseline too", "leave it out of the levels", where=where
-            )
-        if level in levels[:position]:
-            raise _unusable(f"{level} is named twice", "name each level once", where=where)
+        raise _unusable(
+            f"no level beside the baseline {baseline}" if named else "no level",
+            'name at least one, as in quant_ladder("Q8_0")',
+            where=where,
+        )
     return LadderMark(levels, baseline, table.get("chunks", _CHUNKS))
 
 
@@ -198,8 +199,8 @@ def parse_kv_ladder(
     for arg in args:
         settings = parse_kv_type(_KV_TYPE.checked(arg, where), where=where)
         name = settings.kv_name
-        if not name:
-            raise _unusable("f16 is the baseline too", "leave it out of the types", where=where)
+        if not name:  # the baseline, which is in every ladder
+            continue
         if name in types:
             raise _unusable(f"{name} is named twice", "name each type once", where=where)
         types[name] = settings

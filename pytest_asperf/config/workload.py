@@ -83,6 +83,11 @@ class Workload:
         return self.kind in {"pp", "tg"}
 
     @property
+    def unit(self) -> str:
+        """The unit of what it is judged by."""
+        return "J/token" if self.metered else "tok/s" if self.is_rate else "ms"
+
+    @property
     def is_load(self) -> bool:
         """Whether a load is timed."""
         return self.kind in _LOADS

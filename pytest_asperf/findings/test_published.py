@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from pytest_asperf import PublishedFinding
 
 
-def test_published(asperf_finding: PublishedFinding) -> None:
+def test_published(_asperf_finding: PublishedFinding) -> None:  # noqa: PT019  # it has a value
     """The recorded figures show what the finding says, and no guard rejects them."""
-    asperf_finding.judge()
+    _asperf_finding.judge()

@@ -18,9 +18,10 @@ import random
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.ratio_test import RatioTest
+from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
@@ -56,6 +57,8 @@ class Budget:
         tolerance: slowdown that is accepted, a fraction.
         claim: limits of the ratio of costs, candidate / baseline, between which it is claimed to
             lie, instead of a tolerance; 0 and infinity are none. Total time is not judged then.
+        of_difference: whether the claim's limits are of the difference of both figures, in the
+            workload's unit, and not of the ratio of costs.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds of each workload after which it begins no further pair.
         seed: of the coin.
@@ -70,6 +73,7 @@ class Budget:
     seed: int
     min_pairs: int = 5
     claim: tuple[float, float] | None = None
+    of_difference: bool = False
     beta: float = BETA
 
     def faster_by(self, share: float) -> Budget:
@@ -124,7 +128,10 @@ class WorkloadPairs:
     def take(self, pair: Pair) -> None:
         """Take a pair, for the test to look at."""
         self.pairs.append(pair)
-        if isinstance(self.test, TotalTimeTest):
+        if isinstance(self.test, DifferenceTest):
+            base, candidate = pair.figures(self.workload)
+            self.test.take_figures(baseline=base, candidate=candidate)
+        elif isinstance(self.test, TotalTimeTest):
             self.test.take(pair.log_ratio, pair.total_log_ratio)
         else:
             self.test.take(pair.log_ratio)
@@ -145,9 +152,22 @@ class WorkloadPairs:
         is_fail = self.test.outcome is Outcome.FAIL
         return is_fail and not self.is_fresh and self.failed_before is None
 
+    def judged_again(self, test: PairedTest | RatioTest) -> WorkloadPairs:
+        """The same pairs, looked at by another test until it is decided."""
+        again = replace(self, test=test, pairs=[])
+        for pair in self.pairs:
+            if test.outcome is None:
+                again.add(pair)
+        return again
+
     def after(self, failed: WorkloadPairs) -> WorkloadPairs:
         """The same, behind pairs of other processes that showed a FAIL."""
         return replace(self, failed_before=failed, elapsed_s=failed.elapsed_s + self.elapsed_s)
+
+    @property
+    def typical_ratio(self) -> float:
+        """The median ratio of costs, candidate / baseline."""
+        return math.exp(median(pair.log_ratio for pair in self.pairs))
 
     @property
     def arms_costs(self) -> tuple[list[int], list[int]]:
@@ -258,6 +278,23 @@ def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
     return base, candidate
 
 
+def continued(earlier: ABResult, budget: Budget, number: int) -> SpeedExperiment:
+    """Times further pairs of two sides, for another claim about one workload.
+
+    Args:
+        earlier: the pairs so far, which count for this claim too: its test bets anew on each.
+        budget: the claim, and what all pairs together may cost.
+        number: of earlier claims about these sides.
+    """
+    (pairs,) = earlier.by_workload
+    turns = len(pairs.pairs[0].baseline_costs) if pairs.pairs else 1
+    experiment = SpeedExperiment((pairs.workload,), budget)
+    again = pairs.judged_again(_test_of(experiment, turns, pairs.workload.unit))
+    known = replace(earlier, by_workload=(again,), budget=budget)
+    left_s = max(0.0, budget.max_seconds - pairs.elapsed_s)
+    return replace(experiment, visit=Visit(number, left_s, known))
+
+
 def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperiment) -> ABResult:
     """Time the pairs of two arms, with what is known of the machine's noise.
 
@@ -290,7 +327,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
             begun.get(w)
             or WorkloadPairs(
                 w,
-                _test_of(experiment, paired.lengths[w].turns),
+                _test_of(experiment, paired.lengths[w].turns, w.unit),
                 [],
                 # No test decides before that.
                 examined_after=coin.randint(1, min(budget.min_pairs, budget.max_pairs)),
@@ -326,7 +363,12 @@ def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
         return SoFar(counted="pairs")
     left = test.expected_pairs_left
     expected = None if left is None else min(test.n + left, max_pairs)
-    return SoFar(shown(test.estimate.as_ratio()), "pairs", expected)
+    estimate = test.estimate
+    return SoFar(
+        shown(estimate if isinstance(test, DifferenceTest) else estimate.as_ratio()),
+        "pairs",
+        expected,
+    )
 
 
 def _run_pair(
@@ -353,8 +395,8 @@ def _run_pair(
     return ran
 
 
-def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
-    """The test of a workload whose pairs have so many turns."""
+def _test_of(experiment: SpeedExperiment, turns: int, unit: str) -> PairedTest | RatioTest:
+    """The test of a workload whose pairs have so many turns, and whose figures have a unit."""
     budget = experiment.budget
     pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
     make: Callable[..., PairedTest | RatioTest] = partial(
@@ -365,6 +407,8 @@ def _test_of(experiment: SpeedExperiment, turns: int) -> PairedTest | RatioTest:
     )
     if budget.claim is not None:
         make = partial(RatioTest, *budget.claim)
+        if budget.of_difference:
+            make = partial(DifferenceTest, *budget.claim, unit=unit)
     return make(
         beta=budget.beta,
         min_pairs=min(budget.min_pairs, budget.max_pairs),

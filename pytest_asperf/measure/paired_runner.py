@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import psutil
@@ -114,6 +114,14 @@ class Pair:
         """ln(candidate / baseline) of what all turns cost, in which slow runs count."""
         return total_log_ratio(*self._costs) + self._log_work
 
+    def figures(self, workload: Workload) -> tuple[float, float]:
+        """The typical figure of the baseline and of the candidate, in the workload's unit."""
+        base, candidate = (
+            median(figure_of(cost, n_tokens, workload) for cost in costs)
+            for costs, n_tokens in zip(self._costs, self.n_tokens, strict=True)
+        )
+        return base, candidate
+
     @property
     def _costs(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.baseline_costs, self.candidate_costs
@@ -166,6 +174,13 @@ class PairLength:
         of_run = workload.n_counted if workload.generates else workload.users
         least = math.ceil(100 / (100 - workload.percentile) / of_run)
         return replace(self, turns=max(self.turns, least))
+
+
+def figure_of(cost: int, n_tokens: int, workload: Workload) -> float:
+    """A run's cost, in ns or nJ, as its workload's figure: in J/token, tok/s or ms."""
+    if workload.metered:
+        return cost / 1e9 / n_tokens
+    return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6
 
 
 def most_parts(workload: Workload) -> int:

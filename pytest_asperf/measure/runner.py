@@ -14,6 +14,7 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.ab_arms import ArmFactory
+from pytest_asperf.measure.ab_speed import SpeedExperiment, continued
 from pytest_asperf.measure.experiment import MachineLease
 from pytest_asperf.measure.metered import EnergyMeter
 from pytest_asperf.measure.model_locator import (
@@ -23,6 +24,7 @@ from pytest_asperf.measure.model_locator import (
     source_state,
 )
 from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.paired_runner import most_parts
 from pytest_asperf.measure.single_build import SingleBuild
 from pytest_asperf.measure.text_runs import TextRuns
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import EngineBuild, EngineFacts
     from pytest_asperf.measure.ab_arms import Arm
+    from pytest_asperf.measure.ab_speed import ABResult, Budget
     from pytest_asperf.measure.engine_memory import MemoryResult
     from pytest_asperf.measure.experiment import Experiment
     from pytest_asperf.measure.plan import MeasurementPlan
@@ -104,6 +107,8 @@ class MeasurementRunner:
         self._texts = TextRuns(build, self._locator, plan.call_timeout_s)
         self._energy_meter: EnergyMeter | None = None
         self._done: dict[object, object] = {}
+        #: Of two sides, the claims made about them and the pairs that were run.
+        self._pairs: dict[object, tuple[int, ABResult]] = {}
         self._stopwatch = _Stopwatch()
 
     @cached_property
@@ -227,6 +232,34 @@ class MeasurementRunner:
 
         refs = tuple(ref for side in sides for ref in side.refs)
         return self._once(refs, (sides, experiment), measure)
+
+    def paired(self, sides: tuple[ComparedSide, ComparedSide], budget: Budget) -> ABResult:
+        """Pairs of two sides until the budget's claim is decided.
+
+        Pairs that were run for an earlier claim about the same sides count, and are not run again.
+
+        Args:
+            sides: baseline and candidate, each with its workload.
+            budget: the claim, and what all pairs together may cost.
+
+        Raises:
+            AsperfError: as of `compare`.
+        """
+        key = (sides, tuple(source_state(ref) for side in sides for ref in side.refs))
+        number, earlier = self._pairs.get(key, (0, None))
+        if earlier is None:
+            # A pair is divided into parts that both sides have.
+            workload = min((side.workload for side in sides if side.workload), key=most_parts)
+            result = self.compare(sides, SpeedExperiment((workload,), budget))
+        else:
+            experiment = continued(earlier, budget, number)
+            known = experiment.visit.earlier
+            is_decided = known is None or known.by_workload[0].test.outcome is not None
+            if known is not None and (is_decided or not experiment.visit.max_seconds):
+                return known
+            result = self.compare(sides, experiment)
+        self._pairs[key] = number + 1, result
+        return result
 
     def under(
         self, refs: tuple[ModelRef, ...], builds: tuple[Build, Build]

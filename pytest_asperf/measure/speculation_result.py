@@ -13,7 +13,7 @@ from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.chunk_intervals import share_interval
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.analysis.stats.intervals import median_interval
-from pytest_asperf.errors import no_truth_value
+from pytest_asperf.errors import MeasurementError, no_truth_value
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
@@ -339,10 +339,29 @@ class SpeculationResult:
         0. For rounds that are all alike, and c the reciprocal of the ratio, that is
         `sd_model.break_even_ratio`.
         """
-        spare = self.counts.mean_length - self.verifying
-        if spare <= sd_model.LEAST_SPARE:
-            return math.inf
-        return self.ratio.point * self.drafting / spare
+        return self._break_even(self.ratio.point, self.c.point, self.predicted_gain.point)
+
+    @property
+    def break_even(self) -> Estimate:
+        """The same with an interval over the pairs.
+
+        Raises:
+            MeasurementError: in some pair no ratio would be enough.
+        """
+        pairs = [self._break_even(p.ratio, p.c, p.predicted_gain) for p in self.pairs]
+        if not all(map(math.isfinite, pairs)):
+            raise MeasurementError(
+                f"{self.pairing.label} has no break-even ratio",
+                why="verifying costs as much as it saves, however fast the draft is",
+                remedy="compare the acceptance, or the gain",
+            )
+        return self._median(pairs, _TIMES)
+
+    def _break_even(self, ratio: float, c: float, predicted_gain: float) -> float:
+        length = self.counts.mean_length
+        drafting = c * self.counts.drafted / len(self.counts.rounds)
+        spare = length - (length / (1 + predicted_gain) - drafting)
+        return math.inf if spare <= sd_model.LEAST_SPARE else ratio * drafting / spare
 
     @property
     def best_k(self) -> tuple[int, float]:

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_asperf.plugin.fixtures import (
     _asperf_bench,
+    _asperf_finding,
     _asperf_ref,
-    asperf_finding,
+    _asperf_variant,
     energy,
-    engines,
     gate,
     hardware,
     kv_type,
@@ -24,10 +24,7 @@ from pytest_asperf.plugin.fixtures import (
     memory,
     model,
     perplexity,
-    pipelines,
     quant,
-    rpc_remote,
-    scores,
     speculation,
     throughput,
 )
@@ -40,10 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "_asperf_bench",
+    "_asperf_finding",
     "_asperf_ref",
-    "asperf_finding",
+    "_asperf_variant",
     "energy",
-    "engines",
     "gate",
     "hardware",
     "kv_type",
@@ -52,10 +49,7 @@ __all__ = [
     "memory",
     "model",
     "perplexity",
-    "pipelines",
     "quant",
-    "rpc_remote",
-    "scores",
     "speculation",
     "throughput",
 ]
@@ -108,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_asperf.plugin.collection import parametrize_ladder
 
         parametrize_ladder(metafunc)
-    if "asperf_finding" in metafunc.fixturenames:
+    if "_asperf_finding" in metafunc.fixturenames:
         from pytest_asperf.plugin.collection import parametrize_findings
 
         parametrize_findings(metafunc)

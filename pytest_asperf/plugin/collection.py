@@ -49,7 +49,7 @@ def parametrize_findings(metafunc: pytest.Metafunc) -> None:
         findings = session_of(metafunc.config).findings.findings
     alone = [finding for finding in findings if not finding.live]
     metafunc.parametrize(
-        "asperf_finding", alone, indirect=True, ids=[finding.id for finding in alone]
+        "_asperf_finding", alone, indirect=True, ids=[finding.id for finding in alone]
     )
 
 
@@ -126,8 +126,8 @@ def judge_finding(item: pytest.Item, finding: Finding) -> None:
 def finding_of(item: pytest.Item) -> Finding | None:
     """The finding that a test is about, by its parameter or marker."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    if "asperf_finding" in params:
-        finding: Finding = params["asperf_finding"]
+    if "_asperf_finding" in params:
+        finding: Finding = params["_asperf_finding"]
         return finding
     return _marked(item) if item.get_closest_marker("finding") else None
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_asperf.api.energy import Energy
-from pytest_asperf.api.engines import Engines
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
-from pytest_asperf.api.measurement_context import MeasurementContext
-from pytest_asperf.api.pipelines import Pipelines
-from pytest_asperf.api.scores import Scores
+from pytest_asperf.api.measurement_context import MeasurementContext, Variant
 from pytest_asperf.api.speculation import Speculation
-from pytest_asperf.config.settings import split_address
+from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.engine_matching import matching_level
 from pytest_asperf.plugin.collection import judge_finding
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.scope import require_scope
@@ -27,7 +26,7 @@ from pytest_asperf.published.findings import PublishedFinding
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_asperf.api.ladder import Perplexity
+    from pytest_asperf.api.ladder import Quant
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.published.findings import Finding
@@ -53,7 +52,36 @@ def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> 
         session.gate_budget,
         lambda: session.findings,
         partial(skip, "test"),
+        partial(variant, request),
+        lambda: live_session(request),
+        request.addfinalizer,
     )
+
+
+def variant(
+    request: pytest.FixtureRequest,
+    *,
+    model: str | None,
+    engine: str | None,
+    quant: str | None,
+) -> Variant:
+    """Another variant of the test's model, or another model, on the engine that it names."""
+    selection, where = selection_of(request.node), request.node.nodeid
+    on = parse_engine(engine, where=where) if engine else None
+    is_matched = False
+    if model is not None:
+        ref = session_of(request.config).catalogue.find(model, where=where, engine=on)
+    elif on is None:
+        ref = replace(selection.model(), level=None)
+    else:
+        own = selection.model().level or "F16"
+        is_matched = quant is None
+        quant = quant or matching_level(own, on, where=where)
+        ref = selection.model_on(on, None)
+    if quant is not None:
+        level = parse_level(quant, where=where, engine=ref.spec.engine)
+        ref = at_level(ref, level, where=where)
+    return Variant(ref, measurement(request, ref), is_matched=is_matched)
 
 
 def level(request: pytest.FixtureRequest) -> str | None:
@@ -76,30 +104,6 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementCo
     return Gate(ref, session.builds, session.gate_budget, measures, pairing)
 
 
-def energy(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Energy:
-    """What measures the energy of a model, and of others by their addresses."""
-
-    def of(address: str) -> Energy:
-        other = session_of(request.config).catalogue.find(address, where=request.node.nodeid)
-        return energy(request, other, measurement(request, other))
-
-    return Energy(ref, measures, of)
-
-
-def rpc_remote(request: pytest.FixtureRequest) -> str:
-    """The RPC server that the settings name; skips if they name none."""
-    address = session_of(request.config).settings.remote
-    if address is None:
-        skip("test", "name another machine's RPC server with --asperf-remote")
-    return address
-
-
-def scores(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Scores:
-    """What scores texts; the models that it loads are freed after the test."""
-    request.addfinalizer(measures.runner.close)
-    return Scores(ref, measures)
-
-
 def speculation(request: pytest.FixtureRequest) -> Speculation:
     """The draft and the target of the test's marker, which must be there."""
     session = live_session(request)
@@ -119,41 +123,13 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
         session.gate_budget,
         measures,
         partial(selection.draft, pairing.target),
-    )
-
-
-def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
-    """The test's model on any two engines; its marker may name none."""
-    session, selection = live_session(request), selection_of(request.node)
-    mark = selection.marks.model
-    if mark is not None and mark.engine is not None:
-        raise ConfigError(
-            f"{request.node.nodeid}: the model marker names the engine {mark.engine}",
-            why="two engines are compared, and the claim names them",
-            remedy="leave engine= out of the marker",
-        )
-    return Engines(
-        quant or split_address(selection.address)[1],
-        selection.model_on,
-        session.runner,
-        session.gate_budget,
-        Notebook(request.node),
-    )
-
-
-def pipelines(request: pytest.FixtureRequest, measures: MeasurementContext) -> Pipelines:
-    """Any two models, each on the engine that it names, else on the session's."""
-    session = live_session(request)
-    return Pipelines(
-        partial(session.catalogue.find, where=request.node.nodeid),
-        lambda ref: session.runner(ref.spec.engine or session.settings.engine),
-        measures,
+        session.settings.remote,
     )
 
 
 def perplexity(
     request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext
-) -> Perplexity:
+) -> Quant:
     """The test's one rung, which shares its pass over the corpus with other tests' rungs."""
     base = selection_of(request.node).baseline(ref)
     name = ref.level if ref.level != base.level else ref.spec.settings.kv_name

@@ -10,14 +10,12 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_asperf.api.energy import Energy
-    from pytest_asperf.api.engines import Engines
     from pytest_asperf.api.gate import Gate
-    from pytest_asperf.api.ladder import Ladder, Perplexity
+    from pytest_asperf.api.ladder import Ladder, Quant
     from pytest_asperf.api.latency import Latency
-    from pytest_asperf.api.measurement_context import MeasurementContext, Model
+    from pytest_asperf.api.measurement_context import MeasurementContext, Variant
     from pytest_asperf.api.memory import Memory
-    from pytest_asperf.api.pipelines import Pipelines
-    from pytest_asperf.api.scores import Scores
+    from pytest_asperf.api.model import Model
     from pytest_asperf.api.speculation import Speculation
     from pytest_asperf.api.throughput import Throughput
     from pytest_asperf.config.spec import ModelRef
@@ -64,56 +62,52 @@ def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str 
 
 
 @pytest.fixture
-def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
-    """The model that a test's markers name; nothing is measured for it."""
-    from pytest_asperf.api.measurement_context import Model
-    from pytest_asperf.plugin import fixture_values as given
+def _asperf_variant(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Variant:
+    from pytest_asperf.api.measurement_context import Variant
 
-    return Model(_asperf_ref, given.measurement(request, _asperf_ref))
+    return Variant(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture
-def memory(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Memory:
-    """Measures the memory that the model takes; call it with the context to fill, in tokens."""
+def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
+    """The model that a test's markers name; nothing is timed for it."""
+    from pytest_asperf.api.measurement_context import Variant
+    from pytest_asperf.api.model import Model
+    from pytest_asperf.plugin import fixture_values as given
+
+    return Model(Variant(_asperf_ref, given.measurement(request, _asperf_ref)))
+
+
+@pytest.fixture
+def memory(_asperf_variant: Variant) -> Memory:
+    """The memory that the model takes; call it with the context to fill, in tokens."""
     from pytest_asperf.api.memory import Memory
 
-    return Memory(_asperf_ref, _asperf_bench)
+    return Memory(_asperf_variant)
 
 
 @pytest.fixture
-def throughput(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Throughput:
-    """Measures a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
+def throughput(_asperf_variant: Variant) -> Throughput:
+    """The rate of a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
     from pytest_asperf.api.throughput import Throughput
 
-    return Throughput(_asperf_ref, _asperf_bench)
+    return Throughput(_asperf_variant)
 
 
 @pytest.fixture
-def latency(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Latency:
-    """Measures what a user waits for; call it with `ttft512`, `pp512+tg128` or `tg128`."""
+def latency(_asperf_variant: Variant) -> Latency:
+    """The time that a user waits for; call it with `ttft512`, `pp512+tg128` or `tg128`."""
     from pytest_asperf.api.latency import Latency
 
-    return Latency(_asperf_ref, _asperf_bench)
+    return Latency(_asperf_variant)
 
 
 @pytest.fixture
-def energy(
-    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
-) -> Energy:
-    """Measures joules per token; call it with the name of one phase, `tg128` or `pp512`."""
-    from pytest_asperf.plugin import fixture_values as given
+def energy(_asperf_variant: Variant) -> Energy:
+    """The energy of a token; call it with the name of one phase, `tg128` or `pp512`."""
+    from pytest_asperf.api.energy import Energy
 
-    return given.energy(request, _asperf_ref, _asperf_bench)
-
-
-@pytest.fixture
-def scores(
-    request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
-) -> Scores:
-    """NLL of each token of a text, under any settings; call it with the text."""
-    from pytest_asperf.plugin import fixture_values as given
-
-    return given.scores(request, _asperf_ref, _asperf_bench)
+    return Energy(_asperf_variant)
 
 
 @pytest.fixture
@@ -135,34 +129,10 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
 
 
 @pytest.fixture
-def rpc_remote(request: pytest.FixtureRequest) -> str:
-    """The RPC server that `--asperf-remote` names, for `speculation.drafted_on`."""
-    from pytest_asperf.plugin import fixture_values as given
-
-    return given.rpc_remote(request)
-
-
-@pytest.fixture
-def engines(request: pytest.FixtureRequest, quant: str | None) -> Engines:
-    """The test's model on any two engines at matched levels, for `assert_faster`."""
-    from pytest_asperf.plugin import fixture_values as given
-
-    return given.engines(request, quant)
-
-
-@pytest.fixture
-def pipelines(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) -> Pipelines:
-    """Any two models by their addresses: their ratio, their crossover, their output."""
-    from pytest_asperf.plugin import fixture_values as given
-
-    return given.pipelines(request, _asperf_bench)
-
-
-@pytest.fixture
 def perplexity(
     request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
-) -> Perplexity:
-    """PPL and KLD of the test's level, or KV cache, against its baseline, on the same chunks."""
+) -> Quant:
+    """PPL and KLD of the test's quantization, or KV cache, against its baseline."""
     from pytest_asperf.plugin import fixture_values as given
 
     return given.perplexity(request, _asperf_ref, _asperf_bench)
@@ -170,15 +140,14 @@ def perplexity(
 
 @pytest.fixture
 def ladder(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) -> Ladder:
-    """All rungs of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
+    """All quantizations of the test's `quant_ladder` or `kv_ladder` marker, in its order."""
     from pytest_asperf.plugin import fixture_values as given
 
     return given.ladder(request, _asperf_bench)
 
 
 @pytest.fixture
-def asperf_finding(request: pytest.FixtureRequest) -> PublishedFinding:
-    """A published finding that nothing measures live, one for each test of that name."""
+def _asperf_finding(request: pytest.FixtureRequest) -> PublishedFinding:
     from pytest_asperf.plugin import fixture_values as given
 
     return given.finding(request)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pytest_asperf.analysis.verdict import VerdictError
+    from pytest_asperf.analysis.verdict import Verdict, VerdictError
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.rows import ReportRow
@@ -116,6 +115,7 @@ class _Course:
 
     measured: list[str] = field(default_factory=list)
     has_asserted: bool = False
+    forgotten: list[Verdict] = field(default_factory=list)
     undecided: list[VerdictError] = field(default_factory=list)
     is_over: bool = False
 
@@ -137,6 +137,15 @@ class Notebook:
     def used(self) -> None:
         """Note that the test has read a number, which its own code may judge."""
         _course_of(self.item).has_asserted = True
+
+    def compared(self, verdict: Verdict) -> None:
+        """Note a comparison's verdict, which the test is expected to assert."""
+        _course_of(self.item).forgotten.append(verdict)
+
+    def asserted(self, verdict: Verdict) -> None:
+        """Note that the test has asserted a verdict, or read its outcome."""
+        forgotten = _course_of(self.item).forgotten
+        forgotten[:] = [one for one in forgotten if one is not verdict]
 
     def keeps(self, undecided: VerdictError) -> bool:
         """Whether the test goes on, and its end raises the error: unless that fails the test."""
@@ -162,13 +171,14 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
 
     None if it needs no error. A test that has raised one of its own keeps that.
     """
-    _take_claims(item)
     course = item.stash.get(_COURSE, None)
     if course is None:
         return None
     course.is_over = True  # what is asserted in its tear-down can wait for nothing
     if course.undecided:
         return course.undecided[0]
+    if course.forgotten:
+        return _forgotten(item, course.forgotten[0])
     # What the `benchmark` fixture of pytest-benchmark times is in its own table.
     is_recorded = "benchmark" in getattr(item, "fixturenames", ())
     if not course.measured or course.has_asserted or is_recorded:
@@ -185,7 +195,19 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
         why="it would pass whatever was measured",
         remedy=f"write an assertion, such as {_example_of(item)}",
         opt_out="to record a measurement without a limit, read its number, "
-        'as in throughput("tg128").rate',
+        'as in throughput("tg128").estimate',
+    )
+
+
+def _forgotten(item: pytest.Item, verdict: Verdict) -> AsperfError:
+    """The error for a comparison whose verdict nothing has read."""
+    from pytest_asperf.errors import ConfigError, printable
+
+    claim = printable(verdict.claim, 120)
+    return ConfigError(
+        f"{item.name} compared and did not assert: {claim}",
+        why="it would pass whatever the verdict is",
+        remedy="write `assert` before the comparison, or read the verdict's outcome",
     )
 
 
@@ -196,7 +218,7 @@ def _example_of(item: pytest.Item) -> str:
     examples["model"] = ""  # which measures nothing
     return next(
         filter(None, examples.values()),
-        'assert_throughput(throughput("tg128"), at_least="40 tok/s")',
+        'assert throughput("tg128") >= "40 tok/s"',
     )
 
 
@@ -214,15 +236,7 @@ def note(item: pytest.Item, row: ReportRow) -> None:
 
 def has_notes(item: pytest.Item) -> bool:
     """Whether a test has noted rows that nothing has taken."""
-    _take_claims(item)
     return item.nodeid in item.config.stash.get(_ROWS, {})
-
-
-def _take_claims(item: pytest.Item) -> None:
-    """Note what a test asserted without a fixture of ours."""
-    context = sys.modules.get("pytest_asperf.api.measurement_context")
-    for row in context.take_for_test() if context is not None else ():
-        note(item, row)
 
 
 def take_notes(item: pytest.Item, began: float) -> list[ReportRow]:

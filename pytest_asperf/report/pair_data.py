@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.measure.paired_runner import Pair
+from pytest_asperf.measure.paired_runner import Pair, figure_of
 from pytest_asperf.report.rows import proof
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def side_texts(pairs: WorkloadPairs, *, in_total: bool = False) -> tuple[str, st
         else median
     )
     base, candidate = (number_text(middle(side)) for side in _turns(pairs.pairs, workload))
-    return base, candidate, _unit(workload)
+    return base, candidate, workload.unit
 
 
 def _pair(pair: Pair, workload: Workload, sign: int) -> dict[str, Any]:
@@ -131,11 +131,7 @@ def _pair(pair: Pair, workload: Workload, sign: int) -> dict[str, Any]:
 
 
 def _sides(pairs: Sequence[Pair], workload: Workload) -> dict[str, Any]:
-    return {"unit": _unit(workload), "medians": [median(s) for s in _turns(pairs, workload)]}
-
-
-def _unit(workload: Workload) -> str:
-    return "J/token" if workload.metered else "tok/s" if workload.is_rate else "ms"
+    return {"unit": workload.unit, "medians": [median(s) for s in _turns(pairs, workload)]}
 
 
 def _turns(pairs: Sequence[Pair], workload: Workload) -> tuple[list[float], list[float]]:
@@ -144,11 +140,5 @@ def _turns(pairs: Sequence[Pair], workload: Workload) -> tuple[list[float], list
     for pair in pairs:
         both = (pair.baseline_costs, pair.candidate_costs)
         for side, costs, n_tokens in zip(sides, both, pair.n_tokens, strict=True):
-            side.extend(_shown(workload, cost, n_tokens) for cost in costs)
+            side.extend(figure_of(cost, n_tokens, workload) for cost in costs)
     return sides
-
-
-def _shown(workload: Workload, cost: int, n_tokens: int) -> float:
-    if workload.metered:
-        return cost / 1e9 / n_tokens
-    return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6

@@ -19,7 +19,6 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_asperf.analysis.verdict import Accepted
     from pytest_asperf.hardware.compute_plan import ComputePlan, Device
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.measure.energy import EnergyResult
@@ -42,8 +41,7 @@ _OPPOSITE: Final = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
 
 def ladder(
     device: Device,
-    plan: ComputePlan | None = None,
-    limits: Accepted = (None, None),
+    planned: Verdict | None = None,
     observed: EnergyResult | None = None,
     gpu_path: EnergyResult | None = None,
 ) -> Ladder:
@@ -51,15 +49,11 @@ def ladder(
 
     Args:
         device: which.
-        plan: Core ML's, None where there is none to read.
-        limits: of the plan's share, that are claimed.
+        planned: the verdict on the share that Core ML plans there; None if there is no plan.
         observed: the energy of a phase in which the model ran.
         gpu_path: the same of the same work done by the GPU.
     """
-    planned = _unavailable("no Core ML model was given")
-    if plan is not None and limits != (None, None):
-        low, high = limits
-        planned = judge_within(plan.share(device), _SUBJECT, at_least=low, at_most=high)
+    planned = planned or _unavailable("no Core ML model was given")
     rungs = {"plan": planned, f"{device} energy": _rail(device, observed, at_least=AT_WORK_W)}
     if device != "GPU":
         rungs["GPU energy"] = _rail("GPU", observed, at_most=NEAR_IDLE_W)

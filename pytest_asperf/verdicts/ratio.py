@@ -1,16 +1,17 @@
-"""Verdicts on pairs of two sides whose ratio is claimed: engines, levels, workloads, builds."""
+"""Verdicts on pairs of two sides whose ratio or difference is compared with a limit."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.limit_verdict import judge_within, range_text
+from pytest_asperf.analysis.limit_verdict import BELOW, Limit, judge_limit, threshold_text
 from pytest_asperf.analysis.stats.estimate import (
     RATIO,
+    Estimate,
     counted_text,
-    limit_text,
     number_text,
     percent_text,
 )
@@ -31,58 +32,85 @@ from pytest_asperf.verdicts.paired import (
 from pytest_asperf.verdicts.timed_work import examined_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.engine_matching import EngineComparison
+    from pytest_asperf.analysis.limit_verdict import Operator
+    from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
+    from pytest_asperf.measure.engine_matching import Term
 
 #: Where a ratio can lie that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"
 
 
 @dataclass(frozen=True, slots=True)
-class RatioClaim:
-    """What is claimed of two sides.
+class PairedClaim:
+    """What is claimed of two sides that run in pairs.
 
     Attributes:
-        names: of the side above the line, and of the side below.
-        what: the quantity, and the model where both sides have the same.
-        at_least: lower limit of the ratio, None for none.
-        at_most: upper limit, likewise.
-        is_rate: whether the ratio is one of rates; else of times.
+        names: of the first side and of the second, which ran as candidate and baseline.
+        what: the quantity, and the model if both sides have the same.
+        operator: compares `first / second`, or `first - second`, with the limit.
+        limit: in the unit that the verdict is shown in.
+        is_rate: whether the figures are rates; otherwise times or energies.
+        of_difference: whether the claim is about `first - second`.
     """
 
     names: tuple[str, str]
     what: str
-    at_least: float | None
-    at_most: float | None
+    operator: Operator
+    limit: Limit
     is_rate: bool
+    of_difference: bool = False
 
     @property
-    def costs(self) -> tuple[float, float]:
-        """The same limits, of the ratio of costs; 0 and infinity where there is none."""
-        low, high = self.at_least or 0.0, self.at_most or float("inf")
-        if not self.is_rate:
-            return low, high
-        return 1 / high, 1 / low if low else float("inf")
+    def sign(self) -> str:
+        """The sign between the names."""
+        return "-" if self.of_difference else "/"
+
+    def within(self, budget: Budget) -> Budget:
+        """What deciding it may cost."""
+        low, high = (
+            (-math.inf if self.of_difference else 0.0, self.limit.value)
+            if self.operator in BELOW
+            else (self.limit.value, math.inf)
+        )
+        if self.is_rate and not self.of_difference:
+            low, high = 1 / high, 1 / low if low else math.inf
+        return replace(budget, claim=(low, high), of_difference=self.of_difference)
+
+    def estimate(self, pairs: WorkloadPairs) -> Estimate:
+        """The ratio or difference that the pairs show, in the limit's unit."""
+        if self.of_difference:
+            return pairs.test.estimate
+        ratio = replace(ratio_of(pairs, pairs.test), unit=self.limit.unit)
+        return ratio.inverted() if self.is_rate else ratio
 
 
-def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdict:
-    """The verdict on the ratio of two sides; INVALID where they are shown to be one."""
+def paired_verdict(
+    result: ABResult, claim: PairedClaim, *, twins: str = "", terms: Sequence[Term] = ()
+) -> Verdict:
+    """The verdict on two sides; INVALID if they are shown to be one, as `twins` says.
+
+    Args:
+        result: the pairs; the first side ran as candidate.
+        claim: about both sides.
+        twins: how they are shown to be one.
+        terms: what is alike and what is not, of two engines.
+    """
     base, candidate = result.ran
     subject = Subject(
-        f"{' / '.join(claim.names)} in {claim.what}",
+        f"{f' {claim.sign} '.join(claim.names)} in {claim.what}",
         "live",
         ran_rows(claim.names, (candidate, base)),
         if_failed="claim less, or see in which the two sides differ",
     )
     (pairs,) = result.by_workload
-    remarks: tuple[str, ...] = ()
+    remarks = (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
     if pairs.pairs:
         below, above, unit = side_texts(pairs)
         names = zip(claim.names, (above, below), strict=True)
         listed = ", ".join(f"{name} {middle} {unit}" for name, middle in names)
-        remarks = (f"medians of the runs: {listed}",)
+        remarks += (f"medians of the runs: {listed}",)
     if not result.same_tokens:
         remarks += ("the sides are fed different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
@@ -91,68 +119,34 @@ def ratio_verdict(result: ABResult, claim: RatioClaim, twins: str = "") -> Verdi
     return verdict
 
 
-def faster_verdict(versus: EngineComparison, by: float) -> Verdict:
-    """The verdict on the pairs of two engines of which one is claimed to be faster."""
-    verdict = _engines_verdict(versus, 1 + by, None)
-    return replace(verdict, threshold=faster_text(by), bound=f"> {limit_text(1 + by, RATIO)}")
-
-
-def alike_verdict(versus: EngineComparison, within: float) -> Verdict:
-    """The verdict on the pairs of two engines that are claimed to be equally fast."""
-    return _engines_verdict(versus, 1 / (1 + within), 1 + within)
-
-
-def _engines_verdict(versus: EngineComparison, at_least: float, at_most: float | None) -> Verdict:
-    """The verdict on a ratio of two engines' rates, with what is matched between them."""
-    result, engines = versus.result, versus.engines
-    (pairs,) = result.by_workload
-    base, candidate = result.ran
-    subject = Subject(
-        f"{pairs.workload.name} {candidate.model} / {base.model}",
-        "live",
-        ran_rows(engines, result.ran),
-        if_failed=f"on this machine {engines[1]} is not: claim less, or see what is not matched",
+def terms_texts(terms: Sequence[Term], names: tuple[str, str]) -> tuple[str, ...]:
+    """What two engines have in common and what they have not, one line each."""
+    if not terms:
+        return ()
+    matched, other = (
+        "; ".join(term.text(names) for term in terms if term.is_matched is is_matched)
+        for is_matched in (True, False)
     )
-    terms = (
-        f"matched: {_terms(versus, is_matched=True)}",
-        f"not matched: {_terms(versus, is_matched=False) or 'nothing'}",
-        *cost_of_serving(versus),
-    )
-    claim = RatioClaim(engines[::-1], pairs.workload.name, at_least, at_most, is_rate=True)
-    return _judged(pairs, result, subject, claim, terms)
+    return f"matched: {matched}", f"not matched: {other or 'nothing'}"
 
 
-def cost_of_serving(versus: EngineComparison) -> Iterator[str]:
+def cost_of_serving(result: ABResult, names: tuple[str, str]) -> tuple[str, ...]:
     """What a server adds to a library: ms of a request, us of each token."""
-    base, candidate = (ran.loaded.served is not None for ran in versus.result.ran)
-    (pairs,) = versus.result.by_workload
+    base, candidate = (ran.loaded.served is not None for ran in result.ran)
+    (pairs,) = result.by_workload
     if base == candidate or not pairs.pairs:
-        return
-    server = versus.engines[candidate]
+        return ()
+    server = names[0] if candidate else names[1]
     turns = (zip(pair.baseline_costs, pair.candidate_costs, strict=True) for pair in pairs.pairs)
     more_ns = sorted(median((other - own) * (1 if candidate else -1) for own, other in turn)
                      for turn in turns)  # fmt: skip
     low, middle, high = (ns / 1e6 for ns in (more_ns[0], median(more_ns), more_ns[-1]))
     n_tokens, counted = pairs.workload.n_tokens, counted_text(len(more_ns), "pairs")
-    yield (
+    text = (
         f"{server} takes {middle:+.3g} ms a request, {1e3 * middle / n_tokens:+.3g} us a token of "
         f"{n_tokens} (median of {counted}, {low:+.3g} to {high:+.3g} ms)"
     )
-
-
-def equivalence_verdict(result: ABResult, within: float) -> Verdict:
-    """The verdict on the pairs of two models that are claimed to be equally fast."""
-    (pairs,) = result.by_workload
-    base, candidate = result.ran
-    subject = Subject(
-        f"{pairs.workload.name} of {candidate.model} against {base.model}",
-        "live",
-        ran_rows((candidate.model, base.model), (candidate, base)),
-        if_failed="one is slower: claim less, or see in which the two differ",
-    )
-    names = candidate.model, base.model
-    claim = RatioClaim(names, pairs.workload.name, 1 / (1 + within), 1 + within, is_rate=True)
-    return _judged(pairs, result, subject, claim)
+    return (text,)
 
 
 def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
@@ -160,12 +154,12 @@ def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     cost = "energy" if pairs.workload.metered else "time"
     subject = build_subject(pairs.workload.name, result.ran, "not better by that much")
     by = result.budget.least_gain
-    names, most = ("candidate", "baseline"), 1 / (1 + by)
+    names, most = ("candidate", "baseline"), Limit(1 / (1 + by), RATIO)
     # Of times, as everything in a gate.
-    claim = RatioClaim(names, pairs.workload.name, None, most, is_rate=False)
+    claim = PairedClaim(names, pairs.workload.name, "<=", most, is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
     threshold = "less energy" if pairs.workload.metered else faster_text(by)
-    return replace(verdict, threshold=f"{threshold} ({number_text(most)}x the {cost})")
+    return replace(verdict, threshold=f"{threshold} ({number_text(most.value)}x the {cost})")
 
 
 def faster_text(by: float) -> str:
@@ -177,37 +171,29 @@ def _judged(
     pairs: WorkloadPairs,
     result: ABResult,
     subject: Subject,
-    claim: RatioClaim,
+    claim: PairedClaim,
     remarks: tuple[str, ...] = (),
 ) -> Verdict:
     """The verdict on one workload of a result."""
     energy = energy_notes(result.phases) if pairs.workload.metered else ()
     details = (*remarks, *energy, coverage(pairs, result), *disturbances(result), *fitness(result))
     if not pairs.pairs:
-        threshold = range_text(claim.at_least, claim.at_most, RATIO)
+        threshold = threshold_text(claim.operator, claim.limit.value, claim.limit.unit)
         return nothing_finished(subject, threshold, "pair", details)
-    test = pairs.test
-    ratio = replace(ratio_of(pairs, test), unit=RATIO)
-    if claim.is_rate:
-        ratio = ratio.inverted()
-    verdict = judge_within(ratio, subject, at_least=claim.at_least, at_most=claim.at_most)
+    test, estimate = pairs.test, claim.estimate(pairs)
+    verdict = judge_limit(estimate, claim.operator, claim.limit.value, subject)
     outcome = test.outcome_if_stopped
     below, above, unit = side_texts(pairs)
-    sides = f"{above} / {below}" if claim.is_rate else f"{below} → {above}"
+    sides = f"{below} → {above}" if claim.names[0] == "candidate" else f"{above} / {below}"
     verdict = replace(
         verdict,
         outcome=outcome,
         measured="; ".join(filter(None, (verdict.measured, uncovered(pairs)))),
         brief=f"{sides} {unit}, {verdict.brief}",
         why="",
-        figures=((pairs.workload.name, ratio),),
+        figures=((pairs.workload.name, estimate),),
         advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details=details,
         raw=pair_data(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
     return examined_verdict(verdict, pairs, result)
-
-
-def _terms(versus: EngineComparison, *, is_matched: bool) -> str:
-    chosen = (term for term in versus.terms if term.is_matched == is_matched)
-    return "; ".join(term.text(versus.engines) for term in chosen)

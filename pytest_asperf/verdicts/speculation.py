@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.advice import why_open
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
+from pytest_asperf.analysis.limit_verdict import judge_below, judge_limit
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
     Estimate,
@@ -16,7 +16,6 @@ from pytest_asperf.analysis.stats.estimate import (
     limit_text,
     number_text,
 )
-from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.report.speculation_rows import (
     acceptance_text,
@@ -28,6 +27,7 @@ from pytest_asperf.report.speculation_rows import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.analysis.limit_verdict import Operator
     from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
 
 RatioSide = Literal["above", "below"]
@@ -114,29 +114,13 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
-def loss_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
-    """Judge the claim that generation is slower with the draft, whatever the speed ratio."""
-    verdict = replace(
-        judge_below(result.gain, 0.0, subject), details=_details(result), brief=_rates(result)
-    )
-    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
-
-
-def more_gain_verdict(
-    result: SpeculationResult, other: SpeculationResult, subject: Subject, by: float = 0.0
+def compared_gain_verdict(
+    result: SpeculationResult, subject: Subject, operator: Operator, limit: float
 ) -> Verdict:
-    """Judge the claim that TG with one pairing is higher by a fraction than with another."""
-    slower, faster = (
-        [pair.alone_ns / pair.speculative_ns for pair in r.pairs] for r in (other, result)
-    )
-    difference = unpaired_change_interval(slower, faster)
-    measured = [
-        f"{r.pairing.label}: gain {r.gain.text()} at a ratio of {r.ratio.text()} and "
-        f"{100 * r.counts.acceptance:.1f} % acceptance"
-        for r in (result, other)
-    ]
-    verdict = replace(judge_above(difference, by, subject), details=tuple(measured))
-    return guarded(verdict, (*result.guard_findings, *other.guard_findings), remedy=_BROKEN)
+    """The verdict on the gain against a limit, whatever the speed ratio."""
+    verdict = judge_limit(result.gain, operator, limit, subject)
+    verdict = replace(verdict, details=_details(result), brief=_rates(result, limit))
+    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
 
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:

@@ -42,7 +42,7 @@ def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -
     if _same_logits(result) and _invalidates(of_candidate) and not _invalidates(of_base):
         return replace(guarded_verdict, outcome=Outcome.FAIL)
     if _same_settings(result) and not (base and candidate):
-        finding = guards.unchecked_gain(1 / pairs.test.estimate.as_ratio().point)
+        finding = guards.unchecked_gain(1 / pairs.typical_ratio)
         return guarded(guarded_verdict, [finding] if finding else [], remedy=_ELSEWHERE)
     return guarded_verdict
 

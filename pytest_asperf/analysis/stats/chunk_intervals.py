@@ -71,6 +71,53 @@ def chunk_difference_interval(
     return chunk_mean_interval(paired_differences(base, other), confidence, unit=unit)
 
 
+def chunk_ratio_interval(
+    values: Chunks, base: Chunks, confidence: float = DECISION_CONFIDENCE
+) -> Estimate:
+    """The mean of `values` over the mean of `base`, of tokens that both have, paired by chunk.
+
+    Fieller's interval (JRSS B 16, 1954): the ratios r that Student's t on ``values - r * base``
+    does not exclude. A side is infinite if the base's mean is not shown to be above 0.
+    """
+    rows = [np.array([np.sum(chunk) for chunk in side]) for side in (values, base)]
+    mean, base_mean = (_clustered(side)[0] for side in (values, base))
+    differences = paired_differences(base, values)
+    n_chunks, n_tokens = len(differences), sum(map(len, differences))
+    point = mean / base_mean if base_mean > 0 else math.inf
+    if not math.isfinite(point):
+        raise nothing_measured("a base above 0")
+    low, high = -math.inf, math.inf
+    if n_chunks >= LEAST_CHUNKS:
+        counts = np.array([len(chunk) for chunk in base])
+        residuals = np.array([rows[0] - mean * counts, rows[1] - base_mean * counts])
+        covariance = n_chunks / (n_chunks - 1) * (residuals @ residuals.T) / n_tokens**2
+        low, high = _fieller((mean, base_mean), covariance, t_quantile(n_chunks - 1, confidence))
+    return Estimate(
+        point,
+        min(low, point),
+        max(high, point),
+        n_chunks,
+        method=_method_by_chunks("Fieller's interval over chunks", n_chunks),
+        needed=LEAST_CHUNKS,
+        unit="x",
+        counted="chunks",
+        confidence=confidence,
+    )
+
+
+def _fieller(
+    means: tuple[float, float], covariance: NDArray[np.float64], t: float
+) -> tuple[float, float]:
+    """The roots r of ``(m - r b)^2 = t^2 var(m - r b)``; unbounded if the base may be 0."""
+    m, b = means
+    square = b * b - t * t * float(covariance[1, 1])
+    if square <= 0:
+        return -math.inf, math.inf
+    half = m * b - t * t * float(covariance[0, 1])
+    root = math.sqrt(max(0.0, half * half - square * (m * m - t * t * float(covariance[0, 0]))))
+    return (half - root) / square, (half + root) / square
+
+
 def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDENCE) -> Estimate:
     """``PPL_other / PPL_base - 1`` from token NLL by chunk in nats, paired by chunk.
 

@@ -162,34 +162,49 @@ def unpaired_change_interval(
 
 
 def independent_change(base: Estimate, other: Estimate) -> Estimate:
-    """The change from one estimate to another that was made apart from it.
+    """The change from one positive quantity to another that was measured apart from it.
 
-    ``other / base - 1`` of positive quantities, and the difference of relative changes. A bound's
-    distance from the point is the root of the summed squares of both estimates' distances, on the
-    log scale for a ratio (MOVER: Zou & Donner, Statistics in Medicine 27, 2008).
+    ``other / base - 1``, with the bounds of `difference_apart` on the log scale. A relative change
+    itself changes by the difference.
 
     Raises:
-        ValueError: the units or confidences differ, or a ratio is of what is not positive.
+        ValueError: the units or confidences differ, or a quantity is not positive.
+    """
+    if other.unit == CHANGE:
+        return difference_apart(base, other)
+    logs = [
+        replace(e, point=_log(e.point), low=_log(e.low), high=_log(e.high)) for e in (base, other)
+    ]
+    return replace(difference_apart(*logs), unit="").change_of_log()
+
+
+def difference_apart(base: Estimate, other: Estimate) -> Estimate:
+    """``other - base`` of quantities that were measured apart from each other.
+
+    A bound's distance from the point is the root of the summed squares of both estimates'
+    distances (MOVER: Zou & Donner, Statistics in Medicine 27, 2008).
+
+    Raises:
+        ValueError: the units or confidences differ.
     """
     confidence = min(base.confidence, other.confidence)
     if base.unit != other.unit or not {base.confidence, other.confidence} <= {confidence, 1}:
         raise ValueError(f"{base.unit} at {base.confidence} and {other.unit} at {other.confidence}")
-    is_ratio = other.unit != CHANGE
-    (b, b_low, b_high), (o, o_low, o_high) = (
-        [_log(v) if is_ratio else v for v in (e.point, e.low, e.high)] for e in (base, other)
-    )
-    bounds = (o - b - math.hypot(o - o_low, b_high - b), o - b + math.hypot(o_high - o, b - b_low))
-    method = f"{other.method}; against: {base.method}; bounds combined (MOVER)"
-    apart = Estimate(
-        o - b,
-        *bounds,
+    point = other.point - base.point
+    below = math.hypot(other.point - other.low, base.high - base.point)
+    above = math.hypot(other.high - other.point, base.point - base.low)
+    return Estimate(
+        point,
+        point - below,
+        point + above,
         other.n,
-        method=method,
-        unit="" if is_ratio else CHANGE,
+        method="exact"
+        if confidence == 1
+        else f"{other.method}; against: {base.method}; bounds combined (MOVER)",
+        unit=other.unit,
         counted=other.counted,
         confidence=confidence,
     )
-    return apart.change_of_log() if is_ratio else apart
 
 
 def sd_interval(

@@ -1,10 +1,10 @@
-"""A sequential test of the claim that a cost ratio lies within limits."""
+"""Sequential tests of claims that a ratio, or a difference, of two costs lies within limits."""
 
 from __future__ import annotations
 
 import math
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
@@ -12,6 +12,8 @@ from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA, MAX_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
 
 #: Pairs that the first guess of the ratio's distance from a limit counts for.
 _PRIOR_WEIGHT: Final = 3
@@ -62,7 +64,6 @@ class RatioTest(PairSequence):
         in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
         if not (given and in_range and 0 <= at_least < at_most):
             raise ValueError(f"a ratio from {at_least} to {at_most} is no claim that can be tested")
-        self._limits = [math.log(limit) for limit in given]
         self._low = math.log(at_least) if at_least else -math.inf
         self._high = math.log(at_most) if at_most < math.inf else math.inf
 
@@ -82,9 +83,8 @@ class RatioTest(PairSequence):
     def _steepness_for(self, sd: float) -> float:
         # As in a zone that is as wide as the ratio's distance from the nearest limit, which is one
         # standard deviation before it is known.
-        distances = (
-            [abs(median(self._values) - limit) for limit in self._limits] if self.n else [sd]
-        )
+        limits = [limit for limit in (self._low, self._high) if math.isfinite(limit)]
+        distances = [abs(median(self._values) - limit) for limit in limits] if self.n else [sd]
         distance = (self.n * min(distances) + _PRIOR_WEIGHT * sd) / (self.n + _PRIOR_WEIGHT)
         return distance / sd**2
 
@@ -114,3 +114,47 @@ class RatioTest(PairSequence):
 
     def _left(self, seen: float, error: float) -> float:
         return pairs_left(self.n, math.log(max(seen, 1.0)), math.log(1 / error))
+
+
+class DifferenceTest(RatioTest):
+    """Takes pairs of figures until their difference is shown to lie within limits, or not to.
+
+    It bets as a `RatioTest` does, on ``(candidate - baseline) / scale``. The scale is the first
+    pair's baseline; that pair is not among the evidence, because the limits depend on it.
+
+    Args:
+        at_least: lower limit of candidate - baseline, in their unit; -infinity for none.
+        at_most: upper limit; infinite for none.
+        unit: of both figures.
+        budget: what else a `RatioTest` takes.
+
+    Raises:
+        ValueError: there is no limit, or no room between the two.
+    """
+
+    def __init__(self, at_least: float, at_most: float, *, unit: str, **budget: Any) -> None:
+        super().__init__(**budget, at_most=1.0)
+        if not at_least < at_most or not (math.isfinite(at_least) or math.isfinite(at_most)):
+            raise ValueError(f"a difference from {at_least} to {at_most} is no claim to be tested")
+        self._given = at_least, at_most
+        self._unit = unit
+        self._scale = math.nan
+
+    def take_figures(self, *, baseline: float, candidate: float) -> None:
+        """Take one pair's figures, for `decide` to look at."""
+        if math.isnan(self._scale):
+            self._scale = baseline
+            self._low, self._high = (limit / baseline for limit in self._given)
+        else:
+            self.take((candidate - baseline) / self._scale)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The difference in its unit, with `interval`."""
+        found = self._estimate("sequential bets on the signs of paired differences")
+        return found.scaled(self._scale, self._unit)
+
+    @property
+    def course(self) -> list[tuple[float, float]]:
+        """The evidence after each pair, as of `PairSequence`; none after the first."""
+        return [(0.0, 0.0), *super().course]

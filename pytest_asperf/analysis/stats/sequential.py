@@ -171,6 +171,9 @@ class PairSequence(SequentialTest):
     @property
     def estimate(self) -> Estimate:
         """The change of cost with `interval`; its point has equal evidence on both sides."""
+        return self._estimate("sequential bets on the signs of paired log ratios").change_of_log()
+
+    def _estimate(self, method: str) -> Estimate:
         if not self._values:
             raise nothing_to_estimate("no pair was measured", "allow more time or pairs")
         low, high = self.interval
@@ -183,11 +186,11 @@ class PairSequence(SequentialTest):
             low,
             high,
             self.n,
-            method="sequential bets on the signs of paired log ratios",
+            method=method,
             unit="",
             counted="pairs",
             confidence=self.confidence,
-        ).change_of_log()
+        )
 
     @property
     def course(self) -> list[tuple[float, float]]:

@@ -102,7 +102,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class PublishedFinding:
-    """The `asperf_finding` fixture: a published finding that no test measures live.
+    """The `_asperf_finding` fixture: a published finding that no test measures live.
 
     Attributes:
         finding: its statement, and the recorded figures that it rests on.
@@ -116,7 +116,7 @@ class PublishedFinding:
         raise ConfigError(
             f"the finding {self.finding.id} is used as a truth value",
             why="it would be true whatever its figures are",
-            remedy="write asperf_finding.judge()",
+            remedy="write _asperf_finding.judge()",
         )
 
 

@@ -1,0 +1,227 @@
+"""The `model` fixture: what is known of a model without timing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pytest_asperf.analysis.limit_verdict import judge_limit
+from pytest_asperf.analysis.stats.estimate import SHARE, Estimate, counted_text, memory_text
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.energy import EnergyFigure, measured_energy, require_device
+from pytest_asperf.api.measurement_context import FixtureValue, Variant, require_kind, unknown_word
+from pytest_asperf.api.quantity import Figure, Found, note
+from pytest_asperf.api.scores import TokenScores, score
+from pytest_asperf.hardware.compute_plan import UNITS, read_plan
+from pytest_asperf.modelfiles.disk_use import disk_use
+from pytest_asperf.verdicts.placement import ladder, placement_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.limit_verdict import Limit, Operator
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.hardware.compute_plan import Device
+
+_GIB: Final = 2**30
+
+
+def size_of(variant: Variant) -> Figure:
+    """The size of a variant's file, GiB, made if need be; no engine measures it."""
+
+    def measure() -> Found:
+        located = variant.measurement.runner.locate(variant.ref)
+        ran = (("file", f"{located.ref.title}, sha256 {located.sha256[:12]}"),)
+        size = Estimate.exact(located.size_bytes / _GIB, "GiB")
+        return Found(size, Subject(f"size of {located.ref.title}", "live", ran))
+
+    name = f"size of {variant.title}"
+    return Figure(name, "GiB", variant.measurement.record, measure)
+
+
+def disk_of(variant: Variant, paths: Sequence[str | Path]) -> Figure:
+    """The room on the disk that files take together, or a variant's own file if none is named."""
+    own = " and ".join(Path(path).name for path in paths[:2]) or variant.title
+    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+
+    def measure() -> Found:
+        found = [Path(path) for path in paths] or [
+            variant.measurement.runner.locate(variant.ref).path
+        ]
+        use = disk_use(found)
+        ran = (
+            ("files", counted_text(use.n_files, "files")),
+            ("apparent size", memory_text(use.apparent)),
+            ("counted once", f"{use.n_shared} further names of them"),
+        )
+        subject = Subject(
+            f"disk use of {own}{more}",
+            "live",
+            ran,
+            if_failed="remove quantizations or compiled forms that nothing uses, or allow more",
+        )
+        return Found(Estimate.exact(use.allocated / _GIB, "GiB"), subject)
+
+    return Figure(f"disk use of {own}{more}", "GiB", variant.measurement.record, measure)
+
+
+@dataclass(frozen=True)
+class Model(FixtureValue):
+    """The `model` fixture: the model that a test's markers name."""
+
+    variant: Variant
+
+    example: ClassVar = 'assert_fits(model, "m2ultra")'
+
+    def __repr__(self) -> str:
+        return f"<Model {self.label}>"
+
+    @property
+    def name(self) -> str:
+        """Its name, without the quantization."""
+        return self.variant.ref.spec.name
+
+    @property
+    def quant(self) -> str | None:
+        """Its quantization; None if the file is measured as it is."""
+        return self.variant.ref.level
+
+    @property
+    def label(self) -> str:
+        """Its spec."""
+        return self.variant.ref.label
+
+    @cached_property
+    def path(self) -> Path:
+        """Its file, made now if it is not in the cache yet."""
+        return self.variant.measurement.runner.locate(self.variant.ref).path
+
+    @property
+    def size(self) -> Figure:
+        """The size of its file, GiB."""
+        return size_of(self.variant)
+
+    @property
+    def disk(self) -> Figure:
+        """The room that its file takes on the disk, GiB."""
+        return disk_of(self.variant, ())
+
+    def disk_of(self, *paths: str | Path) -> Figure:
+        """The room that files and folders take on the disk together, GiB.
+
+        A file of several names counts once: hard links, and the blobs that snapshots of a hub's
+        cache share. Files that a file system clones silently, as APFS does, count in full.
+        """
+        return disk_of(self.variant, paths)
+
+    def placement(
+        self,
+        device: Device,
+        path: str | Path,
+        *,
+        units: str = "ALL",
+        function: str | None = None,
+        observed: EnergyFigure | None = None,
+        unlike: EnergyFigure | None = None,
+    ) -> Placement:
+        """The share of a Core ML model's estimated cost that its plan places on a device.
+
+        The plan says what is anticipated. With `observed` the comparison is about the run: in
+        addition to the plan, the device's rail must take energy and the GPU must be near idle.
+
+        Args:
+            device: `ANE`, `GPU` or `CPU`.
+            path: a .mlpackage, .mlmodel or .mlmodelc.
+            units: what Core ML may use: `ALL`, `CPU_AND_NE`, `CPU_AND_GPU`, `CPU_ONLY`.
+            function: of a model with several.
+            observed: `energy("pp512")` of the program that runs the model.
+            unlike: the same of the same work on the GPU, whose time per token must differ.
+
+        Raises:
+            ConfigError: no such device or units.
+        """
+        require_device(device)
+        if units not in UNITS:
+            raise unknown_word("units", units, UNITS)
+        for given in (observed, unlike):
+            if given is not None:
+                require_kind(given, EnergyFigure, 'energy("pp512")')
+        name, record = f"{Path(path).name} on {device}", self.variant.measurement.record
+        plan = _Plan(Path(path), device, units, function)
+        return Placement(name, SHARE, record, plan.found, plan, observed, unlike)
+
+    def scores(
+        self,
+        text: str | Sequence[int],
+        *,
+        after: int = 0,
+        quant: str | None = None,
+        **settings: object,
+    ) -> TokenScores:
+        """The NLL of each token of a text, given what comes before it.
+
+        With a quantization or settings, that is what is scored, and the KLD is from this model.
+        The models stay loaded until the test ends.
+
+        Args:
+            text: a text, or token ids from an earlier call.
+            after: the first token to score, by its position.
+            quant: the quantization of the weights.
+            settings: engine settings over the model's own, such as `n_ubatch=1`.
+
+        Raises:
+            ConfigError: a quantization, setting or text that is not usable.
+            AsperfError: it cannot be measured.
+        """
+        return score(self.variant, text, after, quant, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What Core ML is asked to plan."""
+
+    path: Path
+    device: Device
+    units: str
+    function: str | None
+
+    def found(self) -> Found:
+        """The share that it places on the device.
+
+        Raises:
+            ModelError: no such model.
+            ElsewhereError: this is no Mac; the test is skipped.
+            HardwareError: Core ML made no plan.
+        """
+        plan = read_plan(self.path, units=self.units, function=self.function)
+        subject = Subject(f"{self.path.name} is planned on {self.device}", "live")
+        return Found(plan.share(self.device), subject)
+
+
+@dataclass(frozen=True, eq=False)
+class Placement(Figure):
+    """The share of a model's cost that a plan places on a device, and what its run showed."""
+
+    plan: _Plan
+    observed: EnergyFigure | None
+    unlike: EnergyFigure | None
+
+    example: ClassVar = 'assert model.placement("ANE", "m.mlpackage") >= "95%"'
+
+    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
+        """The verdict on every kind of evidence that there is."""
+        __tracebackhide__ = True
+        asked = self.plan
+        plan = read_plan(asked.path, units=asked.units, function=asked.function)
+        seen, other = (
+            None if figure is None else measured_energy(figure.variant, figure.workload)
+            for figure in (self.observed, self.unlike)
+        )
+        subject = Subject("", "live", if_failed="see what is planned elsewhere: asperf placement")
+        planned = judge_limit(plan.share(asked.device), operator, limit.value, subject)
+        rungs = ladder(asked.device, planned, seen, other)
+        return note(
+            placement_verdict(asked.path.name, rungs, asked.device, plan, seen), self.record
+        )

@@ -1,0 +1,310 @@
+"""Measured quantities, and the verdicts that comparing them gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, TypeAlias
+
+from pytest_asperf.analysis.limit_verdict import Limit, judge_limit, read_limit
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
+from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change
+from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError, guarded
+from pytest_asperf.api.measurement_context import NoTruthValue
+from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.verdicts.readings import vetted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.limit_verdict import Operator
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Subject
+    from pytest_asperf.api.measurement_context import Record
+    from pytest_asperf.verdicts.readings import GuardedRates
+
+#: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
+LimitText: TypeAlias = "str | float"
+
+#: The ratio, and the difference, of two quantities that are the same.
+_SAME: Final = {True: 1.0, False: 0.0}
+
+
+class Asserted(Verdict):
+    """A verdict on a comparison: true if it is a PASS, and otherwise raised.
+
+    A comparison of which nobody reads the verdict is a forgotten `assert`; the test's record takes
+    it for one until then.
+    """
+
+    __slots__ = ("_record",)
+    _record: Record
+
+    def __init__(self, verdict: Verdict, record: Record) -> None:
+        for field in fields(Verdict):  # the slots of a frozen dataclass
+            getattr(Verdict, field.name).__set__(self, getattr(verdict, field.name))
+        object.__setattr__(self, "_record", record)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome, read without raising."""
+        self._record.asserted(self)
+        outcome: Outcome = Verdict.__dict__["outcome"].__get__(self)  # the slot of the same name
+        return outcome
+
+    def __bool__(self) -> bool:
+        __tracebackhide__ = True
+        conclude(self, self._record)
+        return True
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was measured of a quantity.
+
+    Attributes:
+        estimate: the quantity with its interval.
+        subject: what it is of, and what ran.
+        guard_findings: what guards found in the measurement.
+        runs: the runs behind it, if a spread or a busy host can matter near a limit.
+        per_rate: the quantity for each unit of `runs`.
+        remarks: on how it was measured, one line each.
+        before: what a table shows before the quantity, such as the PPL before its change.
+        check: looks at the verdict last, for what matters to some outcomes only.
+    """
+
+    estimate: Estimate
+    subject: Subject
+    guard_findings: tuple[GuardFinding, ...] = ()
+    runs: GuardedRates | None = None
+    per_rate: float = 1.0
+    remarks: tuple[str, ...] = ()
+    before: str = ""
+    check: Callable[[Verdict], Verdict] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity(NoTruthValue):
+    """A measured quantity: a comparison of it is a verdict, for `assert`.
+
+    `<`, `<=`, `>` and `>=` compare it with a limit or with another quantity. `a / b` and `a - b`
+    are quantities too. Nothing is measured before it is compared, read or printed.
+
+    Attributes:
+        name: the quantity and the model.
+        unit: of its estimate and of limits that are numbers.
+        record: takes the verdicts.
+    """
+
+    name: str
+    unit: str
+    record: Record
+
+    example: ClassVar = 'assert throughput("tg128") >= "40 tok/s"'
+
+    def __post_init__(self) -> None:
+        self.record.measured(self.name)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @property
+    def estimate(self) -> Estimate:
+        """The quantity with its interval, measured if it was not: for code that judges itself."""
+        self.record.used()
+        return self.find().estimate
+
+    def find(self) -> Found:
+        """Measure it; a session measures the same thing once."""
+        raise NotImplementedError
+
+    def __lt__(self, other: LimitText | Quantity) -> Verdict:
+        __tracebackhide__ = True
+        return self._compared("<", other)
+
+    def __le__(self, other: LimitText | Quantity) -> Verdict:
+        __tracebackhide__ = True
+        return self._compared("<=", other)
+
+    def __gt__(self, other: LimitText | Quantity) -> Verdict:
+        __tracebackhide__ = True
+        return self._compared(">", other)
+
+    def __ge__(self, other: LimitText | Quantity) -> Verdict:
+        __tracebackhide__ = True
+        return self._compared(">=", other)
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise self._never_equal()
+
+    def __ne__(self, other: object) -> NoReturn:
+        raise self._never_equal()
+
+    __hash__ = object.__hash__
+
+    def __truediv__(self, other: Quantity) -> Quantity:
+        """How many times the other quantity this one is; both are measured in turns."""
+        return self._paired_with(other, "/")
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        """By how much this quantity exceeds the other one; both are measured in turns."""
+        return self._paired_with(other, "-")
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it can be 0 or less."""
+        return self.unit == CHANGE
+
+    @property
+    def is_compared_by_ratio(self) -> bool:
+        """Whether two such quantities are compared by their ratio; otherwise by the difference."""
+        return not self.is_signed and self.unit not in {SHARE, "nats"}
+
+    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
+        """The verdict on a comparison with a limit, noted for the test to assert."""
+        __tracebackhide__ = True
+        found = self.find()
+        estimate = found.estimate
+        if limit.unit != estimate.unit:
+            estimate = estimate.scaled(limit.factor, limit.unit)
+        verdict = judge_limit(estimate, operator, limit.value, found.subject)
+        verdict = replace(verdict, details=found.remarks)
+        if found.before:
+            verdict = replace(verdict, brief=f"{found.before}, {verdict.brief}")
+        if found.runs is not None:
+            unit = found.per_rate * limit.factor
+            verdict = vetted(verdict, found.runs, (limit.value,), unit=unit)
+        verdict = guarded(verdict, found.guard_findings)
+        return note(found.check(verdict) if found.check else verdict, self.record)
+
+    def ratio_to(self, other: Quantity) -> Quantity:
+        """The quantity of `self / other`, each measured by itself."""
+        return Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other)
+
+    def difference_from(self, other: Quantity) -> Quantity:
+        """The quantity of `self - other`, likewise."""
+        return Apart(f"{self.name} - {other.name}", self.unit, self.record, self, other)
+
+    def _compared(self, operator: Operator, other: object) -> Verdict:
+        __tracebackhide__ = True
+        if isinstance(other, Quantity):
+            by_ratio = self.is_compared_by_ratio and other.is_compared_by_ratio
+            pair = self / other if by_ratio else self - other
+            return pair.compared_with(operator, Limit(_SAME[by_ratio], pair.unit))
+        where = f"{self.name} {operator} {shown(other, 80)}"
+        limit = read_limit(other, self.unit, where=where, may_be_negative=self.is_signed)
+        return self.compared_with(operator, limit)
+
+    def _paired_with(self, other: object, sign: str) -> Quantity:
+        if not isinstance(other, Quantity):
+            raise ConfigError(
+                f"{self.name} {sign} {shown(other, 80)}: this is no measured quantity",
+                why="a ratio and a difference are of two quantities",
+                remedy=f"compare the quantity itself with a limit, as in {self.example}",
+            )
+        if self.unit != other.unit:
+            units = " and ".join(unit or "no unit" for unit in (self.unit, other.unit))
+            raise ConfigError(
+                f"{self.name} {sign} {other.name}: these are in {units}",
+                why="quantities of two kinds have no ratio and no difference",
+                remedy="compare two rates, two times or two sizes",
+            )
+        return self.ratio_to(other) if sign == "/" else self.difference_from(other)
+
+    def _never_equal(self) -> ConfigError:
+        return ConfigError(
+            f"{self.name} is compared for equality",
+            why="no measurement shows that two quantities are the same to the last digit",
+            remedy="compare it with two limits, as in 0.98 <= a / b <= 1.02",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Figure(Quantity):
+    """A quantity that one measurement gives, by `measure`."""
+
+    measure: Callable[[], Found]
+
+    def find(self) -> Found:
+        """Measure it."""
+        return self.measure()
+
+
+@dataclass(frozen=True, eq=False)
+class Apart(Quantity):
+    """A ratio or a difference of two quantities, of which each has an interval of its own."""
+
+    first: Quantity
+    second: Quantity
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it can be 0 or less: a difference can."""
+        return self.unit != RATIO
+
+    def find(self) -> Found:
+        """Measure both."""
+        one, other = self.first.find(), self.second.find()
+        if self.is_signed:
+            estimate = difference_apart(other.estimate, one.estimate)
+        else:
+            ratio = independent_change(other.estimate, one.estimate).as_ratio()
+            estimate = replace(ratio, unit=RATIO)
+        sign = "-" if self.is_signed else "/"
+        ran = tuple(dict.fromkeys((*one.subject.ran, *other.subject.ran)))
+        name = f"{one.subject.name} {sign} {other.subject.name}"
+        subject = replace(one.subject, name=name, brief="", ran=ran)
+        # Whatever a guard found in either matters: neither has a limit of its own.
+        findings = [
+            finding
+            for found in (one, other)
+            for finding in (
+                *found.guard_findings,
+                *(found.runs.guard_findings if found.runs else ()),
+            )
+        ]
+        remarks = (*one.remarks, *other.remarks)
+        return Found(estimate, subject, tuple(findings), remarks=remarks)
+
+
+def note(verdict: Verdict, record: Record, *, remark: str = "", stopped: bool = False) -> Verdict:
+    """Take a comparison's verdict into the test's record, for the test to assert.
+
+    Args:
+        verdict: the verdict.
+        record: of the test.
+        remark: on how it was measured.
+        stopped: whether Ctrl-C interrupted the measurement; the session ends then.
+    """
+    record(verdict_row(verdict, remark))
+    if stopped:
+        raise KeyboardInterrupt
+    asserted = Asserted(verdict, record)
+    record.compared(asserted)
+    return asserted
+
+
+def settle(verdict: Verdict, record: Record, *, remark: str = "", stopped: bool = False) -> Verdict:
+    """Note a named assertion's verdict, and raise VerdictError unless it is a PASS."""
+    __tracebackhide__ = True
+    asserted = note(verdict, record, remark=remark, stopped=stopped)
+    conclude(asserted, record)
+    return asserted
+
+
+def conclude(verdict: Verdict, record: Record) -> None:
+    """Raise VerdictError unless a verdict is a PASS, or is undecided and waits for the test's end.
+
+    What a test asserts after an undecided assertion may be a FAIL, which must be seen.
+    """
+    __tracebackhide__ = True
+    record.asserted(verdict)
+    if verdict.outcome is Outcome.PASS:
+        return
+    error = VerdictError(verdict)
+    if verdict.outcome is not Outcome.INCONCLUSIVE or not record.keeps(error):
+        raise error

@@ -1,0 +1,193 @@
+"""Quantities of scored text: PPL, its change, KLD; compared chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.stats.chunk_intervals import (
+    chunk_mean_interval,
+    chunk_ratio_interval,
+    paired_differences,
+)
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, number_text
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.quantity import Figure, Found, Quantity
+from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
+from pytest_asperf.report.rows import level_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.stats.samples import Chunks
+    from pytest_asperf.api.measurement_context import MeasurementContext
+    from pytest_asperf.measure.results import LevelResult
+
+#: How the mean of tokens' values becomes the quantity: as it is, or by its exponential, which is a
+#: PPL or the change of one.
+Kind = Literal["mean", "ppl", "change"]
+_UNITS: Final = {"mean": "nats", "ppl": "", "change": CHANGE}
+
+
+@dataclass(frozen=True)
+class ScoredRung:
+    """The scores of one quantization against its baseline, made when they are asked for.
+
+    Attributes:
+        title: names it before it was scored.
+        baseline: names its baseline.
+        score: scores it, once a session; gives a remark on how, too.
+        is_other_model: whether it is of another model than its baseline.
+    """
+
+    title: str
+    baseline: str
+    measurement: MeasurementContext = field(compare=False)
+    score: Callable[[], tuple[LevelResult, str]] = field(compare=False)
+    is_other_model: bool = False
+
+    def result(self) -> LevelResult:
+        """The scores, noted for the report.
+
+        Raises:
+            AsperfError: it could not be measured, or a guard found it, or its baseline, broken.
+        """
+        result, remark = self.score()
+        found = self._guard_findings(result)
+        what = f"{result.ran.model} vs {self.baseline}"
+        notes = [remark, *(f"{what}: {guard_finding}" for guard_finding in found)]
+        self.measurement.record(level_row(result, self.baseline, "\n".join(filter(None, notes))))
+        require_valid(what, found)
+        return result
+
+    def guard_findings(self) -> tuple[GuardFinding, ...]:
+        """What guards found in it, none of it INVALID."""
+        return self._guard_findings(self.score()[0])
+
+    def subject(self, metric: str) -> Subject:
+        """The subject of a comparison of one of its quantities."""
+        result = self.result()
+        return Subject(f"{metric} {result.ran.model} vs {self.baseline}", "live", result.rows())
+
+    def _guard_findings(self, result: LevelResult) -> tuple[GuardFinding, ...]:
+        return level_trips(result, is_other_model=self.is_other_model)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored(Quantity):
+    """A quantity that is a mean over scored tokens, or the exponential of one.
+
+    Attributes:
+        metric: its name in a table.
+        kind: how the mean becomes the quantity.
+        rungs: what is scored for it.
+        values: gives a value of each token, by chunk.
+    """
+
+    metric: str
+    kind: Kind
+    rungs: tuple[ScoredRung, ...]
+    values: Callable[[], Chunks]
+
+    def find(self) -> Found:
+        """Score it."""
+        subjects = [rung.subject(self.metric) for rung in self.rungs]
+        subject = subjects[0]
+        if len(self.rungs) > 1:
+            ran = tuple(dict.fromkeys(row for one in subjects for row in one.ran))
+            subject = replace(subject, name=self.name, ran=ran)
+        findings = tuple(f for rung in self.rungs for f in rung.guard_findings())
+        if len(self.rungs) > 1:
+            findings += _incomparable([rung.result() for rung in self.rungs])
+        before = ""
+        if self.kind == "change" and len(self.rungs) == 1:
+            before = number_text(self.rungs[0].result().comparison.ppl.value, 4)
+        return Found(self._estimate(self.values()), subject, findings, before=before)
+
+    def ratio_to(self, other: Quantity) -> Quantity:
+        """The quantity of `self / other`, of the same tokens."""
+        if not isinstance(other, Scored) or self.kind != other.kind:
+            return super().ratio_to(other)
+        if self.kind == "ppl":
+            return replace(self._minus(other), name=f"{self.name} / {other.name}", unit=RATIO)
+        pair = self._minus(other)
+
+        def measure() -> Found:
+            found = pair.find()
+            ratio = chunk_ratio_interval(self.values(), other.values())
+            return replace(found, estimate=ratio)
+
+        return Figure(f"{self.name} / {other.name}", RATIO, self.record, measure)
+
+    def difference_from(self, other: Quantity) -> Quantity:
+        """The quantity of `self - other`, of the same tokens; of changes of PPL, the change."""
+        if not isinstance(other, Scored) or self.kind != other.kind or self.kind == "ppl":
+            return super().difference_from(other)
+        return self._minus(other)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it can be 0 or less."""
+        return self.kind == "change" or (self.kind == "mean" and len(self.rungs) > 1)
+
+    def _minus(self, other: Scored) -> Scored:
+        rungs = tuple(dict.fromkeys((*self.rungs, *other.rungs)))
+        name = f"{self.name} - {other.name}"
+
+        def values() -> Chunks:
+            return paired_differences(other.values(), self.values())
+
+        return Scored(name, self.unit, self.record, self.metric, self.kind, rungs, values)
+
+    def _estimate(self, values: Chunks) -> Estimate:
+        if self.kind == "mean":
+            return chunk_mean_interval(values, unit=self.unit)
+        method = "Student's t on paired NLL differences of chunks"
+        if self.kind == "ppl" and len(self.rungs) == 1:
+            method = "Student's t on the NLL of chunks"
+        change = chunk_mean_interval(values, unit="", method=method).change_of_log()
+        return change if self.kind == "change" else replace(change.as_ratio(), unit=self.unit)
+
+
+def perplexity_of(rung: ScoredRung) -> Scored:
+    """PPL, as llama-perplexity defines it."""
+    return _quantity(rung, "PPL", "ppl", lambda result: result.nll)
+
+
+def change_of(rung: ScoredRung) -> Scored:
+    """The relative change of PPL from the baseline, a share."""
+
+    def values(result: LevelResult) -> Chunks:
+        return paired_differences([c.nll for c in result.baseline_chunks], result.nll)
+
+    return _quantity(rung, "ΔPPL", "change", values)
+
+
+def divergence_of(rung: ScoredRung) -> Scored:
+    """The mean KLD from the baseline, nats."""
+    return _quantity(rung, "KLD", "mean", lambda result: [c.kld for c in result.chunks])
+
+
+def _quantity(
+    rung: ScoredRung, metric: str, kind: Kind, of: Callable[[LevelResult], Chunks]
+) -> Scored:
+    name = f"{metric} {rung.title}"
+    return Scored(
+        name,
+        _UNITS[kind],
+        rung.measurement.record,
+        metric,
+        kind,
+        (rung,),
+        lambda: of(rung.result()),
+    )
+
+
+def _incomparable(results: Sequence[LevelResult]) -> tuple[GuardFinding, ...]:
+    """Why quantizations cannot be compared: other tokens, or the same weights."""
+    first, *others = results
+    unequal = [guards.unequal_work(first.work, other.work) for other in others]
+    return (*filter(None, unequal), *twin_trips(results))

@@ -1,0 +1,288 @@
+"""Quantities that are timed, and their ratios and differences, which are measured in pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.limit_verdict import Limit
+from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
+from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.api.quantity import Figure, Found, Quantity, note
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.engine_matching import (
+    BITS_WITHIN,
+    Term,
+    require_matched_bits,
+    terms_of,
+)
+from pytest_asperf.measure.loads import LoadExperiment
+from pytest_asperf.measure.model_locator import require_one_model
+from pytest_asperf.verdicts.ratio import PairedClaim, cost_of_serving, paired_verdict, terms_texts
+from pytest_asperf.verdicts.readings import GuardedRates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.limit_verdict import Operator
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.measurement_context import Variant
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.measure.ab_speed import ABResult
+    from pytest_asperf.measure.results import ThroughputResult
+
+#: A larger factor between two figures, or a smaller one than its inverse, is a slip of the pen.
+_LARGEST_RATIO: Final = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One workload of one variant, measured when it is asked for and once a session."""
+
+    variant: Variant
+    workload: Workload
+
+    @property
+    def name(self) -> str:
+        """The workload and the model."""
+        return f"{self.workload.name} {self.variant.title}"
+
+    def result(self) -> ThroughputResult:
+        """The runs, if no guard found them broken; noted for the report."""
+        return self._noted()[0]
+
+    def found(
+        self,
+        what: str,
+        of: Callable[[ThroughputResult], Estimate],
+        runs: Callable[[ThroughputResult], tuple[float, ...]] | None = None,
+        *,
+        are_times: bool = False,
+        per_rate: float = 1.0,
+    ) -> Found:
+        """A quantity of the runs.
+
+        Args:
+            what: names it, before the workload.
+            of: gives it.
+            runs: gives the figure of each run, if a spread or a busy host can matter near a limit.
+            are_times: whether these are times.
+            per_rate: the quantity for each unit of these.
+        """
+        result, guard_findings = self._noted()
+        name = " ".join(filter(None, (what, self.workload.name, result.ran.model)))
+        subject = Subject(name, "live", result.rows())
+        if runs is None:
+            return Found(of(result), subject, guard_findings)
+        lost = result.watched.lost_share
+        guarded = GuardedRates(runs(result), guard_findings, lost, are_times=are_times)
+        return Found(of(result), subject, runs=guarded, per_rate=per_rate)
+
+    def _noted(self) -> tuple[ThroughputResult, tuple[GuardFinding, ...]]:
+        variant, workload = self.variant, self.workload
+        measurement, runner = variant.measurement, variant.measurement.runner
+        if variant.build is not None:
+            raise ConfigError(
+                f"{self.name}: a build is measured against the other build only",
+                why="two builds are compared in the same minutes",
+                remedy="compare the two, as in "
+                'gate.candidate.throughput("tg128") / gate.baseline.throughput("tg128") >= 0.95',
+            )
+        if workload.is_load:
+            experiment = LoadExperiment(workload, runner.plan.repetitions)
+            result = runner.compare((variant.side(),), experiment)
+        else:
+            result = runner.throughput(variant.ref, workload)
+        return result, measurement.noted(result)
+
+
+@dataclass(frozen=True, eq=False)
+class Timed(Figure):
+    """A quantity whose ratio to another one is measured in turns of both.
+
+    Attributes:
+        variant: what runs.
+        workload: what it does.
+    """
+
+    variant: Variant
+    workload: Workload
+
+    def ratio_to(self, other: Quantity) -> Quantity:
+        """The quantity of `self / other`, measured in pairs if both are timed."""
+        pair = self._in_pairs(other, "/")
+        return super().ratio_to(other) if pair is None else pair
+
+    def difference_from(self, other: Quantity) -> Quantity:
+        """The quantity of `self - other`, likewise."""
+        pair = self._in_pairs(other, "-")
+        return super().difference_from(other) if pair is None else pair
+
+    def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
+        if not isinstance(other, Timed):
+            return None
+        if (self.variant, self.workload) == (other.variant, other.workload):
+            raise ConfigError(
+                f"{self.name} is compared with itself",
+                why="that shows nothing",
+                remedy="name two quantizations, models, workloads, engines or builds",
+            )
+        name = f"{self.name} {sign} {other.name}"
+        unit = RATIO if sign == "/" else self.unit
+        return Paired(name, unit, self.record, self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Paired(Quantity):
+    """The ratio or the difference of two timed quantities, run in pairs until a claim is decided.
+
+    Pairs count for all claims about the same two sides.
+    """
+
+    first: Timed
+    second: Timed
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it can be 0 or less: a difference can."""
+        return self.unit != RATIO
+
+    def find(self) -> Found:
+        """Run pairs until they show which side is larger."""
+        claim = self._claim(">", Limit(0.0 if self.is_signed else 1.0, self.unit))
+        result = self._run(claim)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        verdict = paired_verdict(result, claim, twins=self._twins(result))
+        return Found(claim.estimate(result.by_workload[0]), verdict.subject)
+
+    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
+        """The verdict on a comparison with a limit, noted for the test to assert."""
+        __tracebackhide__ = True
+        if not self.is_signed and not 1 / _LARGEST_RATIO <= limit.value <= _LARGEST_RATIO:
+            raise ConfigError(
+                f"{self.name} {operator} {limit.value:g}: that is no ratio of two figures",
+                why="such a claim would always or never hold",
+                remedy="write a factor such as 1.5; 92 % slower is a ratio of at most 0.08",
+            )
+        claim = self._claim(operator, limit)
+        is_of_engines = self._compares_engines()
+        result = self._run(claim)
+        terms = self._terms(result) if is_of_engines else ()
+        verdict = paired_verdict(result, claim, twins=self._twins(result), terms=terms)
+        remark = "\n".join(
+            (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
+        )
+        return note(verdict, self.record, remark=remark, stopped=result.interrupted)
+
+    def _claim(self, operator: Operator, limit: Limit) -> PairedClaim:
+        names, what = _told_apart(self.first, self.second)
+        is_rate = self.first.unit == "tok/s"
+        return PairedClaim(names, what, operator, limit, is_rate, of_difference=self.is_signed)
+
+    def _run(self, claim: PairedClaim) -> ABResult:
+        sides = tuple(timed.variant.side(timed.workload) for timed in (self.second, self.first))
+        base = self.second.variant.measurement
+        return base.runner.paired((sides[0], sides[1]), claim.within(base.budget))
+
+    def _compares_engines(self) -> bool:
+        """Whether two engines run one model, which then must be the same weights."""
+        first, second = self.first.variant, self.second.variant
+        if first.engine == second.engine or first.ref.spec.name != second.ref.spec.name:
+            return False
+        models = [v.measurement.runner.locate(v.ref) for v in (first, second)]
+        require_one_model(*((model.ref.title, model.info) for model in models))
+        if first.is_matched or second.is_matched:
+            require_matched_bits((models[0], models[1]), BITS_WITHIN)
+        return True
+
+    def _terms(self, result: ABResult) -> tuple[Term, ...]:
+        first, second = self.first.variant, self.second.variant
+        runner, base = first.measurement.runner, second.measurement.runner
+        models = runner.locate(first.ref), base.locate(second.ref)
+        return terms_of(
+            models,
+            result.ran[::-1],
+            same_tokens=result.same_tokens,
+            source_sha256=runner.source_sha256(models[0].ref.spec),
+        )
+
+    def _twins(self, result: ABResult) -> str:
+        """How the two sides are shown to be one; empty if they are not."""
+        base, candidate = result.ran
+        is_one_file = base.sha256 == candidate.sha256 and base.requested == candidate.requested
+        first, second = self.first, self.second
+        is_same_work = first.workload == second.workload
+        engines_differ = first.variant.engine != second.variant.engine
+        if not is_one_file or not is_same_work or engines_differ or first.variant.build:
+            return ""
+        return f"both are the file sha256 {base.sha256[:12]}, with the same settings"
+
+
+def _told_apart(first: Timed, second: Timed) -> tuple[tuple[str, str], str]:
+    """The names of two sides by what differs, and what they have in common."""
+    one, other = first.variant, second.variant
+    if one == other:
+        return (first.workload.name, second.workload.name), one.title
+    names, what = _variant_names(one, other)
+    if first.workload == second.workload:
+        return names, f"{first.workload.name}{what}"
+    both = (f"{t.workload.name} {name}" for t, name in zip((first, second), names, strict=True))
+    return tuple(both), what.removeprefix(" of ") or "speed"  # type: ignore[return-value]  # two
+
+
+def _variant_names(one: Variant, other: Variant) -> tuple[tuple[str, str], str]:
+    if one.build and other.build and one.ref == other.ref:
+        return (one.build.name, other.build.name), f" of {one.ref.title}"
+    if one.engine != other.engine:
+        return (one.engine, other.engine), f" of {one.ref.title} / {other.ref.title}"
+    if one.ref.spec.name == other.ref.spec.name:
+        if one.ref.level != other.ref.level:
+            return (str(one.ref.level), str(other.ref.level)), f" of {one.ref.spec.name}"
+        kv = (one.ref.spec.settings.kv_name or "f16", other.ref.spec.settings.kv_name or "f16")
+        if kv[0] != kv[1]:
+            return kv, f" of {replace(other.ref).title}"
+    return (one.title, other.title), ""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread(Figure):
+    """The coefficient of variation of a measurement's runs; `--asperf-max-cv` does not matter."""
+
+    measured: Measurement
+
+    def ratio_to(self, other: Quantity) -> Quantity:
+        """The quantity of `self / other`, from the runs of both."""
+        if not isinstance(other, Spread):
+            return super().ratio_to(other)
+        mine, base = self.measured, other.measured
+
+        def find() -> Found:
+            first, second = mine.result(), base.result()
+            ran = tuple(dict.fromkeys((*first.ran.rows(), *second.ran.rows())))
+            subject = Subject(f"{self.name} / {other.name}", "live", ran)
+            findings = (*self.find().guard_findings, *other.find().guard_findings)
+            return Found(cv_ratio_interval(first.rates, second.rates), subject, findings)
+
+        return Figure(f"{self.name} / {other.name}", RATIO, self.record, find)
+
+    @property
+    def is_compared_by_ratio(self) -> bool:
+        """Whether two such quantities are compared by their ratio."""
+        return True
+
+
+def spread_of(timed: Timed) -> Spread:
+    """How much the runs of a quantity vary: standard deviation over mean."""
+    measured = Measurement(timed.variant, timed.workload)
+
+    def find() -> Found:
+        found = measured.found("CV of", lambda r: cv_interval(r.rates, counted=r.counted))
+        # A guard on the spread has nothing to add to it.
+        findings = tuple(f for f in found.guard_findings if f.guard != "spread")
+        return replace(found, guard_findings=findings)
+
+    return Spread(f"CV of {measured.name}", SHARE, timed.record, find, measured)
