@@ -75,8 +75,7 @@ def assert_figure(
     unit = figure.estimate.unit
     low, high = _limit(at_least, unit, "at_least"), _limit(at_most, unit, "at_most")
     verdict = judge_within(figure.estimate, figure.subject, at_least=low, at_most=high)
-    remedy = "look at what tripped the guard, in the lines above"
-    return settle(guarded(verdict, figure.guard_findings, remedy=remedy), figure.record)
+    return settle(guarded(verdict, figure.guard_findings), figure.record)
 
 
 def _limit(limit: object, unit: str, name: str) -> float | None:

@@ -278,10 +278,6 @@ class Ladder(FixtureValue):
         return Subject(f"{what} {self.title}", "live", ran)
 
 
-#: What to do where two levels that are compared are one.
-OTHER_LEVELS: Final = "name levels that differ, or the file that holds each"
-
-
 def assert_ppl_delta(
     perplexity: Perplexity,
     *,
@@ -317,7 +313,7 @@ def assert_ppl_delta(
         verdict = judge_above(perplexity.delta_ppl, limit, subject)
     verdict = replace(verdict, brief=f"{number_text(perplexity.ppl, 4)}, {verdict.brief}")
     return settle(
-        guarded(verdict, perplexity.guard_findings, remedy=OTHER_LEVELS),
+        guarded(verdict, perplexity.guard_findings),
         perplexity.measurement.record,
     )
 

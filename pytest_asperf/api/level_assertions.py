@@ -19,7 +19,7 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, E
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, guarded, judge_invalid
 from pytest_asperf.api.engines import Engines, engines_alike
-from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, Perplexity, metric_of
+from pytest_asperf.api.ladder import Ladder, Perplexity, metric_of
 from pytest_asperf.api.measurement_context import require_kind, settle, unknown_word
 from pytest_asperf.api.ratio import compare_sides
 from pytest_asperf.errors import ConfigError, shown
@@ -159,7 +159,7 @@ def assert_equivalent(
     ran = tuple(dict.fromkeys((*second.rows(), *first.rows())))
     verdict = judge_within(change, Subject(name, "live", ran), at_least=0 - limit, at_most=limit)
     guard_findings = twin_trips((first, second))
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
+    return settle(guarded(verdict, guard_findings), ladder.measurement.record)
 
 
 def _as_large(ladder: Ladder, level: str, other: str, within: float) -> Verdict:

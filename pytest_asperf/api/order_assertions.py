@@ -16,7 +16,7 @@ from pytest_asperf.analysis.stats.intervals import (
 )
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
-from pytest_asperf.api.ladder import OTHER_LEVELS, Ladder, metric_of
+from pytest_asperf.api.ladder import Ladder, metric_of
 from pytest_asperf.api.measurement_context import (
     NoTruthValue,
     Reading,
@@ -84,7 +84,7 @@ def assert_monotonic(
         differences = neighbour_estimates(rates, unpaired_change_interval)
         subject = Subject("rate", "live", readings[0].result.ran.rows())
     verdict = judge_monotonic(labels, differences, subject, direction=direction)
-    verdict = guarded(replace(verdict, details=details), guard_findings, remedy=OTHER_LEVELS)
+    verdict = guarded(replace(verdict, details=details), guard_findings)
     return settle(vetted_order(verdict, [reading.runs for reading in readings]), measurement.record)
 
 
@@ -125,7 +125,7 @@ def assert_pareto_optimal(
     subject = ladder.subject(f"{level} of", objectives)
     verdict = judge_pareto(differences, chosen, subject)
     guard_findings = _scored_trips(ladder, objectives)
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_LEVELS), ladder.measurement.record)
+    return settle(guarded(verdict, guard_findings), ladder.measurement.record)
 
 
 def _require_two(labels: Sequence[str]) -> None:

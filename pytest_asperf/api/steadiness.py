@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_asperf.analysis.guards import Voids
 from pytest_asperf.analysis.limit_verdict import judge_below, parse_percent
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
@@ -73,9 +74,12 @@ def _reading(given: Reading | LatencyReading, where: str) -> Reading:
 
 
 def _settled(verdict: Verdict, readings: Sequence[Reading]) -> Verdict:
-    """The verdict with what guards found; the guard on spread has nothing to add to it."""
+    """The verdict with what guards found; the spread of the runs is what it judges."""
     __tracebackhide__ = True
     # A busy host only adds to what varies: steady runs are steady all the same.
-    idle = {"spread", *(["host-busy"] if verdict.outcome is Outcome.PASS else [])}
-    findings = [f for reading in readings for f in reading.guard_findings if f.guard not in idle]
-    return settle(guarded(verdict, findings, remedy=""), readings[0].measurement.record)
+    spared = {Voids.SPREAD_SENSITIVE}
+    if verdict.outcome is Outcome.PASS:
+        spared.add(Voids.LOAD_SENSITIVE)
+    findings = [finding for reading in readings for finding in reading.guard_findings]
+    verdict = guarded(verdict, findings, spared=spared)
+    return settle(verdict, readings[0].measurement.record)
