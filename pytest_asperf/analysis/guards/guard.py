@@ -58,7 +58,7 @@ class Guard(StrEnum):
     # What ran.
     PATH_MISMATCH = (
         "path-mismatch",
-        "use a build that can (asperf doctor), or ask for what ran",
+        "install an engine build that can do it (asperf doctor), or ask for what runs",
     )
     IDENTICAL_TO_BASELINE = "identical-to-baseline", "name two models or files that differ"
     UNEQUAL_WORK = "unequal-work", "measure both sides again, with equal prompts and token counts"
@@ -75,7 +75,7 @@ class Guard(StrEnum):
     )
     TIMED_WORK = (
         "timed-work",
-        "look for what the build skips, or keeps from earlier calls, if nobody reads its logits",
+        "look for what the build skips, or keeps from earlier calls, when nobody reads its logits",
     )
     UNCHECKED_GAIN = (
         "unchecked-gain",
@@ -118,7 +118,7 @@ class Guard(StrEnum):
     )
     IMPOSSIBLE_GAIN = (
         "impossible-gain",
-        "get a sound baseline: its file again, or another build; name a fine-tuned model as such",
+        "get a sound baseline (file or build); declare a fine-tuned model under a name of its own",
     )
     LOSSLESS_BY_CONSTRUCTION = (
         "lossless-by-construction",
@@ -159,7 +159,7 @@ class Guard(StrEnum):
     # Servers.
     CACHED_PROMPT = (
         "cached-prompt",
-        "start the server with --cache-ram 0 --no-cache-prompt (mlx_lm: --prompt-cache-size 0)",
+        "use llama-server --cache-ram 0 --no-cache-prompt, or mlx_lm.server --prompt-cache-size 0",
     )
     NOT_REUSED = (
         "not-reused",
