@@ -158,7 +158,7 @@ def guarded(
     """The verdict after the validity guards, with a guard's remedy if that changed the outcome.
 
     INVALID overrules every verdict and INCONCLUSIVE overrules PASS and FAIL; a warning is shown and
-    changes nothing. So is a guard that does not void this assertion, by its kind in `spared`.
+    changes nothing. A finding that voids one of `spared` alone is a warning for this assertion.
     """
     findings = tuple(guard_findings)
     voiding = [finding for finding in findings if finding.voids not in spared]

@@ -58,16 +58,12 @@ class Guard(StrEnum):
     # What ran.
     PATH_MISMATCH = (
         "path-mismatch",
-        "install an engine build that can do it (asperf doctor), or ask for what runs",
+        "use a build or a model that can do it (asperf doctor), or ask for what runs",
     )
     IDENTICAL_TO_BASELINE = "identical-to-baseline", "name two models or files that differ"
     UNEQUAL_WORK = "unequal-work", "measure both sides again, with equal prompts and token counts"
     UNEQUAL_DEFINITION = "unequal-definition", "compare two figures that have one definition"
-    ESTIMATE = (
-        "estimate",
-        "measure it, or name a figure that was measured",
-        Consequence.INCONCLUSIVE,
-    )
+    ESTIMATE = "estimate", "measure it, or name a measured figure", Consequence.INCONCLUSIVE
     DECODE_ERRORS = "decode-errors", "look for the reason in the engine's log, and measure again"
     BROKEN_LOGITS = (
         "broken-logits",
@@ -87,11 +83,7 @@ class Guard(StrEnum):
         "roofline-high",
         "name its hardware (--asperf-hardware), or look for skipped steps in the engine's log",
     )
-    ROOFLINE_LOW = (
-        "roofline-low",
-        "look for a fallback or an overhead in the engine's log",
-        Consequence.WARNING,
-    )
+    ROOFLINE_LOW = "roofline-low", "look for a fallback in the engine's log", Consequence.WARNING
     SD_BOUND = "sd-bound", "check the counts of drafted and accepted tokens, and measure again"
     PREDICTED_AGAINST_MEASURED = (
         "predicted-against-measured",
@@ -151,11 +143,7 @@ class Guard(StrEnum):
         "rail-coverage",
         "make the rail readable (asperf doctor), or claim another one",
     )
-    JOULES_PER_TOKEN = (
-        "joules-per-token",
-        "compare the energy of a token instead of the power",
-        Consequence.WARNING,
-    )
+    JOULES_PER_TOKEN = "joules-per-token", "compare J per token instead of W", Consequence.WARNING
     # Servers.
     CACHED_PROMPT = (
         "cached-prompt",

@@ -141,26 +141,16 @@ def _sd_bound(values: _Values) -> GuardFinding | None:
 
 
 _ENERGY: Final = ("watts", "joules", "baseline_watts", "baseline_joules")
+_LINES: Final = ("lines",)
+_ROOFLINE: Final = ("rate", "weights_gb", "bandwidth")
 _SD: Final = ("k", "drafted", "accepted")
 #: By name: the guard, the figures that it needs, and those that it may have besides.
 _GUARDS: Final[Mapping[str, tuple[_Check, tuple[str, ...], tuple[str, ...]]]] = {
-    Guard.ROOFLINE_HIGH: (
-        _roofline_high,
-        ("rate", "weights_gb", "bandwidth"),
-        (*_SD, "draft_gb"),
-    ),
-    Guard.ROOFLINE_LOW: (_roofline_low, ("rate", "weights_gb", "bandwidth"), ()),
+    Guard.ROOFLINE_HIGH: (_roofline_high, _ROOFLINE, (*_SD, "draft_gb")),
+    Guard.ROOFLINE_LOW: (_roofline_low, _ROOFLINE, ()),
     Guard.SD_BOUND: (_sd_bound, ("rate", "alone", *_SD), ()),
-    Guard.DECODE_ERRORS: (
-        lambda v: guards.counted_decode_errors(round(v["lines"])),
-        ("lines",),
-        (),
-    ),
-    Guard.PATH_MISMATCH: (
-        lambda v: guards.counted_remote_errors(round(v["lines"])),
-        ("lines",),
-        (),
-    ),
+    Guard.DECODE_ERRORS: (lambda v: guards.counted_decode_errors(round(v["lines"])), _LINES, ()),
+    Guard.PATH_MISMATCH: (lambda v: guards.counted_remote_errors(round(v["lines"])), _LINES, ()),
     Guard.IMPURE_WINDOW: (
         lambda v: guards.impure_window(round(v["samples"]), v["period_s"], v["phase_s"]),
         ("samples", "period_s", "phase_s"),
