@@ -120,7 +120,7 @@ class Guard(StrEnum):
     # The machine.
     SPREAD = (
         "spread",
-        "quieten the machine (asperf doctor) and repeat; a test can accept the spread: --asperf-max-cv",
+        "quieten the machine (asperf doctor) and repeat; a test can accept it: --asperf-max-cv",
         Consequence.INCONCLUSIVE,
         Voids.SPREAD_SENSITIVE,
     )
