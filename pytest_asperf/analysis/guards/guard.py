@@ -58,7 +58,7 @@ class Guard(StrEnum):
     # What ran.
     PATH_MISMATCH = (
         "path-mismatch",
-        "use a build or a model that can do it (asperf doctor), or ask for what runs",
+        "use an engine build or a model that can do it (asperf doctor), or ask for what runs",
     )
     IDENTICAL_TO_BASELINE = "identical-to-baseline", "name two models or files that differ"
     UNEQUAL_WORK = "unequal-work", "measure both sides again, with equal prompts and token counts"
