@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_asperf
+from pytest_asperf.analysis.guards import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -24,6 +25,8 @@ PACKAGE = "pytest_asperf"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Rooms in which facts of engines, models and contexts are dataclasses.
 FACTS_ARE_TYPED = {"measure", "verdicts", "gate", "api", "plugin"}
+#: Names of guards that a key or a text may have too.
+EVERYDAY_WORDS = {"estimate", "queueing", "spread", "throttled"}
 ROOT = Path(pytest_asperf.__file__).parent
 
 # A room is a module or a folder at the top of the package. It imports from its own tier or a lower
@@ -313,6 +316,35 @@ def test_signatures_stay_readable() -> None:
 def _n_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
     return len([name for name in given if name not in {"self", "cls"}])
+
+
+def test_no_guard_is_named_outside_its_room() -> None:
+    """An assertion asks what a guard voids, and never which guard tripped."""
+    elsewhere = [
+        name
+        for name in modules()
+        if not name.startswith("analysis.guards") and room(name) != "worker"  # kinds of its own
+    ]
+    named = {
+        (name, node.value)
+        for name in elsewhere
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.Constant) and node.value in set(Guard) - EVERYDAY_WORDS
+    }
+    compared = {
+        (name, node.lineno)
+        for name in elsewhere
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.Compare) and _compares_guards(node)
+    }
+    assert named | compared == set()
+
+
+def _compares_guards(node: ast.Compare) -> bool:
+    within = list(chain.from_iterable(map(ast.walk, node.comparators)))
+    by_name = any(isinstance(n, ast.Constant) and n.value in EVERYDAY_WORDS for n in within)
+    is_guard = (isinstance(n, ast.Attribute) and n.attr == "guard" for n in (node.left, *within))
+    return by_name or any(is_guard)
 
 
 def test_no_untyped_facts_above_the_wire() -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pytest_asperf.analysis.guards.guard_finding import Consequence
+from pytest_asperf.analysis.guards.guard import Consequence
 from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from pytest_asperf.analysis.guards.guard_finding import GuardFinding
+    from pytest_asperf.analysis.guards.guard import GuardFinding, Voids
 
 Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
@@ -153,32 +153,31 @@ def judge_invalid(
 
 
 def guarded(
-    verdict: Verdict, guard_findings: Iterable[GuardFinding], *, remedy: str = "see the guard"
+    verdict: Verdict, guard_findings: Iterable[GuardFinding], *, spared: Collection[Voids] = ()
 ) -> Verdict:
-    """The verdict after the validity guards, with a remedy where they change the outcome.
+    """The verdict after the validity guards, with a guard's remedy if that changed the outcome.
 
     INVALID overrules every verdict and INCONCLUSIVE overrules PASS and FAIL; a warning is shown and
-    changes nothing.
+    changes nothing. A finding that voids one of `spared` alone is a warning for this assertion.
     """
     findings = tuple(guard_findings)
+    voiding = [finding for finding in findings if finding.voids not in spared]
     broken, doubtful = (
-        next((finding.found for finding in findings if finding.consequence is consequence), "")
+        next((finding for finding in voiding if finding.consequence is consequence), None)
         for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
     )
-    details = (*verdict.details, *map(str, findings))
-    found = replace(verdict, details=details)
+    found = replace(verdict, details=(*verdict.details, *map(str, findings)))
     if broken:
-        return replace(
-            found, outcome=Outcome.INVALID, measured=broken, brief="", advice=remedy, why=""
-        )
+        found = replace(found, outcome=Outcome.INVALID, measured=broken.found, brief="", why="")
+        return replace(found, advice=broken.remedy)
     if doubtful and verdict.outcome in {Outcome.PASS, Outcome.FAIL}:
         return replace(
             found,
             outcome=Outcome.INCONCLUSIVE,
-            measured=f"{verdict.measured}, but {doubtful}",
+            measured=f"{verdict.measured}, but {doubtful.found}",
             brief=verdict.brief or verdict.measured,
-            advice=remedy,
-            why=doubtful,
+            advice=doubtful.remedy,
+            why=doubtful.found,
         )
     return found
 

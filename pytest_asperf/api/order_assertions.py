@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _RATES: Final = 'assert_monotonic([throughput("tg64"), throughput("tg64@d1024")])'
 #: Quantities of a ladder by name; any workload's name stands for its rate.
 _SCORES: Final = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
-#: What to do if two quantizations that are compared are one.
-OTHER_QUANTS: Final = "name quantizations that differ, or the file that holds each"
 Direction = Literal["rising", "falling"]
 
 
@@ -66,7 +64,7 @@ def assert_monotonic(
         subject = _subject(series, quantity, [quantity])
         verdict = judge_monotonic(labels, differences, subject, direction=direction)
         findings = _scored_trips(series, [quantity])
-        return settle(guarded(verdict, findings, remedy=OTHER_QUANTS), series.measurement.record)
+        return settle(guarded(verdict, findings), series.measurement.record)
     given: object = series
     if isinstance(given, NoTruthValue):  # which has no members
         require_kind(given, Ladder, _RATES)
@@ -123,7 +121,7 @@ def assert_pareto_optimal(
     subject = _subject(ladder, f"{level} of", objectives)
     verdict = judge_pareto(differences, chosen, subject)
     guard_findings = _scored_trips(ladder, objectives)
-    return settle(guarded(verdict, guard_findings, remedy=OTHER_QUANTS), ladder.measurement.record)
+    return settle(guarded(verdict, guard_findings), ladder.measurement.record)
 
 
 def _require_two(labels: Sequence[str]) -> None:

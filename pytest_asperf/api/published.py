@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _WHERE: Final = "assert_as_published"
 #: By the name of an engine in a document, the engines here that are it.
 _ENGINES: Final = {"llama.cpp": ("llama_cpp", "llama_tools"), "MLX": ("mlx",)}
-_REMEDY: Final = "name a figure that was measured"
 _TOO_WIDE: Final = (
     "more runs here would not decide it: the published figure is too uncertain; allow a larger "
     "difference with within=, or name a figure with a smaller spread"
@@ -74,7 +73,7 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
         live.measurement.skip(f"{address} is a figure of {elsewhere}")
     verdict = _judge(live, cell, limit)
     guard_findings = estimated_figures([PrintedTerm(cell.id)], evidence)
-    verdict = guarded(verdict, guard_findings, remedy=_REMEDY)
+    verdict = guarded(verdict, guard_findings)
     return settle(verdict, measured.record)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.guards import Voids
 from pytest_asperf.analysis.limit_verdict import Limit
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
-from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.api.quantity import Figure, Found, Quantity, note
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.engine_matching import (
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.limit_verdict import Operator
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.api.measurement_context import Variant
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import ABResult
@@ -264,8 +264,14 @@ class Spread(Figure):
             first, second = mine.result(), base.result()
             ran = tuple(dict.fromkeys((*first.ran.rows(), *second.ran.rows())))
             subject = Subject(f"{self.name} / {other.name}", "live", ran)
-            findings = (*self.find().guard_findings, *other.find().guard_findings)
-            return Found(cv_ratio_interval(first.rates, second.rates), subject, findings)
+            checks = self.find().check, other.find().check
+
+            def check(verdict: Verdict) -> Verdict:
+                for one in filter(None, checks):
+                    verdict = one(verdict)
+                return verdict
+
+            return Found(cv_ratio_interval(first.rates, second.rates), subject, check=check)
 
         return Figure(f"{self.name} / {other.name}", RATIO, self.record, find)
 
@@ -281,8 +287,15 @@ def spread_of(timed: Timed) -> Spread:
 
     def find() -> Found:
         found = measured.found("CV of", lambda r: cv_interval(r.rates, counted=r.counted))
-        # A guard on the spread has nothing to add to it.
-        findings = tuple(f for f in found.guard_findings if f.guard != "spread")
-        return replace(found, guard_findings=findings)
+        findings = found.guard_findings
+
+        def check(verdict: Verdict) -> Verdict:
+            # The spread is what is judged. A busy host only adds to it: steady runs are steady.
+            spared = {Voids.SPREAD_SENSITIVE}
+            if verdict.outcome is Outcome.PASS:
+                spared.add(Voids.LOAD_SENSITIVE)
+            return guarded(verdict, findings, spared=spared)
+
+        return replace(found, guard_findings=(), check=check)
 
     return Spread(f"CV of {measured.name}", SHARE, timed.record, find, measured)

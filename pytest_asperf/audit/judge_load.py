@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.guards import Guard, GuardFinding
 from pytest_asperf.analysis.serving_metrics import (
     complete,
     itl_ns,
@@ -90,11 +90,8 @@ def _omitted(run: LoadRun) -> GuardFinding | None:
         found = "requests have a rate and a limit on those under way; latency begins after the wait"
     else:
         return None
-    return GuardFinding(
-        "coordinated-omission",
-        Consequence.WARNING,
-        found,
-        f"latency counts from the intended time (within {_LATE:.0%})",
+    return Guard.COORDINATED_OMISSION.finding(
+        found, f"latency counts from the intended time (within {_LATE:.0%})"
     )
 
 
@@ -143,9 +140,7 @@ def _compare_figure(name: str, base: LoadFigure, other: LoadFigure, findings: Fi
 
 
 def _unequal_definitions(base: Definition, other: Definition) -> GuardFinding:
-    return GuardFinding(
-        "unequal-definition",
-        Consequence.INVALID,
+    return Guard.UNEQUAL_DEFINITION.finding(
         f"{other.quantity} is {other.text}, and {base.text} in the baseline",
         "figures that are compared have one definition",
     )

@@ -50,6 +50,7 @@ def _checks(findings: FileFindings) -> Iterator[CheckLine]:
             guard_finding.guard,
             _STATES[guard_finding.consequence],
             f"{detail} (rule: {guard_finding.rule})",
+            guard_finding.remedy,
         )
     for note in findings.notes[:_MOST]:
         yield CheckLine("note", "measured", printable(note, _TEXT))

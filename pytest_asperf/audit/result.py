@@ -74,6 +74,7 @@ class FileFindings:
                     "consequence": str(tripped.consequence),
                     "found": printable(tripped.found),
                     "rule": tripped.rule,
+                    "remedy": tripped.remedy,
                 }
                 for about, tripped in self.guard_findings
             ],

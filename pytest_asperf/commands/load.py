@@ -161,6 +161,7 @@ def _sections(measured: Sequence[MeasuredLoad], *, is_open: bool) -> list[Sectio
             finding.guard,
             "invalid" if finding.consequence == "INVALID" else "warning",
             f"{_name(one.load, is_open=is_open)}: {finding.found} (rule: {finding.rule})",
+            finding.remedy,
         )
         for one in measured
         for finding in one.findings

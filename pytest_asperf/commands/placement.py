@@ -55,7 +55,7 @@ def show_placement(
     for operator, other, cost in plan.elsewhere("ANE")[:_LISTED]:
         text = f"{percent_text(cost)}, {operator}"
         planned.append(CheckLine(f"not on ANE ({other or 'no device'})", "measured", text))
-    seen = [CheckLine(f.guard, "invalid", f.found) for f in plan.guard_findings]
+    seen = [CheckLine(f.guard, "invalid", f.found, f.remedy) for f in plan.guard_findings]
     observed = list(ladder("ANE").items())[1:]
     seen += [CheckLine(name, "unknown", rung_text(verdict)) for name, verdict in observed]
     sections = Section("planned", tuple(planned)), Section("what ran", tuple(seen))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.config.engines import EXTRAS
 from pytest_asperf.errors import EngineError, printable
 
@@ -51,7 +52,7 @@ class EngineRefusedError(EngineError):
 
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
-    *("broken-logits", "command", "decode", "group", "internal", "logits", "non-finite"),
+    *(Guard.BROKEN_LOGITS, "command", "decode", "group", "internal", "logits", "non-finite"),
     *("position", "remote", "rollback", "server", "tool"),
 }
 
@@ -60,13 +61,8 @@ _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside
 _LONGEST_MANNER: Final = 100
 _LONGEST_LINE: Final = 300
 
-#: How broken logits are tracked down, wherever they were found.
-BROKEN_LOGITS: Final = (
-    "compare the model file with its source; if it is intact, the kernel is broken: measure "
-    "another build"
-)
 _REMEDIES: Final = {
-    "broken-logits": BROKEN_LOGITS,
+    Guard.BROKEN_LOGITS: Guard.BROKEN_LOGITS.remedy,
     "command": "run the command line by hand, and compare its output with what the phase reads",
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_asperf.analysis.guards import Consequence, GuardFinding, first_divergence
+from pytest_asperf.analysis.guards import Guard, GuardFinding, first_divergence
 from pytest_asperf.analysis.stats.intervals import median_interval, paired_change_interval
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure.draft_target import DRAFT, TARGET
@@ -97,9 +97,7 @@ class RemoteDraftingResult:
                 if position is not None:
                     found[prompt] = position
         return tuple(
-            GuardFinding(
-                "divergent-output",
-                Consequence.INVALID,
+            Guard.DIVERGENT_OUTPUT.finding(
                 f"prompt {prompt + 1}: from position {position} on the output with the draft "
                 "there is another than with the draft here",
                 "identical output at temperature 0",

@@ -8,10 +8,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.analysis.guards import Consequence, Voids
 from pytest_asperf.analysis.serving_metrics import itl_ns, ttft_ns
 from pytest_asperf.config.engine_settings import parse_shares
-from pytest_asperf.engine_process.failures import BROKEN_LOGITS
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.model_locator import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
@@ -31,43 +30,6 @@ if TYPE_CHECKING:
 _UNDECIDED: Final = ("auto", "unknown")
 #: A GPU by its number, as ggml names it: CUDA0, Vulkan1.
 _GPU: Final = re.compile(r"[A-Za-z]+(\d+)")
-#: What to do if a timed run left something else than its tokens' logits.
-TIMED_WORK_REMEDY: Final = (
-    "look for what the build skips, or keeps from earlier calls, where nobody reads its logits; "
-    "its times are those of other work"
-)
-_REMEDIES: Final = {
-    "cached-prompt": "let the server keep no prompts: llama-server has --cache-ram 0 "
-    "--no-cache-prompt, mlx_lm.server --prompt-cache-size 0",
-    "client-bound": "ask for fewer users, or run the client on another machine than the server",
-    "not-reused": "let the server keep prompts (llama-server: --cache-prompt, and as many slots as "
-    "users), or claim the cold time, without @warm",
-    "queueing": "give the server as many slots as users (llama-server: parallel), or ask for fewer "
-    "users",
-    "role-chunk": "look at what the server sends first: TTFT would end there, and not at a token",
-    "server-restarted": "find out why the server restarted, and measure it again",
-    "context-cut": "give the server a longer context, or ask for a shorter prompt",
-    "other-length": "use a server that stops where it is asked to",
-    "tokens-per-chunk": "claim the rate (tg128), or TTFT: the server streams no single tokens",
-    "broken-logits": BROKEN_LOGITS,
-    "path-mismatch": "install an engine build that can do it (asperf doctor), or ask for what runs",
-    "timed-work": TIMED_WORK_REMEDY,
-    "roofline-high": "name the hardware that it ran on (--asperf-hardware); else look at the "
-    "engine's log for steps that were skipped",
-    "throttled": "let the machine cool, and look at its fans and its power limit (asperf doctor)",
-    "dead-counter": "see with the system's own tool whether the counter moves, and update its "
-    "driver; without it, that rail is not measured here",
-    "short-window": "run the test again: the counter was published more rarely than before",
-    "impure-window": "measure a larger model or a longer workload: the gaps between runs are the "
-    "engine's calls",
-    "rail-coverage": "make the counter readable that is missing (asperf doctor), or run the model "
-    "where it is measured",
-    "counter-against-power": "update the driver, and compare with the system's own tool",
-    "identical-to-baseline": "name another level, or the file that holds it",
-    "baseline-knows-nothing": "get the baseline's file again, and let it generate some text",
-    "impossible-gain": "get the baseline's file again, and let it generate some text; declare a "
-    "fine-tuned model under a name of its own, and name it in the quant_ladder",
-}
 
 
 def require_path(ran: Provenance) -> Provenance:
@@ -226,9 +188,9 @@ def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:
 def require_valid(
     what: str, guard_findings: Iterable[GuardFinding], watched: Watched | None = None
 ) -> None:
-    """Refuse a measurement that a guard found broken, with what was watched of the machine."""
+    """Refuse a measurement that no assertion can use, with what was watched of the machine."""
     for guard_finding in guard_findings:
-        if guard_finding.consequence is Consequence.INVALID:
+        if guard_finding.consequence is Consequence.INVALID and guard_finding.voids is Voids.ALL:
             error = _invalid(what, guard_finding)
             error.machine = watched.as_dict() if watched is not None else None
             raise error
@@ -238,5 +200,5 @@ def _invalid(what: str, guard_finding: GuardFinding) -> MeasurementError:
     return MeasurementError(
         f"{what}: {guard_finding.guard}: {guard_finding.found}",
         why=f"the measurement is broken however good it looks; the rule: {guard_finding.rule}",
-        remedy=_REMEDIES[guard_finding.guard],
+        remedy=guard_finding.remedy,
     )

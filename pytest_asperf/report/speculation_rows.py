@@ -100,7 +100,7 @@ def _raw(result: SpeculationResult) -> dict[str, Any]:
         "seed": result.seed,
         "interrupted": result.interrupted,
         "trips": [
-            {"guard": guard_finding.guard, "consequence": str(guard_finding.consequence)}
+            {"guard": str(guard_finding.guard), "consequence": str(guard_finding.consequence)}
             for guard_finding in result.guard_findings
         ],
         "reloads": result.reloads,

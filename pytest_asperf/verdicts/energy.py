@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Voids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -42,7 +43,7 @@ def busy_host(rails: Collection[str], watched: Watched) -> tuple[GuardFinding, .
 
     Pairs share it too, but what is added to both sides draws their ratio towards 1.
     """
-    busy = (finding for finding in watched.guard_findings if finding.guard == "host-busy")
+    busy = (f for f in watched.guard_findings if f.voids is Voids.LOAD_SENSITIVE)
     return () if _OWN.issuperset(rails) else tuple(busy)
 
 

@@ -35,7 +35,7 @@ from pytest_asperf.verdicts.paired import (
     uncovered,
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
-from pytest_asperf.verdicts.speculation import CHANGED_OUTPUT, divergence_text, parting_text
+from pytest_asperf.verdicts.speculation import divergence_text, parting_text
 from pytest_asperf.verdicts.timed_work import examined_verdict
 from pytest_asperf.verdicts.two_speeds import time_text, total_time_notes, zone_text
 
@@ -117,9 +117,8 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         why=why,
         raw=pair_data(pairs, result, ("baseline", "candidate")),
     )
-    remedy = "quieten the machine (asperf doctor), and compare the counter with the system's tool"
     findings = (*energy_findings(pairs, result), *_queued(pairs, result))
-    return guarded(verdict, findings, remedy=remedy)
+    return guarded(verdict, findings)
 
 
 def _before(pairs: WorkloadPairs) -> Iterator[str]:
@@ -175,8 +174,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
         raw=chunk_data(comparison),
     )
     guard_finding = guards.impossible_gain(estimate.point)
-    remedy = "take a baseline build that is sound"
-    return guarded(verdict, [guard_finding] if guard_finding else [], remedy=remedy)
+    return guarded(verdict, [guard_finding] if guard_finding else [])
 
 
 def logits_verdict(comparison: LogitsComparison) -> Verdict:
@@ -294,5 +292,5 @@ def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verd
     is_changed = any(d.guard_finding for d in comparison.divergences)
     outcome = Outcome.FAIL if is_changed else Outcome.PASS
     measured = parting_text(comparison.divergences, len(comparison.categories))
-    advice = CHANGED_OUTPUT if is_changed else ""
+    advice = guards.Guard.DIVERGENT_OUTPUT.remedy if is_changed else ""
     return Verdict(outcome, subject, "lossless", measured, (), advice)

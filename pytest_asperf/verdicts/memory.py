@@ -68,11 +68,7 @@ def measured_fit(
     guard_findings = [predicted_against_measured(a, b, unit="MiB") for a, b in known]
     sizes = " and ".join(f"{number_text(a, 4)} beside {number_text(b, 4)} MiB" for a, b in known)
     verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {sizes}"))
-    return guarded(
-        verdict,
-        [guard_finding for guard_finding in guard_findings if guard_finding],
-        remedy=_TOO_LARGE,
-    )
+    return guarded(verdict, filter(None, guard_findings))
 
 
 def _subject(model: str, context: int, hardware: Hardware) -> Subject:

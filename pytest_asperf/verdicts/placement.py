@@ -99,7 +99,7 @@ def placement_verdict(
     details = (f"not on {device}: {', '.join(texts)}",) if texts else ()
     basis = "" if seen else f"{len(plan.operations)} operations"
     verdict = replace(verdict, basis=basis, details=(*verdict.details, *details))
-    return guarded(verdict, plan.guard_findings, remedy="convert the model so that it compiles")
+    return guarded(verdict, plan.guard_findings)
 
 
 def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Verdict:

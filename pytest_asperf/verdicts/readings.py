@@ -6,21 +6,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.guards import GuardFinding, Voids
 from pytest_asperf.analysis.stats.reach import reach_one_another, reaches
 from pytest_asperf.analysis.verdict import guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_asperf.analysis.verdict import Verdict
 
-#: Guards whose findings matter where a limit is near.
-_WEIGHED: Final = ("spread", "host-busy")
-_SPREAD: Final = ("spread",)
-_REMEDY: Final = (
-    "quieten the machine (asperf doctor) and repeat, or accept the spread: --asperf-max-cv"
-)
+#: Assertions that a finding voids if their limit is near.
+_IF_NEAR: Final = frozenset({Voids.SPREAD_SENSITIVE, Voids.LOAD_SENSITIVE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +35,20 @@ class GuardedRates:
     lost_share: float = 0.0
     are_times: bool = False
 
-    def voided(self, limits: Sequence[float]) -> frozenset[str]:
-        """The guards whose findings could have changed on which side of a limit the runs lie.
+    def spared(self, limits: Sequence[float]) -> frozenset[Voids]:
+        """The kinds of findings that cannot have changed on which side of the limits the runs lie.
 
         A quiet host makes rates higher and times shorter, by the lost share at most.
         """
         if not self.rates:
-            return frozenset()
+            return _IF_NEAR
         low, high, kept = min(self.rates), max(self.rates), 1 - self.lost_share
         low, high = (low * kept, high) if self.are_times else (low, high / kept)
-        is_near = any(low <= limit <= high for limit in limits)
-        by_spread = {"spread"} if reaches(self.rates, limits) else set()
-        return frozenset(by_spread | ({"host-busy"} if is_near else set()))
+        near = {
+            Voids.LOAD_SENSITIVE: any(low <= limit <= high for limit in limits),
+            Voids.SPREAD_SENSITIVE: reaches(self.rates, limits),
+        }
+        return frozenset(kind for kind, is_near in near.items() if not is_near)
 
 
 def vetted(
@@ -62,8 +60,7 @@ def vetted(
     """
     rates = [unit * rate for rate in runs.rates]
     known = [limit for limit in limits if limit is not None]
-    voided = replace(runs, rates=rates).voided(known)
-    return guarded(verdict, _weighed(runs, voided), remedy=_REMEDY)
+    return guarded(verdict, runs.guard_findings, spared=replace(runs, rates=rates).spared(known))
 
 
 def vetted_order(verdict: Verdict, series: Sequence[GuardedRates]) -> Verdict:
@@ -72,18 +69,7 @@ def vetted_order(verdict: Verdict, series: Sequence[GuardedRates]) -> Verdict:
     Readings take turns, so a busy host disturbs them alike.
     """
     met = [reach_one_another(a.rates, b.rates) for a, b in pairwise(series)]
-    guard_findings = [
-        guard_finding
-        for at, runs in enumerate(series)
-        for guard_finding in _weighed(runs, _SPREAD if any(met[max(0, at - 1) : at + 1]) else ())
-    ]
-    return guarded(verdict, guard_findings, remedy=_REMEDY)
-
-
-def _weighed(runs: GuardedRates, voided: Collection[str]) -> Iterator[GuardFinding]:
-    """The findings; a spread or busy host that can have changed no verdict is a warning."""
-    for guard_finding in runs.guard_findings:
-        if guard_finding.guard in _WEIGHED and guard_finding.guard not in voided:
-            yield replace(guard_finding, consequence=Consequence.WARNING)
-        else:
-            yield guard_finding
+    for at, runs in enumerate(series):
+        spared = {Voids.LOAD_SENSITIVE} if any(met[max(0, at - 1) : at + 1]) else _IF_NEAR
+        verdict = guarded(verdict, runs.guard_findings, spared=spared)
+    return verdict

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.advice import why_open
+from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE
 from pytest_asperf.analysis.limit_verdict import judge_below, judge_limit
 from pytest_asperf.analysis.stats.estimate import (
@@ -45,15 +46,6 @@ _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is s
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
 _BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
 
-#: What to do about output that is not the target's own.
-CHANGED_OUTPUT: Final = (
-    "the draft changes the output: look for a cache that is not rolled back, or kernels that give "
-    "other logits for batches"
-)
-
-_BROKEN: Final = (
-    "look at what tripped the guard, in the lines above; a broken run says nothing of gains"
-)
 _BUDGET: Final = "measure more pairs: --asperf-max-pairs, --asperf-max-seconds"
 
 
@@ -93,7 +85,7 @@ def gain_verdict(
         bound=f"> {limit_text(at_least, CHANGE)} from {number_text(when_ratio)}x",
         why=_why(sides, outcome, result),
     )
-    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
+    return guarded(verdict, result.guard_findings)
 
 
 def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
@@ -111,7 +103,7 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
         brief=_rates(result),
         why=stopped,
     )
-    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
+    return guarded(verdict, result.guard_findings)
 
 
 def compared_gain_verdict(
@@ -120,22 +112,19 @@ def compared_gain_verdict(
     """The verdict on the gain against a limit, whatever the speed ratio."""
     verdict = judge_limit(result.gain, operator, limit, subject)
     verdict = replace(verdict, details=_details(result), brief=_rates(result, limit))
-    return guarded(verdict, result.guard_findings, remedy=_BROKEN)
+    return guarded(verdict, result.guard_findings)
 
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
-    others = [
-        guard_finding
-        for guard_finding in result.guard_findings
-        if guard_finding.guard != "divergent-output"
-    ]
+    # What changes the output is what the claim itself judges.
+    others = [f for f in result.guard_findings if f.voids is not Voids.ALL_BUT_OUTPUT]
     n_prompts = len({run.prompt for run in result.runs})
     verdict = replace(
         output_verdict(result.divergences, result.categories, n_prompts, subject),
         basis=result.gain.basis,
     )
-    return guarded(verdict, others, remedy="correct what the guard found")
+    return guarded(verdict, others)
 
 
 def output_verdict(
@@ -154,7 +143,7 @@ def output_verdict(
         brief=_parting(divergences, n_prompts),
         bound="lossless",
         figures=(),
-        advice=CHANGED_OUTPUT if parted else "",
+        advice=Guard.DIVERGENT_OUTPUT.remedy if parted else "",
         details=tuple(divergence_text(categories, d) for d in divergences),
     )
 

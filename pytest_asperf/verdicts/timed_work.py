@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.analysis.verdict import Outcome, guarded
 from pytest_asperf.measure.timed_work import NOT_EXAMINED
-from pytest_asperf.measure.validity import TIMED_WORK_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.timed_work import ExaminedRun
-
-_ELSEWHERE: Final = "gate the same build with an engine that shows them: llama_cpp, or mlx"
 
 
 def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -> Verdict:
@@ -38,12 +35,12 @@ def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -
         of_candidate = (*of_candidate, *([unlike] if unlike else []))
     verdict = replace(verdict, details=(*verdict.details, *_shown(base, candidate)))
     found = (*_named("baseline", of_base), *_named("candidate", of_candidate))
-    guarded_verdict = guarded(verdict, found, remedy=TIMED_WORK_REMEDY)
+    guarded_verdict = guarded(verdict, found)
     if _same_logits(result) and _invalidates(of_candidate) and not _invalidates(of_base):
         return replace(guarded_verdict, outcome=Outcome.FAIL)
     if _same_settings(result) and not (base and candidate):
         finding = guards.unchecked_gain(1 / pairs.typical_ratio)
-        return guarded(guarded_verdict, [finding] if finding else [], remedy=_ELSEWHERE)
+        return guarded(guarded_verdict, [finding] if finding else [])
     return guarded_verdict
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.guards import Consequence, Guard, GuardFinding, Voids
 from pytest_asperf.analysis.limit_verdict import judge_above
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
@@ -334,8 +335,8 @@ def test_figures_that_no_measurement_has_are_refused(value: float) -> None:
         guards.sd_bound(1, 1, k=1, drafted=1, accepted=2)
 
 
-def _trip(consequence: Consequence) -> GuardFinding:
-    return GuardFinding("guard", consequence, f"found {consequence}", "the rule")
+def _trip(consequence: Consequence, guard: Guard = Guard.THROTTLED) -> GuardFinding:
+    return guard.finding(f"found {consequence}", "the rule", consequence)
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 1.5], ids=["PASS", "INCONCLUSIVE", "FAIL"])
@@ -345,13 +346,37 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
     estimate = Estimate(1.0, 0.9, 1.1, 9, method="m", unit="tok/s")
     plain = judge_above(estimate, limit, Subject("tg8", "live"))
     guard_finding = _trip(consequence)
-    after = guarded(plain, [_trip(WARNING), guard_finding], remedy="repeat it")
+    after = guarded(plain, [_trip(WARNING, Guard.SD_BOUND), guard_finding])
     expected = plain.outcome if consequence is WARNING else Outcome(consequence)
     assert after.outcome is expected
-    assert after.details == (str(_trip(WARNING)), str(guard_finding))
-    assert ("repeat it" in after.note()) is (after.outcome is not plain.outcome)
+    assert after.details == (str(_trip(WARNING, Guard.SD_BOUND)), str(guard_finding))
+    assert (after.advice == guard_finding.remedy) is (after.outcome is not plain.outcome)
     assert after.measured.endswith(guard_finding.found) is (after.outcome is not plain.outcome)
-    assert guarded(plain, [], remedy="none") == plain
+    assert guarded(plain, []) == plain
+
+
+@pytest.mark.parametrize("guard", [Guard.HOST_BUSY, Guard.SPREAD, Guard.DIVERGENT_OUTPUT])
+def test_a_guard_voids_its_kind_of_assertion_alone(guard: Guard) -> None:
+    """A finding that cannot have changed an assertion is a warning beside its verdict."""
+    estimate = Estimate(1.0, 0.9, 1.1, 9, method="m", unit="tok/s")
+    plain = judge_above(estimate, 0.5, Subject("tg8", "live"))
+    finding = guard.finding("found", "the rule")
+    spared = guarded(plain, [finding], spared={guard.voids})
+    assert (spared.outcome, spared.advice, spared.details) == (Outcome.PASS, "", (str(finding),))
+    others = set(Voids) - {guard.voids}
+    assert guarded(plain, [finding], spared=others).outcome is Outcome(guard.consequence)
+
+
+def test_the_page_has_the_consequence_and_remedy_of_every_guard() -> None:
+    """docs/guards.md has one row for each guard, with what the guard itself carries."""
+    page = Path(__file__).parents[2] / "docs" / "guards.md"
+    rows = [
+        f"| `{guard}` | {guard.consequence}: {guard.voids} | {guard.remedy} |"
+        if guard.consequence is not WARNING
+        else f"| `{guard}` | WARNING | {guard.remedy} |"
+        for guard in sorted(Guard)
+    ]
+    assert "\n".join(rows) in page.read_text(encoding="utf-8")
 
 
 def test_two_arms_of_the_same_weights_are_one() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_asperf
+from pytest_asperf.analysis.guards import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,13 +84,15 @@ def test_the_exit_code_tells_sound_from_broken_from_unread(
 
 
 def test_json_is_one_document_with_the_same_answer(audit: Callable[..., Ended]) -> None:
-    """Figures come with interval, count, unit and confidence, trips with guard and rule."""
+    """Figures come with interval, count, unit and confidence, trips with guard and remedy."""
     done = audit("spread.csv", str(RECORDED / "mlx_benchmark.txt"), "--json")
     answer = json.loads(done.stdout)
     assert done.returncode == answer["exit_code"] == 1
     spread, mlx = answer["files"]
     assert spread["trips"][0]["guard"] == "spread"
     assert spread["trips"][0]["consequence"] == "INCONCLUSIVE"
+    assert spread["trips"][0]["remedy"] == Guard.SPREAD.remedy
+    assert "do: quieten the machine" in audit("spread.csv").stdout
     generated = mlx["figures"][0]
     assert (generated["n"], generated["unit"], generated["confidence"]) == (5, "tok/s", 0.9)
     assert generated["interval"][0] < generated["point"] < generated["interval"][1]

@@ -1,10 +1,12 @@
-"""Whether what ran is what was asked for."""
+"""Whether what ran is what was asked for, and whether any assertion can use it."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_asperf.measure.validity import placed_shares
+from pytest_asperf.analysis.guards import Consequence, Guard, Voids
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.measure.validity import placed_shares, require_valid
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,15 @@ def test_shares_where_they_were_asked_for(weights_mib: dict[str, float], tensor_
 def test_shares_that_lie_elsewhere(weights_mib: dict[str, float], placed: str) -> None:
     """Where the weights lie is what the result says instead."""
     assert placed_shares("1/1", weights_mib) == placed
+
+
+@pytest.mark.parametrize("guard", Guard)
+def test_a_measurement_is_refused_only_if_no_assertion_can_use_it(guard: Guard) -> None:
+    """The error of every such guard has the guard's own remedy; the others are for the verdict."""
+    finding = guard.finding("found", "the rule")
+    if guard.voids is not Voids.ALL or guard.consequence is not Consequence.INVALID:
+        require_valid("tg128 m:Q8_0", [finding])
+        return
+    with pytest.raises(MeasurementError) as caught:
+        require_valid("tg128 m:Q8_0", [finding])
+    assert caught.value.remedy == guard.remedy

@@ -26,7 +26,7 @@ from pytest_asperf.analysis.guards.energy import (
     restarted_counter,
     short_window,
 )
-from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
+from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, Voids
 from pytest_asperf.analysis.guards.outputs import (
     broken_logits,
     counted_decode_errors,
@@ -79,8 +79,10 @@ from pytest_asperf.analysis.guards.timed_work import (
 
 __all__ = [
     "Consequence",
+    "Guard",
     "GuardFinding",
     "ServedWork",
+    "Voids",
     "broken_logits",
     "cached_prompt",
     "client_bound",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
+from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Gua
     ]
     if not differing:
         return None
-    return GuardFinding(
-        "path-mismatch",
-        Consequence.INVALID,
+    return Guard.PATH_MISMATCH.finding(
         "; ".join(differing),
         "the settings that ran are those asked for",
     )
@@ -47,9 +45,7 @@ def identical_to_baseline(
     if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
         return None
     pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
-    return GuardFinding(
-        "identical-to-baseline",
-        Consequence.INVALID,
+    return Guard.IDENTICAL_TO_BASELINE.finding(
         f"an arm that must differ equals the baseline in everything compared: {pairs}",
         f"arms that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or more "
         "quantities",
@@ -67,9 +63,7 @@ def same_weights(
     same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))
     if not shown and not same_scores:
         return None
-    return GuardFinding(
-        "identical-to-baseline",
-        Consequence.INVALID,
+    return Guard.IDENTICAL_TO_BASELINE.finding(
         shown or f"both arms give all {n_tokens} tokens the same probability to the last bit",
         "weights that differ give some token another probability",
     )
@@ -84,20 +78,15 @@ def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> G
     ]
     if not differing:
         return None
-    return GuardFinding(
-        "unequal-work", Consequence.INVALID, "; ".join(differing), "both arms do the same work"
-    )
+    return Guard.UNEQUAL_WORK.finding("; ".join(differing), "both arms do the same work")
 
 
 def estimate(what: str, n: int) -> GuardFinding | None:
     """Trip if a figure was estimated without a run."""
     if n:
         return None
-    return GuardFinding(
-        "estimate",
-        Consequence.INCONCLUSIVE,
-        f"{_text(what)} is an estimate: no run measured it",
-        "a check needs a measurement (n >= 1)",
+    return Guard.ESTIMATE.finding(
+        f"{_text(what)} is an estimate: no run measured it", "a check needs a measurement (n >= 1)"
     )
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pytest_asperf.analysis import speculation_model as sd_model
-from pytest_asperf.analysis.guards.guard_finding import (
-    Consequence,
-    GuardFinding,
-    figure,
-    require_positive,
-)
+from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure, require_positive
 from pytest_asperf.analysis.stats.estimate import percent_text
 
 #: Share of the memory bandwidth below which something else bounds generation. The 0.8B model
@@ -47,9 +42,7 @@ def roofline_high(
     if traffic_gbs <= bandwidth_gbs:
         return None
     beyond = f" beyond {figure(cache_bytes / 1e6)} MB of cache" if cache_bytes else ""
-    return GuardFinding(
-        "roofline-high",
-        Consequence.INVALID,
+    return Guard.ROOFLINE_HIGH.finding(
         f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each{beyond} "
         f"take {figure(traffic_gbs)} GB/s, {traffic_gbs / bandwidth_gbs:.0%} of "
         f"{figure(bandwidth_gbs)} GB/s",
@@ -67,9 +60,7 @@ def roofline_low(
     share = steps_per_s * bytes_per_step / (bandwidth_gbs * 1e9)
     if bytes_per_step <= cache_bytes or share >= ROOFLINE_LOW:
         return None
-    return GuardFinding(
-        "roofline-low",
-        Consequence.WARNING,
+    return Guard.ROOFLINE_LOW.finding(
         f"{figure(steps_per_s)} steps/s that read {figure(bytes_per_step / 1e9)} GB each use "
         f"{percent_text(share, 2)} of {figure(bandwidth_gbs)} GB/s, so memory does not bound them",
         f"below {ROOFLINE_LOW:.0%} of the memory bandwidth, look for a fallback or an overhead",
@@ -101,9 +92,7 @@ def sd_bound(
     if measured <= bound * (1 + SD_TOLERANCE):
         return None
     costs = f"c = {c:.3g}" if c else "drafting taken as free"
-    return GuardFinding(
-        "sd-bound",
-        Consequence.INVALID,
+    return Guard.SD_BOUND.finding(
         f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
         f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s "
         f"beside {figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
@@ -120,9 +109,7 @@ def predicted_against_measured(
     ratio = measured / predicted
     if 1 / (1 + PREDICTION_TOLERANCE) <= ratio <= 1 + PREDICTION_TOLERANCE:
         return None
-    return GuardFinding(
-        "predicted-against-measured",
-        Consequence.WARNING,
+    return Guard.PREDICTED_AGAINST_MEASURED.finding(
         f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, "
         f"{ratio:.3g} times as much",
         f"a prediction and its measurement lie within a factor of {1 + PREDICTION_TOLERANCE:g}",
@@ -137,9 +124,7 @@ def token_accounting(
     own, with_prompt = n_generated / elapsed_s, (n_prompt + n_generated) / elapsed_s
     if abs(rate / own - 1) <= ROUNDING or abs(rate / with_prompt - 1) > ROUNDING:
         return None
-    return GuardFinding(
-        "token-accounting",
-        Consequence.INVALID,
+    return Guard.TOKEN_ACCOUNTING.finding(
         f"{figure(rate)} tok/s is {n_prompt + n_generated} tokens in {figure(elapsed_s)} s, "
         f"{n_prompt} of them the prompt's; the {n_generated} generated ones make {figure(own)} "
         "tok/s",

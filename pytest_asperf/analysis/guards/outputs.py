@@ -6,7 +6,7 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
+from pytest_asperf.analysis.guards.guard import Guard, GuardFinding
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
     """Trip if a log holds lines about failed decodes, the first of which may be known."""
     if not count:
         return None
-    return GuardFinding(
-        "decode-errors",
-        Consequence.INVALID,
+    return Guard.DECODE_ERRORS.finding(
         f"{count} of the log's lines say that a decode failed{_quoted(first)}",
         "no failed decode (0 lines)",
     )
@@ -68,9 +66,7 @@ def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
     """Trip if a log holds lines about a remote or device that did not do its part."""
     if not count:
         return None
-    return GuardFinding(
-        "path-mismatch",
-        Consequence.INVALID,
+    return Guard.PATH_MISMATCH.finding(
         f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
         "the requested device does the work (0 lines)",
     )
@@ -90,9 +86,7 @@ def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Gu
         looping += in_loop
     if total < DEGENERATE_LEAST or looping < DEGENERATE_SHARE * total:
         return None
-    return GuardFinding(
-        "degenerate-output",
-        Consequence.WARNING,
+    return Guard.DEGENERATE_OUTPUT.finding(
         f"{looping} of {total} {what} ({looping / total:.0%}) repeat what came before them, "
         f"{LOOP_COPIES} times or more in succession",
         f"less than {DEGENERATE_SHARE:.0%} in loops of up to {LONGEST_LOOP} {what}",
@@ -131,9 +125,7 @@ def broken_logits(
         problem = f"after a run's last token all {n_vocab} logits are {peak:.4g}"
     else:
         return None
-    return GuardFinding(
-        "broken-logits",
-        Consequence.INVALID,
+    return Guard.BROKEN_LOGITS.finding(
         problem,
         f"logits are numbers that differ, the largest within ±{largest:,.0f} (half precision's "
         "range)",
@@ -149,9 +141,7 @@ def divergent_output(position: int, gap: float) -> GuardFinding | None:
     """
     if gap <= NEAR_TIE:
         return None
-    return GuardFinding(
-        "divergent-output",
-        Consequence.INVALID,
+    return Guard.DIVERGENT_OUTPUT.finding(
         f"at token {position} the output leaves the target's own greedy output for a token whose "
         f"logit lies {gap:.3g} below the highest",
         f"the first difference is a near-tie: within {NEAR_TIE:g} of the highest logit",

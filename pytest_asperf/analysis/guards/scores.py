@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
+from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure
 from pytest_asperf.analysis.stats.estimate import percent_text
 
 #: Share of its vocabulary from which a PPL is no model's. Guessing evenly makes all of it; half of
@@ -21,9 +21,7 @@ def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
     """Trip if a baseline predicts a text hardly better than by guessing among its tokens."""
     if ppl < KNOWS_NOTHING * n_vocab:
         return None
-    return GuardFinding(
-        "baseline-knows-nothing",
-        Consequence.INVALID,
+    return Guard.BASELINE_KNOWS_NOTHING.finding(
         f"the baseline's PPL is {figure(ppl)}, and guessing among its {n_vocab} tokens makes "
         f"{figure(n_vocab)}",
         f"a baseline's PPL lies below {KNOWS_NOTHING:.0%} of its vocabulary",
@@ -39,9 +37,7 @@ def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFind
     if change > limit:
         return None
     whose = "further training" if is_other_model else "a level"
-    return GuardFinding(
-        "impossible-gain",
-        Consequence.INVALID,
+    return Guard.IMPOSSIBLE_GAIN.finding(
         f"PPL changes by {percent_text(change, 4)}: the baseline is broken, or of another model",
         f"{whose} does not improve on a sound baseline's PPL by {-limit:.0%}",
     )
@@ -49,9 +45,7 @@ def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFind
 
 def lossless(n_tokens: int, reason: str) -> GuardFinding:
     """The warning that a level gives all tokens the baseline's probability, and why it may."""
-    return GuardFinding(
-        "lossless-by-construction",
-        Consequence.WARNING,
+    return Guard.LOSSLESS_BY_CONSTRUCTION.finding(
         f"all {n_tokens} tokens have the same probability as in the baseline: {reason}",
         "such a level shows nothing about quantisation",
     )

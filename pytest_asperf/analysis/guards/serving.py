@@ -9,7 +9,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards.arms import path_mismatch
-from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding, figure
+from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, figure
 from pytest_asperf.analysis.serving_metrics import complete, itl_ns, served_at_once, ttft_ns
 from pytest_asperf.errors import printable
 
@@ -130,8 +130,7 @@ def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
         return None
     most = Counter(failures).most_common(_KINDS_SHOWN)
     kinds = ", ".join(f"{printable(kind, 120)} ({count})" for kind, count in most)
-    return _invalid(
-        "failed-requests",
+    return Guard.FAILED_REQUESTS.finding(
         f"{n_failed} of {n} requests have no complete reply: {kinds}",
         "every request has a complete reply; figures of the others are of a lighter load",
     )
@@ -143,8 +142,7 @@ def cached_prompt(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFind
     if not cached:
         return None
     most, of = max(cached)
-    return _invalid(
-        "cached-prompt",
+    return Guard.CACHED_PROMPT.finding(
         f"{len(cached)} prompts came from the server's cache, up to {most} of {of} tokens",
         f"at most {CACHED_SHARE:.0%} of a prompt, or {ALIKE} tokens, are cached, unless the claim "
         "is about the cache",
@@ -159,8 +157,7 @@ def not_reused(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding
     least, of = min(cold, key=lambda one: one[0] or 0)
     known = least is not None
     cached = f"{least} of {of} tokens from its cache" if known else "no count of cached tokens"
-    return _invalid(
-        "not-reused",
+    return Guard.NOT_REUSED.finding(
         f"{len(cold)} prompts that the server had just read were read again, with {cached}",
         f"at least {WARM_SHARE:.0%} of a warm prompt is cached",
     )
@@ -180,12 +177,11 @@ def short_ttft(done: Sequence[ServedRequest]) -> GuardFinding | None:
     short = [r for r in known if ttft_ns(r) < COLD_SHARE * typical]
     if not short:
         return None
-    return GuardFinding(
-        "cached-prompt",
-        Consequence.WARNING,
+    return Guard.CACHED_PROMPT.finding(
         f"{len(short)} of {len(known)} prompts took less than half of the median TTFT of "
         f"{figure(typical / 1e6)} ms",
         f"TTFT of equal prompts is at least {COLD_SHARE:.0%} of its median",
+        Consequence.WARNING,
     )
 
 
@@ -196,8 +192,7 @@ def tokens_in_chunks(counts: Iterable[tuple[int, int | None]]) -> GuardFinding |
     if not off:
         return None
     chunks, n = max(off, key=lambda one: abs(one[1] - one[0]) / one[1])
-    return _invalid(
-        "tokens-per-chunk",
+    return Guard.TOKENS_PER_CHUNK.finding(
         f"{len(off)} of {len(known)} replies came in other chunks than tokens, such as {n} tokens "
         f"in {chunks} chunks",
         f"gaps between chunks are gaps between tokens where both counts differ by at most "
@@ -211,8 +206,7 @@ def joined_stamps(done: Sequence[ServedRequest]) -> GuardFinding | None:
     if not joined:
         return None
     times, n = len(set(joined[0].event_ns)), len(joined[0].event_ns)
-    return _invalid(
-        "tokens-per-chunk",
+    return Guard.TOKENS_PER_CHUNK.finding(
         f"{len(joined)} of {len(done)} replies were read in other pieces than tokens, such as {n} "
         f"chunks in {times} reads",
         "more than half of the chunks are read alone, which takes a core to spare",
@@ -233,8 +227,7 @@ def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> Guard
     ]
     if not early or len(early) < len(long) / 2:
         return None
-    return _invalid(
-        "role-chunk",
+    return Guard.ROLE_CHUNK.finding(
         f"in {len(early)} of {len(long)} replies the first gap is {figure(median(early))} times a "
         "later one and longer than TTFT, as where the first chunk only names the role",
         f"the first gap is at most {ROLE_GAP:g} later ones, or shorter than TTFT",
@@ -246,8 +239,7 @@ def fewer_tokens(n_output: Iterable[int | None], asked: int) -> GuardFinding | N
     other = [n for n in n_output if n is not None and n != asked]
     if not other:
         return None
-    return _invalid(
-        "other-length",
+    return Guard.OTHER_LENGTH.finding(
         f"{len(other)} replies have {min(other)} to {max(other)} tokens, {asked} were asked for",
         "each reply has the length that was asked for (end of text ignored)",
     )
@@ -261,8 +253,7 @@ def context_cut(
     if not cut:
         return None
     least = min((n for n in cut if n is not None), default=0)
-    return _invalid(
-        "context-cut",
+    return Guard.CONTEXT_CUT.finding(
         f"{len(cut)} prompts were cut, to as few as {least} tokens"
         + (f" of {asked}" if asked else ""),
         "the server reads the whole prompt",
@@ -293,13 +284,13 @@ def queueing(
         slots = f"{n_slots} slot{'s' * (n_slots != 1)}"
         found = f"the server has {slots} for {n_users} users, and the others waited"
         consequence = Consequence.WARNING if is_compared else Consequence.INVALID
-        return GuardFinding("queueing", consequence, found, rule) if n_slots < n_users else None
+        return Guard.QUEUEING.finding(found, rule, consequence) if n_slots < n_users else None
     long = [r for r in complete(done) if (r.n_output or 0) >= _LEAST_OVERLAP]
     overlap = served_at_once(long)
     if len(long) < n_users or overlap >= n_users:
         return None
     found = f"at most {overlap} replies of {n_users} users were generated at one time"
-    return GuardFinding("queueing", Consequence.WARNING, found, rule)
+    return Guard.QUEUEING.finding(found, rule, Consequence.WARNING)
 
 
 def restarted(before: Mapping[str, object], after: Mapping[str, object]) -> GuardFinding | None:
@@ -311,8 +302,8 @@ def restarted(before: Mapping[str, object], after: Mapping[str, object]) -> Guar
     ]
     if not changed:
         return None
-    return _invalid(
-        "server-restarted", "; ".join(changed), "one server, with one start, answers all requests"
+    return Guard.SERVER_RESTARTED.finding(
+        "; ".join(changed), "one server, with one start, answers all requests"
     )
 
 
@@ -340,14 +331,9 @@ def client_bound(
     timed_us = gap_us if timed_ns is None else timed_ns / 1e3
     if share <= CLIENT_SHARE and lag_us <= CLIENT_SHARE * timed_us:
         return None
-    return _invalid(
-        "client-bound",
+    return Guard.CLIENT_BOUND.finding(
         f"the client computed {share:.1%} of the time, and its stamps lag by {figure(lag_us)} us "
         f"where {figure(timed_us)} us are timed",
         f"the client computes at most {CLIENT_SHARE:.0%} of the time, and lags by at most as much "
         "of what it times",
     )
-
-
-def _invalid(guard: str, found: str, rule: str) -> GuardFinding:
-    return GuardFinding(guard, Consequence.INVALID, found, rule)

@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.guard_finding import (
-    Consequence,
-    GuardFinding,
-    figure,
-    require_positive,
-)
+from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure, require_positive
 from pytest_asperf.analysis.stats.estimate import percent_text
 
 if TYPE_CHECKING:
@@ -46,9 +41,7 @@ def spread(mean: float, sd: float, n: int, *, limit: float = CV_LIMIT) -> GuardF
     if n > 1 and cv <= limit:
         return None
     problem = f"{figure(mean)} ± {figure(sd)} over {n} runs vary by {percent_text(cv, 2)}"
-    return GuardFinding(
-        "spread",
-        Consequence.INCONCLUSIVE,
+    return Guard.SPREAD.finding(
         problem if n > 1 else f"{figure(mean)} rests on one run, whose spread is unknown",
         f"standard deviation / mean at most {percent_text(limit)} over two runs or more",
     )
@@ -81,9 +74,7 @@ def throttled(
         )
     if not faults:
         return None
-    return GuardFinding(
-        "throttled",
-        Consequence.INVALID,
+    return Guard.THROTTLED.finding(
         "; ".join(faults),
         f"thermal pressure neither rises during a run nor stays at {HEAVY_PRESSURE} (heavy), the "
         f"clock falls by no more than {CLOCK_DROP:.0%}, and nothing holds it down to cool in more "
@@ -100,9 +91,7 @@ def host_busy(foreign_cores: float, cores: int | None) -> GuardFinding | None:
     allowed = foreign_cores_allowed(cores)
     if foreign_cores <= allowed:
         return None
-    return GuardFinding(
-        "host-busy",
-        Consequence.INVALID,
+    return Guard.HOST_BUSY.finding(
         f"others kept {foreign_cores:.1f} of {cores or '?'} cores busy during the measurement",
         f"at most {allowed:.2g} cores on average: {FOREIGN_CORES:g}, or {FOREIGN_SHARE:.0%} of all",
     )
@@ -122,9 +111,7 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFindi
     window_s = n_samples * period_s
     if abs(window_s - phase_s) <= WINDOW_TOLERANCE * phase_s + WINDOW_ENDS * period_s:
         return None
-    return GuardFinding(
-        "impure-window",
-        Consequence.INVALID,
+    return Guard.IMPURE_WINDOW.finding(
         f"{n_samples} samples of {period_s:.3g} s are {figure(window_s)} s, "
         f"{window_s / phase_s:.3g} times the phase of {figure(phase_s)} s",
         f"samples x period within {WINDOW_TOLERANCE:.0%} of the phase and {WINDOW_ENDS} samples",
@@ -143,9 +130,7 @@ def joules_per_token(
     )
     if watts >= baseline_watts or joules_per_token <= baseline_joules_per_token:
         return None
-    return GuardFinding(
-        "joules-per-token",
-        Consequence.WARNING,
+    return Guard.JOULES_PER_TOKEN.finding(
         f"{watts:.3g} W against {baseline_watts:.3g} W, but {joules_per_token:.3g} J/token against "
         f"{baseline_joules_per_token:.3g}: {joules_per_token / baseline_joules_per_token:.3g} "
         "times the energy",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.guard_finding import Consequence, GuardFinding
+from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding
 from pytest_asperf.analysis.guards.scores import KNOWS_NOTHING
 from pytest_asperf.analysis.stats.estimate import number_text
 
@@ -58,12 +58,12 @@ def skipped_work(n_tokens: int, n_held: int | None, left: Rows) -> GuardFinding 
     """
     if n_held is not None and n_held != n_tokens:
         found = f"after a timed run of {n_tokens} tokens the engine's memory holds {n_held}"
-        return _invalid(found, "a timed run leaves all its tokens in the memory")
+        return Guard.TIMED_WORK.finding(found, "a timed run leaves all its tokens in the memory")
     rows = list(left.values())
     if len(rows) > 1 and all(row == rows[0] for row in rows):
         places = ", ".join(map(str, sorted(left)))
         found = f"after a timed run the logits of positions {places} are the same"
-        return _invalid(found, "logits depend on the token and on what precedes it")
+        return Guard.TIMED_WORK.finding(found, "logits depend on the token and on what precedes it")
     return None
 
 
@@ -107,7 +107,7 @@ def ignored_context(n_tokens: int, n_changed: int, row: Row, other: Row) -> Guar
     """Trip if the last logits stay the same to the bit when the text begins with other tokens."""
     if list(row) != list(other):
         return None
-    return _invalid(
+    return Guard.TIMED_WORK.finding(
         f"the logits after {n_tokens} tokens stay the same when the first {n_changed} are changed",
         "logits depend on all of the context",
     )
@@ -117,7 +117,7 @@ def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
     """Trip if a timed run takes far less time than a run of tokens that are new to the engine."""
     if new_run_ns <= _MOST_REPEATED * run_ns:
         return None
-    return _invalid(
+    return Guard.TIMED_WORK.finding(
         f"a timed run took {run_ns / 1e6:.3g} ms, and one that begins with other tokens "
         f"{new_run_ns / 1e6:.3g} ms",
         f"new tokens take at most {_MOST_REPEATED:g} times as long as repeated ones",
@@ -126,7 +126,7 @@ def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
 
 def refused_examination(reason: str) -> GuardFinding:
     """The finding that an engine cannot compute a token after a timed run."""
-    return _invalid(
+    return Guard.TIMED_WORK.finding(
         f"after a timed run the engine computes no further token: {reason}", "the engine goes on"
     )
 
@@ -135,9 +135,7 @@ def unchecked_gain(speedup: float) -> GuardFinding | None:
     """Trip if a candidate whose timed work nobody examined is unbelievably fast."""
     if speedup <= BELIEVABLE_SPEEDUP:
         return None
-    return GuardFinding(
-        "timed-work",
-        Consequence.INCONCLUSIVE,
+    return Guard.UNCHECKED_GAIN.finding(
         f"{number_text(speedup, 3)} times as fast, and the engine shows no logits of timed runs",
         f"a gain of more than {BELIEVABLE_SPEEDUP:g} times needs logits of the timed work",
     )
@@ -150,13 +148,9 @@ def _differing(left: Rows, true: Rows, where: str, rule: str) -> GuardFinding | 
     mean, (position, largest) = fmean(found.values()), max(found.items(), key=lambda item: item[1])
     if mean <= MOST_MEAN_KLD and largest <= MOST_KLD:
         return None
-    return _invalid(
+    return Guard.TIMED_WORK.finding(
         f"logits that a timed run left differ from those {where}: mean KLD "
         f"{number_text(mean, 2)} nats over {len(found)} positions, {number_text(largest, 2)} at "
         f"position {position}",
         rule,
     )
-
-
-def _invalid(found: str, rule: str) -> GuardFinding:
-    return GuardFinding("timed-work", Consequence.INVALID, found, rule)

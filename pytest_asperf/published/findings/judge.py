@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.model import Finding
 
-_REMEDY: Final = "measure again; these figures cannot be used for the finding"
 _OPEN: Final = "more runs, published with n and spread, would decide it"
 _FAILED: Final = "do not rely on the statement; `asperf findings --markdown` shows the figures"
 
@@ -35,7 +34,7 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
         if (guard_finding := guard.check(evidence)) is not None
     ]
     guard_findings = (*declared, *estimated_figures(terms, evidence))
-    left = guarded(verdict, guard_findings, remedy=_REMEDY)
+    left = guarded(verdict, guard_findings)
     if left.outcome is not Outcome.INVALID:
         return left
     # A reader looks up the guard; the broken figures' result is left out.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.published.findings.checks import FindingCheck
     from pytest_asperf.published.findings.evidence import Evidence
-    from pytest_asperf.published.findings.validity import Guard
+    from pytest_asperf.published.findings.validity import RecordedGuard
     from pytest_asperf.published.records import Records
 
 
@@ -78,7 +78,7 @@ class Finding:
     parameters: tuple[float, float] | None
     check: FindingCheck
     across: Across | None
-    guards: tuple[Guard, ...]
+    guards: tuple[RecordedGuard, ...]
     live: str
     reading: str
     expected: Outcome

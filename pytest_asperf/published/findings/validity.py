@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.findings.terms import FormulaTerm, ids_of, parse_term
 
@@ -25,7 +26,7 @@ ROUNDED_BANDWIDTH: Final = 1.024
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class RecordedGuard:
     """A guard that recorded figures must pass: `inputs` by role, or an arm and its baseline."""
 
     kind: str
@@ -70,7 +71,7 @@ class Guard:
         return named
 
 
-def parse_guard(place: CheckedTable) -> Guard:
+def parse_guard(place: CheckedTable) -> RecordedGuard:
     """The guard that a table means; a ConfigError names file, finding and key."""
     kind = place.choice("kind", (*_GUARDS, *_COMPARISONS))
     if kind in _COMPARISONS:
@@ -78,7 +79,7 @@ def parse_guard(place: CheckedTable) -> Guard:
         arm, baseline = _list(place, "arm"), _list(place, "baseline")
         if len(arm) != len(baseline):
             place.refuse("baseline", f"name {len(arm)} figures, one for each of `arm`")
-        return Guard(kind, (), arm, baseline)
+        return RecordedGuard(kind, (), arm, baseline)
     _, needed, possible = _GUARDS[kind]
     place.only(("kind", *needed, *possible))
     for key in needed:
@@ -87,7 +88,7 @@ def parse_guard(place: CheckedTable) -> Guard:
     inputs = (
         (key, parse_term(place.values[key], place, key)) for key in place.values if key != "kind"
     )
-    return Guard(kind, tuple(inputs))
+    return RecordedGuard(kind, tuple(inputs))
 
 
 def estimated_figures(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
@@ -140,31 +141,33 @@ def _sd_bound(values: _Values) -> GuardFinding | None:
 
 
 _ENERGY: Final = ("watts", "joules", "baseline_watts", "baseline_joules")
+_LINES: Final = ("lines",)
+_ROOFLINE: Final = ("rate", "weights_gb", "bandwidth")
 _SD: Final = ("k", "drafted", "accepted")
 #: By name: the guard, the figures that it needs, and those that it may have besides.
 _GUARDS: Final[Mapping[str, tuple[_Check, tuple[str, ...], tuple[str, ...]]]] = {
-    "roofline-high": (_roofline_high, ("rate", "weights_gb", "bandwidth"), (*_SD, "draft_gb")),
-    "roofline-low": (_roofline_low, ("rate", "weights_gb", "bandwidth"), ()),
-    "sd-bound": (_sd_bound, ("rate", "alone", *_SD), ()),
-    "decode-errors": (lambda v: guards.counted_decode_errors(round(v["lines"])), ("lines",), ()),
-    "path-mismatch": (lambda v: guards.counted_remote_errors(round(v["lines"])), ("lines",), ()),
-    "impure-window": (
+    Guard.ROOFLINE_HIGH: (_roofline_high, _ROOFLINE, (*_SD, "draft_gb")),
+    Guard.ROOFLINE_LOW: (_roofline_low, _ROOFLINE, ()),
+    Guard.SD_BOUND: (_sd_bound, ("rate", "alone", *_SD), ()),
+    Guard.DECODE_ERRORS: (lambda v: guards.counted_decode_errors(round(v["lines"])), _LINES, ()),
+    Guard.PATH_MISMATCH: (lambda v: guards.counted_remote_errors(round(v["lines"])), _LINES, ()),
+    Guard.IMPURE_WINDOW: (
         lambda v: guards.impure_window(round(v["samples"]), v["period_s"], v["phase_s"]),
         ("samples", "period_s", "phase_s"),
         (),
     ),
-    "predicted-against-measured": (
+    Guard.PREDICTED_AGAINST_MEASURED: (
         lambda v: guards.predicted_against_measured(v["predicted"], v["measured"]),
         ("predicted", "measured"),
         (),
     ),
-    "joules-per-token": (
+    Guard.JOULES_PER_TOKEN: (
         lambda v: guards.joules_per_token(*(v[name] for name in _ENERGY)),
         _ENERGY,
         (),
     ),
 }
 _COMPARISONS: Final[Mapping[str, Callable[[_Values, _Values], GuardFinding | None]]] = {
-    "identical-to-baseline": guards.identical_to_baseline,
-    "unequal-work": guards.unequal_work,
+    Guard.IDENTICAL_TO_BASELINE: guards.identical_to_baseline,
+    Guard.UNEQUAL_WORK: guards.unequal_work,
 }
