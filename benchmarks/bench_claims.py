@@ -1,4 +1,4 @@
-"""How often claims about ratios, percentiles and spread are wrong.
+"""How often claims about ratios, differences, percentiles and spread are wrong.
 
 Run it as ``python benchmarks/bench_claims.py --processes=2 --runs=400`` (a minute): seeded, needs
 numpy and scipy alone, prints Markdown and exits with 1 where a bound of docs/statistics.md is
@@ -22,7 +22,7 @@ from scipy.stats import binom  # type: ignore[import-untyped]  # as above
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
-from pytest_asperf.analysis.stats.ratio_test import RatioTest
+from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
 from pytest_asperf.analysis.stats.spread import cv_interval
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ SIDES: Final = (
 #: Limits of the log ratio and the true one, from the upper limit; and the verdict that is wrong
 #: there, or both at the limit.
 _5: Final = math.log(1.05)
+_SECOND: Final = "second of two"
+_DIFFERENCE: Final = "difference"
 CLAIMS: Final = (
     ("one limit", -math.inf, 0.0, "wrong"),
     ("one limit", -math.inf, -0.02, "FAIL"),
@@ -99,6 +101,12 @@ CLAIMS: Final = (
     ("two, 10 % apart", -2 * _5, 0.05, "PASS"),
     ("two, 2 % apart", -0.02, -0.01, "FAIL"),
     ("two, 2 % apart", -0.02, 0.0, "PASS"),
+    (_SECOND, -2 * _5, 0.0, "wrong"),
+    (_SECOND, -2 * _5, -_5, "FAIL"),
+    (_SECOND, -2 * _5, 0.05, "PASS"),
+    (_DIFFERENCE, -math.inf, 0.0, "wrong"),
+    (_DIFFERENCE, -math.inf, -0.02, "FAIL"),
+    (_DIFFERENCE, -math.inf, 0.05, "PASS"),
 )
 
 
@@ -106,13 +114,37 @@ def _ratio_batch(
     sides: Sides, claim: tuple[str, float, float, str], seed: tuple[int, ...]
 ) -> list[tuple[Outcome, int]]:
     """The outcome and the pairs of each claim."""
-    _, low, effect, _ = claim
-    found = []
-    for row in sides.differences(np.random.default_rng(seed), BATCH, effect).tolist():
-        test = RatioTest(math.exp(low), 1.0, max_pairs=PAIRS)
-        outcome = next(filter(None, map(test.update, row)))
-        found.append((outcome, test.n))
-    return found
+    kind, low, effect, _ = claim
+    decide = {_DIFFERENCE: _difference, _SECOND: _second}.get(kind, _ratio)
+    rows = sides.differences(np.random.default_rng(seed), BATCH, 0.0).tolist()
+    return [decide(row, low, effect) for row in rows]
+
+
+def _ratio(noise: list[float], low: float, effect: float) -> tuple[Outcome, int]:
+    test = RatioTest(math.exp(low), 1.0, max_pairs=PAIRS)
+    outcome = next(filter(None, (test.update(n + effect) for n in noise)))
+    return outcome, test.n
+
+
+def _second(noise: list[float], low: float, effect: float) -> tuple[Outcome, int]:
+    """A claim about the upper limit, after one about the lower limit decided on the same pairs."""
+    first, second = RatioTest(math.exp(low), max_pairs=PAIRS), RatioTest(at_most=1.0)
+    for n in noise:
+        if first.update(n + effect) is not None:
+            break
+    outcome = next(filter(None, (second.update(n + effect) for n in noise)))
+    return outcome, max(first.n, second.n)
+
+
+def _difference(noise: list[float], _low: float, effect: float) -> tuple[Outcome, int]:
+    """A claim that two costs differ by nothing; the noise is shared out between them."""
+    test = DifferenceTest(-math.inf, 0.0, unit="ms", max_pairs=PAIRS)
+    for n in noise:
+        costs = (math.exp(-n / 2), math.exp(effect + n / 2))
+        test.take_figures(baseline=100 * costs[0], candidate=100 * costs[1])
+        if (outcome := test.decide()) is not None:
+            return outcome, test.n + 1
+    return test.outcome_if_stopped, test.n + 1
 
 
 def ratios(pool: ProcessPoolExecutor, runs: int, seed: int) -> list[str]:

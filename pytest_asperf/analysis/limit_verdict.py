@@ -180,7 +180,7 @@ def read_limit(given: object, unit: str, *, where: str, may_be_negative: bool = 
         limit = Limit(value / 100, SHARE)
     else:
         scale = _UNITS.get(unit, {unit: 1.0}).get(written, math.nan)
-        keeps = unit in _KEPT_AS_WRITTEN and scale != 1
+        keeps = unit in _KEPT_AS_WRITTEN and math.isfinite(scale) and scale != 1
         limit = Limit(value, written, 1 / scale) if keeps else Limit(value * scale, unit)
     if not math.isfinite(limit.value) or (limit.value <= 0 and not may_be_negative):
         raise _not_a_limit(given, unit, where, written)

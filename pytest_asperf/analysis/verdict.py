@@ -93,6 +93,16 @@ class Verdict:
     basis: str = ""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
+    def __bool__(self) -> bool:
+        """True if it is a PASS, and otherwise raised: a verdict is there to be asserted.
+
+        Raises:
+            VerdictError: it is not a PASS.
+        """
+        if self.outcome is not Outcome.PASS:
+            raise VerdictError(self)
+        return True
+
     @property
     def claim(self) -> str:
         """The claim as one phrase."""

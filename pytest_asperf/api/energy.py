@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import FixtureValue, Variant, unknown_word
+from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, unknown_word
 from pytest_asperf.api.quantity import Apart, Found, Quantity, note
-from pytest_asperf.api.timed import Timed
+from pytest_asperf.api.timed import TimedQuantity
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
 from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.compute_plan import DEVICES
@@ -38,7 +38,7 @@ _MACHINE: Final = "machine"
 
 
 @dataclass(frozen=True, eq=False)
-class EnergyFigure(Timed):
+class EnergyFigure(TimedQuantity):
     """The energy of a workload's token, J/token; or the mean power, W.
 
     Attributes:
@@ -130,7 +130,7 @@ class _OfSameRails(Apart):
 
 
 def energy_of(
-    variant: Variant, workload: Workload, unit: str, rail: str = "", *, is_net: bool = False
+    variant: ModelUnderTest, workload: Workload, unit: str, rail: str = "", *, is_net: bool = False
 ) -> EnergyFigure:
     """The energy, or the power, of a variant in one phase."""
     on, net = f" on {rail}" * bool(rail), " net of idle" * is_net
@@ -141,7 +141,7 @@ def energy_of(
     )
 
 
-def measured_energy(variant: Variant, workload: Workload) -> EnergyResult:
+def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult:
     """Every window of every counter; skips the test if no energy counter can be read.
 
     Raises:
@@ -161,7 +161,9 @@ def measured_energy(variant: Variant, workload: Workload) -> EnergyResult:
     return result
 
 
-def _found(variant: Variant, workload: Workload, unit: str, of: str, *, is_net: bool) -> Found:
+def _found(
+    variant: ModelUnderTest, workload: Workload, unit: str, of: str, *, is_net: bool
+) -> Found:
     result = measured_energy(variant, workload)
     rail = _known_rail(result, of)
     rails = (rail,) if rail else result.rails
@@ -213,7 +215,7 @@ def _phase(workload: Workload) -> str:
 class Energy(FixtureValue):
     """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
 
-    variant: Variant
+    variant: ModelUnderTest
 
     example: ClassVar = EnergyFigure.example
 

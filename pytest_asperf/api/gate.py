@@ -11,8 +11,8 @@ from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import (
     FixtureValue,
+    ModelUnderTest,
     NoTruthValue,
-    Variant,
     require_kind,
 )
 from pytest_asperf.api.quantity import LimitText, conclude
@@ -105,19 +105,19 @@ class Gate(FixtureValue):
     @property
     def baseline(self) -> GateSide:
         """The baseline by itself, to compare with the candidate."""
-        return GateSide(Variant(self.ref, self.measurement, self.builds[0]))
+        return GateSide(ModelUnderTest(self.ref, self.measurement, self.builds[0]))
 
     @property
     def candidate(self) -> GateSide:
         """The candidate by itself, to compare with the baseline."""
-        return GateSide(Variant(self.ref, self.measurement, self.builds[1]))
+        return GateSide(ModelUnderTest(self.ref, self.measurement, self.builds[1]))
 
 
 @dataclass(frozen=True)
 class GateSide(FixtureValue):
     """One build of a gate, whose quantities are compared with those of the other build."""
 
-    variant: Variant
+    variant: ModelUnderTest
 
     example: ClassVar = (
         'assert gate.candidate.throughput("tg128") / gate.baseline.throughput("tg128") >= 1.1'

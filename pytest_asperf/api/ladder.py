@@ -12,7 +12,7 @@ from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.api.energy import EnergyFigure, energy_of
 from pytest_asperf.api.latency import Time, time_of
-from pytest_asperf.api.measurement_context import FixtureValue, Variant, require_kind
+from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, require_kind
 from pytest_asperf.api.memory import AllocatedMemory, memory_at
 from pytest_asperf.api.model import size_of
 from pytest_asperf.api.quantity import Figure, Found, LimitText, conclude
@@ -49,7 +49,7 @@ class Quant(FixtureValue):
     """
 
     name: str
-    variant: Variant
+    variant: ModelUnderTest
     ladder: Ladder
 
     example: ClassVar = 'assert perplexity.delta < "1%"'
@@ -206,7 +206,7 @@ class Ladder(FixtureValue):
                 why="only what the test's marker names is measured",
                 remedy=f"use one of {listing(self.quants)}, or add it to the marker",
             )
-        return Quant(name, Variant(ref, self.measurement), self)
+        return Quant(name, ModelUnderTest(ref, self.measurement), self)
 
     def scored(self, name: str, ref: ModelRef) -> ScoredRung:
         """The scores of a quantization against the baseline.

@@ -10,9 +10,9 @@ from pytest_asperf.analysis.crossover import MOST_COMPARISONS, Compared, Crossov
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, counted_text
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.api.measurement_context import FixtureValue, Variant
+from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest
 from pytest_asperf.api.quantity import Figure, Found
-from pytest_asperf.api.timed import Measurement, Spread, Timed, spread_of
+from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, spread_of
 from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.ab_speed import SpeedExperiment
@@ -29,7 +29,7 @@ _MEDIAN: Final = 50.0
 
 
 @dataclass(frozen=True, eq=False)
-class Time(Timed):
+class Time(TimedQuantity):
     """The median time of one workload, ms: of a whole run, or of each token of a generation."""
 
     example: ClassVar = 'assert latency("ttft512") <= "250 ms"'
@@ -38,7 +38,7 @@ class Time(Timed):
         return f"<Time {self.name}>"
 
     @property
-    def cv(self) -> Spread:
+    def cv(self) -> CvFigure:
         """The coefficient of variation of its runs, a share."""
         return spread_of(self)
 
@@ -108,7 +108,7 @@ class Time(Timed):
         return self._figure("peak memory of", "GiB", _peak)
 
     def _figure(self, what: str, unit: str, of: Callable[[ThroughputResult], Estimate]) -> Figure:
-        measured = Measurement(self.variant, self.workload)
+        measured = WorkloadRuns(self.variant, self.workload)
         name = f"{what} {measured.name}"
         return Figure(name, unit, self.record, lambda: measured.found(what, of))
 
@@ -125,7 +125,7 @@ class Time(Timed):
 class Latency(FixtureValue):
     """The `latency` fixture: call it with `ttft512`, `pp512+tg128`, `tg128` or `load`."""
 
-    variant: Variant
+    variant: ModelUnderTest
 
     example: ClassVar = Time.example
 
@@ -180,10 +180,10 @@ class Latency(FixtureValue):
         return Figure(what, "tokens", self.variant.measurement.record, search.measure)
 
 
-def time_of(variant: Variant, workload: str) -> Time:
+def time_of(variant: ModelUnderTest, workload: str) -> Time:
     """The time of a variant in a workload of this name."""
     parsed = parse_workload(workload, where="latency", may_be_load=True)
-    measured = Measurement(variant, parsed)
+    measured = WorkloadRuns(variant, parsed)
     token = _of_token(parsed).strip()
 
     def measure() -> Found:
@@ -254,7 +254,7 @@ class _Crossing:
 
     what: str
     ends: tuple[Workload, Workload]
-    variants: tuple[Variant, Variant]
+    variants: tuple[ModelUnderTest, ModelUnderTest]
     names: tuple[str, str]
 
     def measure(self) -> Found:

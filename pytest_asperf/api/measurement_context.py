@@ -50,7 +50,9 @@ class Record(Protocol):
 class FindVariant(Protocol):
     """Finds another variant of a test's model, or another model."""
 
-    def __call__(self, *, model: str | None, engine: str | None, quant: str | None) -> Variant:
+    def __call__(
+        self, *, model: str | None, engine: str | None, quant: str | None
+    ) -> ModelUnderTest:
         """The variant; what is not named is as in the test's markers.
 
         Raises:
@@ -101,7 +103,7 @@ class MeasurementContext:
 
 
 @dataclass(frozen=True)
-class Variant:
+class ModelUnderTest:
     """A model as it is measured: its quantization, settings and engine, and in gates its build.
 
     Attributes:
@@ -131,7 +133,7 @@ class Variant:
 
     def other(
         self, model: str | None = None, engine: str | None = None, quant: str | None = None
-    ) -> Variant:
+    ) -> ModelUnderTest:
         """The variant that differs in what is named; itself if nothing is."""
         if model is engine is quant is None:
             return self

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import FixtureValue, Variant, require_kind
+from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, require_kind
 from pytest_asperf.api.model import Model
 from pytest_asperf.api.quantity import Figure, Found, settle
 from pytest_asperf.config.engine_settings import EngineSettings
@@ -33,7 +33,7 @@ _EXAMPLE: Final = "assert_fits(memory(4096), hardware)"
 class AllocatedMemory(Figure):
     """The memory that a model takes with its context filled, GiB, by the engine's own count."""
 
-    variant: Variant
+    variant: ModelUnderTest
     context: int
 
     example: ClassVar = 'assert memory(4096) <= "8 GiB"'
@@ -67,7 +67,7 @@ class AllocatedMemory(Figure):
         )
 
 
-def measured_memory(variant: Variant, context: int) -> MemoryResult:
+def measured_memory(variant: ModelUnderTest, context: int) -> MemoryResult:
     """What the engine has allocated once the context is full, noted for the report.
 
     Raises:
@@ -78,14 +78,16 @@ def measured_memory(variant: Variant, context: int) -> MemoryResult:
     return result
 
 
-def _found(variant: Variant, context: int, what: str, of: Callable[[MemoryResult], int]) -> Found:
+def _found(
+    variant: ModelUnderTest, context: int, what: str, of: Callable[[MemoryResult], int]
+) -> Found:
     result = measured_memory(variant, context)
     name = f"{what}memory of {result.ran.model} at {context} tokens"
     size = Estimate.exact(of(result) / _GIB, "GiB")
     return Found(size, Subject(name, "live", result.ran.rows()))
 
 
-def memory_at(variant: Variant, context: int) -> AllocatedMemory:
+def memory_at(variant: ModelUnderTest, context: int) -> AllocatedMemory:
     """The memory of a variant at a length of the context, in tokens."""
     require_positions(context, where="memory: context")
     name = f"memory of {variant.title} at {context} tokens"
@@ -100,7 +102,7 @@ def memory_at(variant: Variant, context: int) -> AllocatedMemory:
 class Memory(FixtureValue):
     """The `memory` fixture: call it with the context to fill."""
 
-    variant: Variant
+    variant: ModelUnderTest
 
     example: ClassVar = AllocatedMemory.example
 

@@ -11,7 +11,12 @@ from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate, counted_text, memory_text
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.energy import EnergyFigure, measured_energy, require_device
-from pytest_asperf.api.measurement_context import FixtureValue, Variant, require_kind, unknown_word
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    ModelUnderTest,
+    require_kind,
+    unknown_word,
+)
 from pytest_asperf.api.quantity import Figure, Found, note
 from pytest_asperf.api.scores import TokenScores, score
 from pytest_asperf.hardware.compute_plan import UNITS, read_plan
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 _GIB: Final = 2**30
 
 
-def size_of(variant: Variant) -> Figure:
+def size_of(variant: ModelUnderTest) -> Figure:
     """The size of a variant's file, GiB, made if need be; no engine measures it."""
 
     def measure() -> Found:
@@ -41,7 +46,7 @@ def size_of(variant: Variant) -> Figure:
     return Figure(name, "GiB", variant.measurement.record, measure)
 
 
-def disk_of(variant: Variant, paths: Sequence[str | Path]) -> Figure:
+def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
     """The room on the disk that files take together, or a variant's own file if none is named."""
     own = " and ".join(Path(path).name for path in paths[:2]) or variant.title
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
@@ -71,7 +76,7 @@ def disk_of(variant: Variant, paths: Sequence[str | Path]) -> Figure:
 class Model(FixtureValue):
     """The `model` fixture: the model that a test's markers name."""
 
-    variant: Variant
+    variant: ModelUnderTest
 
     example: ClassVar = 'assert_fits(model, "m2ultra")'
 
@@ -125,7 +130,7 @@ class Model(FixtureValue):
         function: str | None = None,
         observed: EnergyFigure | None = None,
         unlike: EnergyFigure | None = None,
-    ) -> Placement:
+    ) -> PlannedShare:
         """The share of a Core ML model's estimated cost that its plan places on a device.
 
         The plan says what is anticipated. With `observed` the comparison is about the run: in
@@ -150,7 +155,7 @@ class Model(FixtureValue):
                 require_kind(given, EnergyFigure, 'energy("pp512")')
         name, record = f"{Path(path).name} on {device}", self.variant.measurement.record
         plan = _Plan(Path(path), device, units, function)
-        return Placement(name, SHARE, record, plan.found, plan, observed, unlike)
+        return PlannedShare(name, SHARE, record, plan.found, plan, observed, unlike)
 
     def scores(
         self,
@@ -201,7 +206,7 @@ class _Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Placement(Figure):
+class PlannedShare(Figure):
     """The share of a model's cost that a plan places on a device, and what its run showed."""
 
     plan: _Plan

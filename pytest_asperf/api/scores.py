@@ -14,7 +14,7 @@ from pytest_asperf.verdicts.gate import LARGEST_HEALTHY_KLD, MEAN_HEALTHY_KLD
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_asperf.api.measurement_context import Variant
+    from pytest_asperf.api.measurement_context import ModelUnderTest
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TokenScores(NoTruthValue):
 
 
 def score(
-    variant: Variant,
+    variant: ModelUnderTest,
     text: str | Sequence[int],
     after: int,
     quant: str | None,

@@ -8,15 +8,15 @@ from typing import ClassVar
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.stats.estimate import SHARE, memory_text
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
-from pytest_asperf.api.measurement_context import FixtureValue, Variant
+from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest
 from pytest_asperf.api.quantity import Figure, Found
-from pytest_asperf.api.timed import Measurement, Spread, Timed, spread_of
+from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, spread_of
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
-class Rate(Timed):
+class Rate(TimedQuantity):
     """The rate of one workload, tok/s: the median of its runs.
 
     If loading is cheap, each run is from a fresh load, and the interval covers differences between
@@ -27,7 +27,7 @@ class Rate(Timed):
         return f"<Rate {self.name}>"
 
     @property
-    def cv(self) -> Spread:
+    def cv(self) -> CvFigure:
         """The coefficient of variation of its runs, a share."""
         return spread_of(self)
 
@@ -48,7 +48,7 @@ class Rate(Timed):
         return Figure(name, SHARE, self.record, self._utilization)
 
     def _utilization(self) -> Found:
-        measured = Measurement(self.variant, self.workload)
+        measured = WorkloadRuns(self.variant, self.workload)
         result = measured.result()
         n_bytes = result.bytes_per_token
         if n_bytes is None:
@@ -81,7 +81,7 @@ class Rate(Timed):
 class Throughput(FixtureValue):
     """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
 
-    variant: Variant
+    variant: ModelUnderTest
 
     example: ClassVar = Rate.example
 
@@ -111,7 +111,7 @@ class Throughput(FixtureValue):
         return rate(self.variant.other(model, engine, quant), workload)
 
 
-def rate(variant: Variant, workload: str) -> Rate:
+def rate(variant: ModelUnderTest, workload: str) -> Rate:
     """The rate of a variant in a workload of this name."""
     parsed = parse_workload(workload, where="throughput")
     if not parsed.is_rate:
@@ -120,7 +120,7 @@ def rate(variant: Variant, workload: str) -> Rate:
             why="a rate in tok/s is not what a user waits for",
             remedy=f'take the latency fixture, and write latency("{parsed.name}")',
         )
-    measured = Measurement(variant, parsed)
+    measured = WorkloadRuns(variant, parsed)
 
     def measure() -> Found:
         return measured.found("", lambda r: r.rate, lambda r: r.rates)

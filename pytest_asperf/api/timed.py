@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.limit_verdict import Operator
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.api.measurement_context import Variant
+    from pytest_asperf.api.measurement_context import ModelUnderTest
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import ThroughputResult
@@ -39,10 +39,10 @@ _LARGEST_RATIO: Final = 1e4
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class WorkloadRuns:
     """One workload of one variant, measured when it is asked for and once a session."""
 
-    variant: Variant
+    variant: ModelUnderTest
     workload: Workload
 
     @property
@@ -100,7 +100,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, eq=False)
-class Timed(Figure):
+class TimedQuantity(Figure):
     """A quantity whose ratio to another one is measured in turns of both.
 
     Attributes:
@@ -108,7 +108,7 @@ class Timed(Figure):
         workload: what it does.
     """
 
-    variant: Variant
+    variant: ModelUnderTest
     workload: Workload
 
     def ratio_to(self, other: Quantity) -> Quantity:
@@ -122,7 +122,7 @@ class Timed(Figure):
         return super().difference_from(other) if pair is None else pair
 
     def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
-        if not isinstance(other, Timed):
+        if not isinstance(other, TimedQuantity):
             return None
         if (self.variant, self.workload) == (other.variant, other.workload):
             raise ConfigError(
@@ -142,8 +142,8 @@ class Paired(Quantity):
     Pairs count for all claims about the same two sides.
     """
 
-    first: Timed
-    second: Timed
+    first: TimedQuantity
+    second: TimedQuantity
 
     @property
     def is_signed(self) -> bool:
@@ -222,7 +222,7 @@ class Paired(Quantity):
         return f"both are the file sha256 {base.sha256[:12]}, with the same settings"
 
 
-def _told_apart(first: Timed, second: Timed) -> tuple[tuple[str, str], str]:
+def _told_apart(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[str, str], str]:
     """The names of two sides by what differs, and what they have in common."""
     one, other = first.variant, second.variant
     if one == other:
@@ -234,7 +234,7 @@ def _told_apart(first: Timed, second: Timed) -> tuple[tuple[str, str], str]:
     return tuple(both), what.removeprefix(" of ") or "speed"  # type: ignore[return-value]  # two
 
 
-def _variant_names(one: Variant, other: Variant) -> tuple[tuple[str, str], str]:
+def _variant_names(one: ModelUnderTest, other: ModelUnderTest) -> tuple[tuple[str, str], str]:
     if one.build and other.build and one.ref == other.ref:
         return (one.build.name, other.build.name), f" of {one.ref.title}"
     if one.engine != other.engine:
@@ -249,14 +249,14 @@ def _variant_names(one: Variant, other: Variant) -> tuple[tuple[str, str], str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread(Figure):
+class CvFigure(Figure):
     """The coefficient of variation of a measurement's runs; `--asperf-max-cv` does not matter."""
 
-    measured: Measurement
+    measured: WorkloadRuns
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, from the runs of both."""
-        if not isinstance(other, Spread):
+        if not isinstance(other, CvFigure):
             return super().ratio_to(other)
         mine, base = self.measured, other.measured
 
@@ -281,9 +281,9 @@ class Spread(Figure):
         return True
 
 
-def spread_of(timed: Timed) -> Spread:
+def spread_of(timed: TimedQuantity) -> CvFigure:
     """How much the runs of a quantity vary: standard deviation over mean."""
-    measured = Measurement(timed.variant, timed.workload)
+    measured = WorkloadRuns(timed.variant, timed.workload)
 
     def find() -> Found:
         found = measured.found("CV of", lambda r: cv_interval(r.rates, counted=r.counted))
@@ -298,4 +298,4 @@ def spread_of(timed: Timed) -> Spread:
 
         return replace(found, guard_findings=(), check=check)
 
-    return Spread(f"CV of {measured.name}", SHARE, timed.record, find, measured)
+    return CvFigure(f"CV of {measured.name}", SHARE, timed.record, find, measured)

@@ -124,7 +124,7 @@ def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed:
         (result,) = judge_cells(runner, [request.cell], (base, candidate), limits)
         if result.interrupted:
             raise KeyboardInterrupt
-        verdict = result.verdict or result.unbroken()
+        verdict = result.unbroken() if result.verdict is None else result.verdict
     except (BuildError, EngineError) as error:
         if probe.purpose == "candidate":
             raise  # one of the two ends: there is nothing to bisect without it

@@ -15,7 +15,7 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.verdict import Subject, VerdictError, judge_invalid
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
-from pytest_asperf.api.measurement_context import MeasurementContext, NoRecord, Variant
+from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoRecord
 from pytest_asperf.api.throughput import rate
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import AsperfError
@@ -88,7 +88,9 @@ def demo_claims(project: Project, runner: MeasurementRunner, folder: str) -> Ite
         f"{_WORKLOAD} of a broken model, ≥ 1 tok/s",
         Outcome.INVALID,
         "Its speed would pass. A guard saw that it computes no numbers.",
-        lambda: rate(Variant(_broken(project, runner, Path(folder)), measures), _WORKLOAD) >= 1.0,
+        lambda: (
+            rate(ModelUnderTest(_broken(project, runner, Path(folder)), measures), _WORKLOAD) >= 1.0
+        ),
     )
 
 

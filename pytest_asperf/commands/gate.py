@@ -243,5 +243,6 @@ def _reworded(result: CellResult) -> CellResult:
     """The result with its advice in the command's own options."""
     if result.error is not None:
         result.error.reword(in_own_words)
-    verdict = result.verdict and result.verdict.reworded(in_own_words)
-    return replace(result, verdict=verdict)
+    if result.verdict is None:
+        return result
+    return replace(result, verdict=result.verdict.reworded(in_own_words))

@@ -161,21 +161,21 @@ class CellResult:
     @property
     def word(self) -> str:
         """The verdict in a word."""
-        return str(self.verdict.outcome) if self.verdict else NOT_RUN
+        return NOT_RUN if self.verdict is None else str(self.verdict.outcome)
 
     @property
     def counted(self) -> str:
         """How many pairs, chunks or prompts the verdict rests on."""
         if self.same_runs:
             return "same runs as auto"
-        figures = self.verdict.figures if self.verdict else ()
+        figures = () if self.verdict is None else self.verdict.figures
         return ", ".join(sorted({estimate.basis for _, estimate in figures} - {""}))
 
     @property
     def measured(self) -> str:
         """The measured effect with its interval, or why there is none."""
-        text = self.verdict.measured if self.verdict else self.error.what if self.error else ""
-        return printable(text, _LONGEST)
+        failed = "" if self.error is None else self.error.what
+        return printable(failed if self.verdict is None else self.verdict.measured, _LONGEST)
 
     def unbroken(self) -> Verdict:
         """The verdict, unless the measurement broke.

@@ -151,9 +151,9 @@ def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
     for result in sorted(not_passed, key=lambda r: r.word != Outcome.FAIL):
         head = f"{result.cell.name} {printable(result.cell.what)}"
         text = (
-            result.verdict.note(with_ran=with_ran)
-            if result.verdict
-            else f"{NOT_RUN}: {result.error}"
+            f"{NOT_RUN}: {result.error}"
+            if result.verdict is None
+            else result.verdict.note(with_ran=with_ran)
         )
         texts.append(f"{head}\n{text}")
     return texts
@@ -180,7 +180,7 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     """
     rows: dict[ProofRow, None] = {}
     for result in results:
-        ran = dict(result.verdict.subject.ran) if result.verdict else {}
+        ran = {} if result.verdict is None else dict(result.verdict.subject.ran)
         # A fact that names no build, such as the text of PPL, is of both.
         for label in dict.fromkeys(key.partition(" ")[2] or key for key in ran):
             shared = ran.get(label, "not known")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
-from pytest_asperf.api.measurement_context import MeasurementContext, Variant
+from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engines import parse_engine, parse_level
@@ -64,7 +64,7 @@ def variant(
     model: str | None,
     engine: str | None,
     quant: str | None,
-) -> Variant:
+) -> ModelUnderTest:
     """Another variant of the test's model, or another model, on the engine that it names."""
     selection, where = selection_of(request.node), request.node.nodeid
     on = parse_engine(engine, where=where) if engine else None
@@ -81,7 +81,7 @@ def variant(
     if quant is not None:
         level = parse_level(quant, where=where, engine=ref.spec.engine)
         ref = at_level(ref, level, where=where)
-    return Variant(ref, measurement(request, ref), is_matched=is_matched)
+    return ModelUnderTest(ref, measurement(request, ref), is_matched=is_matched)
 
 
 def level(request: pytest.FixtureRequest) -> str | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.gate import Gate
     from pytest_asperf.api.ladder import Ladder, Quant
     from pytest_asperf.api.latency import Latency
-    from pytest_asperf.api.measurement_context import MeasurementContext, Variant
+    from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest
     from pytest_asperf.api.memory import Memory
     from pytest_asperf.api.model import Model
     from pytest_asperf.api.speculation import Speculation
@@ -62,24 +62,24 @@ def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str 
 
 
 @pytest.fixture
-def _asperf_variant(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> Variant:
-    from pytest_asperf.api.measurement_context import Variant
+def _asperf_variant(_asperf_ref: ModelRef, _asperf_bench: MeasurementContext) -> ModelUnderTest:
+    from pytest_asperf.api.measurement_context import ModelUnderTest
 
-    return Variant(_asperf_ref, _asperf_bench)
+    return ModelUnderTest(_asperf_ref, _asperf_bench)
 
 
 @pytest.fixture
 def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
     """The model that a test's markers name; nothing is timed for it."""
-    from pytest_asperf.api.measurement_context import Variant
+    from pytest_asperf.api.measurement_context import ModelUnderTest
     from pytest_asperf.api.model import Model
     from pytest_asperf.plugin import fixture_values as given
 
-    return Model(Variant(_asperf_ref, given.measurement(request, _asperf_ref)))
+    return Model(ModelUnderTest(_asperf_ref, given.measurement(request, _asperf_ref)))
 
 
 @pytest.fixture
-def memory(_asperf_variant: Variant) -> Memory:
+def memory(_asperf_variant: ModelUnderTest) -> Memory:
     """The memory that the model takes; call it with the context to fill, in tokens."""
     from pytest_asperf.api.memory import Memory
 
@@ -87,7 +87,7 @@ def memory(_asperf_variant: Variant) -> Memory:
 
 
 @pytest.fixture
-def throughput(_asperf_variant: Variant) -> Throughput:
+def throughput(_asperf_variant: ModelUnderTest) -> Throughput:
     """The rate of a workload; call it with the name: `pp512`, `tg128`, `tg128@d1024`."""
     from pytest_asperf.api.throughput import Throughput
 
@@ -95,7 +95,7 @@ def throughput(_asperf_variant: Variant) -> Throughput:
 
 
 @pytest.fixture
-def latency(_asperf_variant: Variant) -> Latency:
+def latency(_asperf_variant: ModelUnderTest) -> Latency:
     """The time that a user waits for; call it with `ttft512`, `pp512+tg128` or `tg128`."""
     from pytest_asperf.api.latency import Latency
 
@@ -103,7 +103,7 @@ def latency(_asperf_variant: Variant) -> Latency:
 
 
 @pytest.fixture
-def energy(_asperf_variant: Variant) -> Energy:
+def energy(_asperf_variant: ModelUnderTest) -> Energy:
     """The energy of a token; call it with the name of one phase, `tg128` or `pp512`."""
     from pytest_asperf.api.energy import Energy
 

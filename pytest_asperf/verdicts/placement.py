@@ -53,7 +53,8 @@ def ladder(
         observed: the energy of a phase in which the model ran.
         gpu_path: the same of the same work done by the GPU.
     """
-    planned = planned or _unavailable("no Core ML model was given")
+    if planned is None:
+        planned = _unavailable("no Core ML model was given")
     rungs = {"plan": planned, f"{device} energy": _rail(device, observed, at_least=AT_WORK_W)}
     if device != "GPU":
         rungs["GPU energy"] = _rail("GPU", observed, at_most=NEAR_IDLE_W)

@@ -1,0 +1,339 @@
+"""The arithmetic of assertions: no pytest plugin, no engine, no process."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_asperf import ConfigError, Estimate, Outcome, Quantity, Subject, Verdict, VerdictError
+from pytest_asperf.analysis.guards import Guard
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
+from pytest_asperf.api.measurement_context import NoRecord
+from pytest_asperf.api.quantity import Figure, Found
+from pytest_asperf.api.scored import Scored
+from pytest_asperf.verdicts.readings import GuardedRates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+@dataclass
+class Book(NoRecord):
+    """A record that keeps what a test would be asked for at its end."""
+
+    rows: list[Any] = field(default_factory=list)
+    forgotten: list[Verdict] = field(default_factory=list)
+    waiting: list[VerdictError] = field(default_factory=list)
+    waits: bool = False
+
+    def __call__(self, row: object) -> None:
+        """Keep a row."""
+        self.rows.append(row)
+
+    def compared(self, verdict: Verdict) -> None:
+        """Keep a verdict until it is asserted."""
+        self.forgotten.append(verdict)
+
+    def asserted(self, verdict: Verdict) -> None:
+        """Drop it."""
+        self.forgotten = [one for one in self.forgotten if one is not verdict]
+
+    def keeps(self, undecided: VerdictError) -> bool:
+        """Let an undecided assertion wait, if the session does."""
+        self.waiting.append(undecided)
+        return self.waits
+
+
+def figure(
+    low: float, point: float, high: float, unit: str = "tok/s", record: Any = None, **found: Any
+) -> Figure:
+    """A quantity with an interval over 30 runs."""
+    estimate = Estimate(point, low, high, 30, method="made up", unit=unit, counted="runs")
+    if low == high:
+        estimate = Estimate.exact(point, unit)
+    name = f"q{point:g}"
+    subject = Subject(name, "live", (("model", name),))
+    return Figure(name, unit, record or Book(), lambda: Found(estimate, subject, **found))
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+@pytest.mark.parametrize(
+    ("interval", "outcome_above"),
+    [((41, 42, 43), "PASS"), ((38, 39, 39.5), "FAIL"), ((39, 40.5, 42), "INCONCLUSIVE")],
+)
+def test_each_operator_judges_the_whole_interval(
+    sign: str, interval: tuple[float, float, float], outcome_above: str
+) -> None:
+    """A side of a limit is shown by the whole interval, ruled out by it, or open."""
+    opposite = {"PASS": "FAIL", "FAIL": "PASS"}
+    wanted = outcome_above if ">" in sign else opposite.get(outcome_above, outcome_above)
+    verdict = OPERATORS[sign](figure(*interval), "40 tok/s")
+    assert verdict.outcome == wanted
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+def test_a_limit_itself_is_within_and_not_beyond(sign: str) -> None:
+    """An exact quantity at its limit meets <= and >=, and neither < nor >."""
+    exact = figure(4, 4, 4, "GiB")
+    assert OPERATORS[sign](exact, 4).outcome is (Outcome.PASS if "=" in sign else Outcome.FAIL)
+
+
+def test_a_broken_measurement_is_invalid_on_either_side() -> None:
+    """A guard overrules what the interval shows, and its remedy is what to do."""
+    finding = Guard.THROTTLED.finding("the clock fell", "a clock that holds")
+    broken = figure(41, 42, 43, guard_findings=(finding,))
+    for verdict in (broken >= 40, broken <= 40, broken / figure(1, 1, 1) >= 40):
+        assert verdict.outcome is Outcome.INVALID
+        assert verdict.advice == Guard.THROTTLED.remedy
+
+
+def test_a_spread_matters_only_near_the_limit() -> None:
+    """Runs that vary decide no limit in their reach, and every other one."""
+    finding = Guard.SPREAD.finding("runs vary", "a CV of 5 %")
+    runs = GuardedRates((30.0, 40.0, 55.0), (finding,))
+    noisy = figure(39, 40, 41, runs=runs)
+    assert (noisy >= 38).outcome is Outcome.INCONCLUSIVE
+    assert noisy >= 5
+
+
+def test_a_verdict_is_true_only_if_it_passes() -> None:
+    """A PASS is true; each other outcome is raised with its own report."""
+    quantity = figure(39, 40.5, 42)
+    assert bool(quantity >= 30) is True
+    for verdict in (quantity >= 60, quantity >= 40):
+        with pytest.raises(VerdictError) as raised:
+            bool(verdict)
+        assert str(verdict.outcome) in str(raised.value)
+        assert isinstance(raised.value, AssertionError)
+
+
+def test_a_verdict_is_a_value() -> None:
+    """Its outcome is read without raising, and what led to it with it."""
+    verdict = figure(39, 40.5, 42) >= "60 tok/s"
+    assert isinstance(verdict, Verdict)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.threshold == "at least 60 tok/s"
+    assert verdict.figures[0][1].point == 40.5
+
+
+def test_chained_limits_are_two_one_sided_tests() -> None:
+    """A chain passes if both limits are shown, and raises at the first that is not."""
+    ratio = figure(99, 100, 101) / figure(100, 100, 100)
+    assert 0.95 <= ratio <= 1.05
+    with pytest.raises(VerdictError, match="at most"):
+        assert 0.95 <= ratio <= 0.97
+    assert (ratio >= 1.0).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_comparison_that_nothing_asserts_is_remembered() -> None:
+    """A record has it until the verdict is used: asserted, or its outcome read."""
+    book = Book()
+    quantity = figure(41, 42, 43, record=book)
+    first, second, third = quantity >= 40, quantity >= 39, quantity <= 1
+    assert book.forgotten == [first, second, third]
+    assert first
+    assert second.outcome is Outcome.PASS
+    assert book.forgotten == [third]
+    assert len(book.rows) == 3
+
+
+def test_an_undecided_assertion_waits_if_the_session_lets_it() -> None:
+    """What is asserted after it may be a FAIL, which must be seen."""
+    book = Book(waits=True)
+    quantity = figure(39, 40.5, 42, record=book)
+    assert bool(quantity >= 40) is True
+    assert [error.verdict.outcome for error in book.waiting] == [Outcome.INCONCLUSIVE]
+    with pytest.raises(VerdictError):
+        bool(quantity >= 60)
+
+
+def test_a_quantity_is_no_truth_value() -> None:
+    """A measurement is no assertion; the error says how to make one."""
+    with pytest.raises(ConfigError, match="compare it with a limit"):
+        bool(figure(41, 42, 43))
+
+
+@pytest.mark.parametrize("equal", [operator.eq, operator.ne])
+def test_equality_is_refused(equal: Callable[[object, object], object]) -> None:
+    """No measurement shows equality; the error names the chain of limits."""
+    for other in (42, "42 tok/s", None, figure(1, 1, 1)):
+        with pytest.raises(ConfigError, match=r"0\.98 <= a / b <= 1\.02"):
+            equal(figure(41, 42, 43), other)
+
+
+@pytest.mark.parametrize(
+    ("unit", "limit", "value"),
+    [
+        ("tok/s", "40 tok/s", 40),
+        ("tok/s", 40, 40),
+        ("ms", "1.5 s", 1500),
+        ("ms", "250ms", 250),
+        ("ms", "80 us", 0.08),
+        ("J/token", "20 mJ/token", 0.02),
+        ("W", "8 W", 8),
+        ("GiB", 3, 3),
+        (SHARE, "60%", 0.6),
+        (SHARE, 0.6, 0.6),
+        (CHANGE, "-79 %", -0.79),
+        (RATIO, "40%", 0.4),
+        (RATIO, "1.5x", 1.5),
+        (RATIO, 1.5, 1.5),
+        ("nats", 0.01, 0.01),
+        ("nats", "0.01 nats", 0.01),
+        ("", 7.5, 7.5),
+        ("tokens", 410, 410),
+    ],
+)
+def test_a_limit_is_in_the_unit_of_its_quantity(unit: str, limit: Any, value: float) -> None:
+    """A number has the quantity's unit, a text one of the same kind."""
+    below = value - abs(value) / 2
+    verdict = figure(below, below, below, unit) <= limit
+    ((_, high),) = verdict.accepted
+    assert high == pytest.approx(value)
+    assert verdict.outcome is Outcome.PASS
+
+
+def test_sizes_are_shown_in_the_unit_of_the_limit() -> None:
+    """A limit in MB judges, and shows, megabytes of ten to the six."""
+    size = figure(1, 1, 1, "GiB")
+    assert size <= "1074 MB"
+    verdict = size <= "1073 MB"
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.measured == "1074 MB"
+    assert (size <= "1 GiB").outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("unit", "limit", "found"),
+    [
+        ("tok/s", "250 ms", "tok/s cannot be compared with ms"),
+        ("ms", "40 tok/s", "ms cannot be compared with tok/s"),
+        ("ms", "60%", "ms cannot be compared with %"),
+        ("J/token", "3 W", "J/token cannot be compared with W"),
+        ("GiB", "3 s", "GiB cannot be compared with s"),
+        ("tok/s", "forty", "'forty' is no limit in tok/s"),
+        ("tok/s", -1, "-1 is no limit in tok/s"),
+        ("tok/s", 0, "0 is no limit in tok/s"),
+        ("tok/s", float("nan"), "nan is no limit in tok/s"),
+        ("tok/s", True, "True is no limit in tok/s"),
+        ("tok/s", None, "None is no limit in tok/s"),
+        (RATIO, "40 ms", "x cannot be compared with ms"),
+        (SHARE, 5, "5 is not a usable limit: it has no unit"),
+        (SHARE, "5 GiB", "'5 GiB' is not a usable limit"),
+    ],
+)
+def test_a_limit_of_another_kind_is_an_error(unit: str, limit: Any, found: str) -> None:
+    """The error names the comparison and both units."""
+    with pytest.raises(ConfigError) as raised:
+        figure(41, 42, 43, unit) <= limit  # noqa: B015  # it raises
+    assert found in raised.value.what
+    assert raised.value.what.startswith("q42 <= ")
+
+
+def test_quantities_of_two_kinds_have_no_ratio() -> None:
+    """Neither a ratio, a difference nor an order, and a number is no quantity."""
+    rate, time = figure(41, 42, 43), figure(1, 2, 3, "ms")
+    for combine in (operator.truediv, operator.sub, operator.lt):
+        with pytest.raises(ConfigError, match=r"tok/s and ms"):
+            combine(rate, time)
+    with pytest.raises(ConfigError, match="no measured quantity"):
+        rate / 2  # type: ignore[operator]  # as a user would
+
+
+def test_measured_apart_both_intervals_count() -> None:
+    """A ratio and a difference of two figures are as uncertain as both together."""
+    ratio = figure(90, 100, 110) / figure(45, 50, 55)
+    assert ratio >= 1.7
+    assert (ratio >= 1.9).outcome is Outcome.INCONCLUSIVE
+    assert (ratio >= 2.4).outcome is Outcome.FAIL
+    assert figure(90, 100, 110) - figure(45, 50, 55) >= 38
+    assert (figure(90, 100, 110) - figure(85, 99, 115) >= 0).outcome is Outcome.INCONCLUSIVE
+
+
+def test_two_quantities_are_compared_by_their_difference() -> None:
+    """Of rates the ratio against 1, of shares and changes the difference against 0."""
+    assert figure(90, 100, 110) > figure(45, 50, 55)
+    assert (figure(90, 100, 110) < figure(45, 50, 55)).outcome is Outcome.FAIL
+    assert figure(0.1, 0.1, 0.1, SHARE) < figure(0.2, 0.2, 0.2, SHARE)
+    assert (figure(0.1, 0.1, 0.1, CHANGE) < figure(-0.2, -0.2, -0.2, CHANGE)).outcome == "FAIL"
+    assert (figure(5, 5, 5, "GiB") <= figure(5, 5, 5, "GiB")).outcome is Outcome.PASS
+
+
+class Rung:
+    """Scores of one quantization, as far as its quantities need them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def subject(self, metric: str) -> Subject:
+        """Name a quantity of it."""
+        return Subject(f"{metric} {self.name}", "live")
+
+    def guard_findings(self) -> tuple[()]:
+        """Find nothing."""
+        return ()
+
+    def result(self) -> Any:
+        """Give what guards compare, which no two rungs share."""
+        ppl = SimpleNamespace(ppl=SimpleNamespace(value=5.0))
+        ran = SimpleNamespace(sha256=self.name, requested=self.name)
+        own = float(sum(map(ord, self.name)))
+        return SimpleNamespace(work={}, nll=[[own]], ran=ran, comparison=ppl)
+
+
+def scored(name: str, kind: Any, *chunks: float, tokens: int = 4) -> Scored:
+    """A quantity of text whose chunks have these means."""
+    values = [[chunk - 0.1, chunk + 0.1] * (tokens // 2) for chunk in chunks]
+    unit = {"mean": "nats", "change": CHANGE, "ppl": ""}[kind]
+    rungs: Any = (Rung(name),)
+    return Scored(name, unit, Book(), "KLD", kind, rungs, lambda: values)
+
+
+def test_scores_are_paired_by_chunk() -> None:
+    """What all chunks share is in neither a difference nor a ratio of two quantizations."""
+    hard = (0.1, 0.5, 0.9, 0.2, 0.7, 0.4)
+    q8 = scored("q8", "mean", *hard)
+    q4 = scored("q4aaa", "mean", *(3 * chunk for chunk in hard))
+    assert q8 < q4
+    assert q8 / q4 <= 0.34
+    assert (q8 / q4 <= 0.3).outcome is Outcome.FAIL
+    difference = q4 - q8
+    assert difference > 0
+    assert (difference - (q4 - q8)).find().estimate.point == pytest.approx(0)
+
+
+def test_changes_of_ppl_are_compared_on_the_same_tokens() -> None:
+    """PPL has a ratio, its changes a difference, both from paired NLL."""
+    base = (0.5, 0.9, 0.7, 0.6, 0.8)
+    one, other = scored("one", "ppl", *base), scored("three", "ppl", *(b + 0.1 for b in base))
+    ratio = (other / one).estimate
+    assert ratio.point == pytest.approx(1.1051709)
+    assert ratio.high - ratio.low < 1e-9
+    assert one < other
+    less, more = (
+        scored("less", "change", 0.01, 0.02, 0.01, 0.02, 0.01),
+        scored("more", "change", 0.05, 0.06, 0.05, 0.06, 0.05),
+    )
+    assert less < more
+    assert less / more < 0.5
+
+
+@given(
+    st.sampled_from(sorted(OPERATORS)), st.floats(1, 1e6), st.floats(0.1, 0.5), st.floats(1, 2e6)
+)
+def test_no_claim_and_its_opposite_both_pass(
+    sign: str, point: float, width: float, limit: float
+) -> None:
+    """Of a comparison and its negation at most one is shown, whatever was measured."""
+    negated = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
+    quantity: Quantity = figure(point * (1 - width), point, point * (1 + width))
+    outcomes = {OPERATORS[s](quantity, limit).outcome for s in (sign, negated)}
+    assert outcomes in ({Outcome.PASS, Outcome.FAIL}, {Outcome.INCONCLUSIVE})
