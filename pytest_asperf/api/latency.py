@@ -77,13 +77,13 @@ class Time(TimedQuantity):
     def ttft(self) -> Figure:
         """Of a whole request, the time until its first output token, ms."""
         self._require_request()
-        return self._figure("TTFT in", "ms", lambda r: r.over_runs(_firsts_ms(r), "ms"))
+        return self._figure("TTFT in", "ms", lambda r: r.over_runs(_firsts_ms(r), "ms"), _firsts_ms)
 
     @property
     def tpot(self) -> Figure:
         """Of a whole request, the time of each output token after the first, ms."""
         self._require_request()
-        return self._figure("TPOT in", "ms", lambda r: r.over_runs(_later_ms(r), "ms"))
+        return self._figure("TPOT in", "ms", lambda r: r.over_runs(_later_ms(r), "ms"), _later_ms)
 
     @property
     def prefill_share(self) -> Figure:
@@ -95,7 +95,7 @@ class Time(TimedQuantity):
     def effective_rate(self) -> Figure:
         """Output tokens of a whole request over its time, tok/s."""
         self._require_request()
-        return self._figure("effective rate of", "tok/s", lambda r: r.rate)
+        return self._figure("effective rate of", "tok/s", lambda r: r.rate, lambda r: r.rates)
 
     @property
     def handoff(self) -> Figure:
@@ -107,10 +107,19 @@ class Time(TimedQuantity):
         """The peak resident memory of the engine's process, or of its largest program, GiB."""
         return self._figure("peak memory of", "GiB", _peak)
 
-    def _figure(self, what: str, unit: str, of: Callable[[ThroughputResult], Estimate]) -> Figure:
+    def _figure(
+        self,
+        what: str,
+        unit: str,
+        of: Callable[[ThroughputResult], Estimate],
+        runs: Callable[[ThroughputResult], tuple[float, ...]] | None = None,
+    ) -> Figure:
         measured = WorkloadRuns(self.variant, self.workload)
-        name = f"{what} {measured.name}"
-        return Figure(name, unit, self.record, lambda: measured.found(what, of))
+
+        def measure() -> Found:
+            return measured.found(what, of, runs, are_times=unit == "ms")
+
+        return Figure(f"{what} {measured.name}", unit, self.record, measure)
 
     def _require_request(self) -> None:
         if self.workload.kind != "request":
@@ -224,13 +233,13 @@ def _tokens_ms(result: ThroughputResult) -> list[list[float]]:
     return steps
 
 
-def _firsts_ms(result: ThroughputResult) -> list[float]:
-    return [run.step_ns[0] / 1e6 for run in result.runs]
+def _firsts_ms(result: ThroughputResult) -> tuple[float, ...]:
+    return tuple(run.step_ns[0] / 1e6 for run in result.runs)
 
 
-def _later_ms(result: ThroughputResult) -> list[float]:
+def _later_ms(result: ThroughputResult) -> tuple[float, ...]:
     later = result.workload.n_tokens - 1
-    return [(run.elapsed_ns - run.step_ns[0]) / 1e6 / later for run in result.runs]
+    return tuple((run.elapsed_ns - run.step_ns[0]) / 1e6 / later for run in result.runs)
 
 
 def _handoff(result: ThroughputResult, name: str) -> Estimate:

@@ -140,6 +140,21 @@ class ModelUnderTest:
         return self.measurement.find(model=model, engine=engine, quant=quant)
 
 
+def told_apart(one: ModelUnderTest, other: ModelUnderTest) -> tuple[tuple[str, str], str]:
+    """The names of two variants by what differs, and what they have in common."""
+    if one.build and other.build and one.ref == other.ref:
+        return (one.build.name, other.build.name), f" of {one.ref.title}"
+    if one.engine != other.engine:
+        return (one.engine, other.engine), f" of {one.ref.title} / {other.ref.title}"
+    if one.ref.spec.name == other.ref.spec.name:
+        if one.ref.level != other.ref.level:
+            return (str(one.ref.level), str(other.ref.level)), f" of {one.ref.spec.name}"
+        kv = (one.ref.spec.settings.kv_name or "f16", other.ref.spec.settings.kv_name or "f16")
+        if kv[0] != kv[1]:
+            return kv, f" of {one.ref.label}"
+    return (one.title, other.title), ""
+
+
 class NoTruthValue:
     """A fixture or a measurement: `assert throughput("tg128")` is an error.
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import judge_limit
-from pytest_asperf.analysis.stats.estimate import SHARE, Estimate, counted_text, memory_text
+from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate, counted_text, memory_text
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.energy import EnergyFigure, measured_energy, require_device
 from pytest_asperf.api.measurement_context import (
     FixtureValue,
     ModelUnderTest,
     require_kind,
+    told_apart,
     unknown_word,
 )
-from pytest_asperf.api.quantity import Figure, Found, note
+from pytest_asperf.api.quantity import Apart, Figure, Found, Quantity, note
 from pytest_asperf.api.scores import TokenScores, score
 from pytest_asperf.hardware.compute_plan import UNITS, read_plan
 from pytest_asperf.modelfiles.disk_use import disk_use
@@ -33,17 +34,41 @@ if TYPE_CHECKING:
 _GIB: Final = 2**30
 
 
-def size_of(variant: ModelUnderTest) -> Figure:
+@dataclass(frozen=True, eq=False)
+class FileSize(Figure):
     """The size of a variant's file, GiB, made if need be; no engine measures it."""
+
+    variant: ModelUnderTest
+
+    example: ClassVar = 'assert model.size <= "4 GiB"'
+
+    def ratio_to(self, other: Quantity) -> Quantity:
+        """The quantity of `self / other`."""
+        if not isinstance(other, FileSize):
+            return super().ratio_to(other)
+        names, what = told_apart(self.variant, other.variant)
+        ratio = Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other)
+
+        def measure() -> Found:
+            found = ratio.find()
+            name = f"{' / '.join(names)} in size{what}"
+            return replace(found, subject=replace(found.subject, name=name))
+
+        return Figure(ratio.name, RATIO, self.record, measure)
+
+
+def size_of(variant: ModelUnderTest) -> FileSize:
+    """The size of a variant's file."""
 
     def measure() -> Found:
         located = variant.measurement.runner.locate(variant.ref)
         ran = (("file", f"{located.ref.title}, sha256 {located.sha256[:12]}"),)
-        size = Estimate.exact(located.size_bytes / _GIB, "GiB")
-        return Found(size, Subject(f"size of {located.ref.title}", "live", ran))
+        name = f"size of {located.ref.title}"
+        subject = Subject(name, "live", ran, if_failed="name a smaller quantization, or allow more")
+        return Found(Estimate.exact(located.size_bytes / _GIB, "GiB"), subject)
 
     name = f"size of {variant.title}"
-    return Figure(name, "GiB", variant.measurement.record, measure)
+    return FileSize(name, "GiB", variant.measurement.record, measure, variant)
 
 
 def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
@@ -104,7 +129,7 @@ class Model(FixtureValue):
         return self.variant.measurement.runner.locate(self.variant.ref).path
 
     @property
-    def size(self) -> Figure:
+    def size(self) -> FileSize:
         """The size of its file, GiB."""
         return size_of(self.variant)
 

@@ -111,16 +111,16 @@ class Scored(Quantity):
         """The quantity of `self / other`, of the same tokens."""
         if not isinstance(other, Scored) or self.kind != other.kind:
             return super().ratio_to(other)
+        name, pair = f"{self.name} / {other.name}", self._minus(other)
         if self.kind == "ppl":
-            return replace(self._minus(other), name=f"{self.name} / {other.name}", unit=RATIO)
-        pair = self._minus(other)
+            return replace(pair, name=name, unit=RATIO)
 
         def measure() -> Found:
             found = pair.find()
             ratio = chunk_ratio_interval(self.values(), other.values())
-            return replace(found, estimate=ratio)
+            return replace(found, estimate=ratio, subject=replace(found.subject, name=name))
 
-        return Figure(f"{self.name} / {other.name}", RATIO, self.record, measure)
+        return Figure(name, RATIO, self.record, measure)
 
     def difference_from(self, other: Quantity) -> Quantity:
         """The quantity of `self - other`, of the same tokens; of changes of PPL, the change."""

@@ -10,6 +10,7 @@ from pytest_asperf.analysis.limit_verdict import Limit
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
+from pytest_asperf.api.measurement_context import told_apart
 from pytest_asperf.api.quantity import Figure, Found, Quantity, note
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.engine_matching import (
@@ -179,7 +180,7 @@ class Paired(Quantity):
         return note(verdict, self.record, remark=remark, stopped=result.interrupted)
 
     def _claim(self, operator: Operator, limit: Limit) -> PairedClaim:
-        names, what = _told_apart(self.first, self.second)
+        names, what = _names_of_sides(self.first, self.second)
         is_rate = self.first.unit == "tok/s"
         return PairedClaim(names, what, operator, limit, is_rate, of_difference=self.is_signed)
 
@@ -222,30 +223,16 @@ class Paired(Quantity):
         return f"both are the file sha256 {base.sha256[:12]}, with the same settings"
 
 
-def _told_apart(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[str, str], str]:
+def _names_of_sides(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[str, str], str]:
     """The names of two sides by what differs, and what they have in common."""
     one, other = first.variant, second.variant
     if one == other:
         return (first.workload.name, second.workload.name), one.title
-    names, what = _variant_names(one, other)
+    names, what = told_apart(one, other)
     if first.workload == second.workload:
         return names, f"{first.workload.name}{what}"
     both = (f"{t.workload.name} {name}" for t, name in zip((first, second), names, strict=True))
     return tuple(both), what.removeprefix(" of ") or "speed"  # type: ignore[return-value]  # two
-
-
-def _variant_names(one: ModelUnderTest, other: ModelUnderTest) -> tuple[tuple[str, str], str]:
-    if one.build and other.build and one.ref == other.ref:
-        return (one.build.name, other.build.name), f" of {one.ref.title}"
-    if one.engine != other.engine:
-        return (one.engine, other.engine), f" of {one.ref.title} / {other.ref.title}"
-    if one.ref.spec.name == other.ref.spec.name:
-        if one.ref.level != other.ref.level:
-            return (str(one.ref.level), str(other.ref.level)), f" of {one.ref.spec.name}"
-        kv = (one.ref.spec.settings.kv_name or "f16", other.ref.spec.settings.kv_name or "f16")
-        if kv[0] != kv[1]:
-            return kv, f" of {replace(other.ref).title}"
-    return (one.title, other.title), ""
 
 
 @dataclass(frozen=True, eq=False)
