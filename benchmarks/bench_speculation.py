@@ -23,7 +23,7 @@ from pytest_asperf.measure.noise_store import NoiseStore
 from pytest_asperf.measure.speculation import GainExperiment
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
-from pytest_asperf.report.speculation_rows import break_even_text
+from pytest_asperf.records.speculation_words import break_even_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,9 @@ def main(chosen: list[str]) -> bool:
                 f"{100 * off:+.1f}",
                 f"{100 * result.counts.acceptance:.1f} %",
                 f"{result.verify[result.pairing.k + 1].point:.2f}",
-                break_even_text(result),
+                break_even_text(
+                    result.break_even_ratio, result.counts.mean_length, result.verifying
+                ),
                 "yes" if holds else "**no**",
             )
         )

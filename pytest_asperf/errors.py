@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 
 #: Longest part of an error: what comes from outside may be of any length.
@@ -145,11 +145,11 @@ class MeasurementError(AsperfError):
     """What was measured is empty, not finite, impossible, or not the same work in both arms.
 
     Attributes:
-        machine: what was seen of the machine meanwhile, as a report has it; None if that is known
-            of no measurement.
+        machine: what was seen of the machine meanwhile, as `Watched.facts` gives it; None if it
+            was not watched.
     """
 
-    machine: Mapping[str, object] | None = None
+    machine: object = None
     breaks_measurement = True
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+#: The word of a check of a gate that was planned and could not be measured.
+NOT_RUN: Final = "NOT RUN"
 
 
 class Outcome(StrEnum):

@@ -8,7 +8,7 @@ interval lies on the other side, and is open in between. With the two-sided 90 %
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.guards.guard import Consequence
 from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
@@ -16,8 +16,9 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from pytest_asperf.analysis.facts import Compared
     from pytest_asperf.analysis.guards.guard import GuardFinding, Voids
 
 Source = Literal["live", "recorded", "predicted"]
@@ -76,7 +77,8 @@ class Verdict:
         bound: the threshold in a table, likewise: ``< 1 %``.
         why: why it is not decided, in a few words.
         basis: what the result rests on, where that is no number of observations.
-        raw: what was measured, as plain data for the JSON report.
+        guards: what guards found.
+        compared: what was measured of two sides, if the claim compares them.
     """
 
     outcome: Outcome
@@ -91,7 +93,8 @@ class Verdict:
     bound: str = ""
     why: str = ""
     basis: str = ""
-    raw: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    guards: tuple[GuardFinding, ...] = ()
+    compared: Compared | None = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
         """True if it is a PASS, and otherwise raised: a verdict is there to be asserted.
@@ -176,7 +179,8 @@ def guarded(
         next((finding for finding in voiding if finding.consequence is consequence), None)
         for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
     )
-    found = replace(verdict, details=(*verdict.details, *map(str, findings)))
+    details = (*verdict.details, *map(str, findings))
+    found = replace(verdict, details=details, guards=(*verdict.guards, *findings))
     if broken:
         found = replace(found, outcome=Outcome.INVALID, measured=broken.found, brief="", why="")
         return replace(found, advice=broken.remedy)

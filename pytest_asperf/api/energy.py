@@ -17,7 +17,7 @@ from pytest_asperf.hardware.compute_plan import DEVICES
 from pytest_asperf.hardware.meters.meter import RAILS
 from pytest_asperf.measure.energy import EnergyExperiment
 from pytest_asperf.measure.validity import require_valid
-from pytest_asperf.report.energy_row import energy_row
+from pytest_asperf.records.taken import energy_record
 from pytest_asperf.verdicts.energy import (
     busy_host,
     coverage_findings,
@@ -157,7 +157,7 @@ def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult
     guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
     require_valid(f"{workload.name} {result.ran.model}", guard_findings, result.watched)
     remarks = (*energy_notes(result.phases), *map(str, guard_findings))
-    measurement.record(energy_row(result, "\n".join(remarks)))
+    measurement.record(energy_record(result, "\n".join(remarks)))
     return result
 
 

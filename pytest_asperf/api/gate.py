@@ -21,7 +21,7 @@ from pytest_asperf.config.workload import DEFAULT_WORKLOAD
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
-from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.records.taken import verdict_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,10 +195,14 @@ def _settled(gate: GatedWorkloads, budget: Budget, ppl_below: float) -> tuple[Ve
     interrupted = False
     for result in gate.judged(budget, ppl_below):
         verdicts.append(result.unbroken())
-        row = verdict_row(verdicts[-1], result.note)
-        what = f"gate {result.cell.name} {result.cell.what}"
-        raw = row.raw | {"builds": [build.name for build in gate.builds]}
-        gate.measurement.record(replace(row, what=what, elapsed_s=result.elapsed_s, raw=raw))
+        base, candidate = (build.name for build in gate.builds)
+        judged = replace(
+            verdict_record(verdicts[-1], result.note),
+            subject_brief=f"gate {result.cell.name} {result.cell.what}",
+            elapsed_s=result.elapsed_s,
+            builds=(base, candidate),
+        )
+        gate.measurement.record(judged)
         interrupted |= result.interrupted
     if interrupted:
         raise KeyboardInterrupt

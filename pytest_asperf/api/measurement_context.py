@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 from pytest_asperf.errors import ConfigError, listing, no_truth_value, shown, suggest
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid, throughput_trips
-from pytest_asperf.report.rows import throughput_row
+from pytest_asperf.records.taken import throughput_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.published.findings import Findings
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.records.kinds import AnyRecord
 
 
 class Record(Protocol):
     """Takes what one test measures and asserts."""
 
-    def __call__(self, row: ReportRow) -> None:
+    def __call__(self, row: AnyRecord) -> None:
         """Note a measurement, or a verdict."""
 
     def measured(self, what: str) -> None:
@@ -98,7 +98,7 @@ class MeasurementContext:
         guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         require_valid(what, guard_findings, result.watched)
         note = "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
-        self.record(throughput_row(result, note))
+        self.record(throughput_record(result, note))
         return guard_findings
 
 
@@ -178,7 +178,7 @@ class FixtureValue(NoTruthValue):
 class NoRecord:
     """Keeps nothing: what measures outside a test has none."""
 
-    def __call__(self, row: ReportRow) -> None:
+    def __call__(self, row: AnyRecord) -> None:
         """Drop a row."""
 
     def measured(self, what: str) -> None:

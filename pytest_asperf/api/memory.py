@@ -15,7 +15,7 @@ from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import in_force
 from pytest_asperf.hardware.memory import memory_of
-from pytest_asperf.report.rows import memory_row
+from pytest_asperf.records.taken import memory_record
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def measured_memory(variant: ModelUnderTest, context: int) -> MemoryResult:
         AsperfError: it cannot be measured.
     """
     result = variant.measurement.runner.memory(variant.ref, context)
-    variant.measurement.record(memory_row(result))
+    variant.measurement.record(memory_record(result))
     return result
 
 

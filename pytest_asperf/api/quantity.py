@@ -11,7 +11,7 @@ from pytest_asperf.analysis.stats.intervals import difference_apart, independent
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError, guarded
 from pytest_asperf.api.measurement_context import NoTruthValue
 from pytest_asperf.errors import ConfigError, shown
-from pytest_asperf.report.rows import verdict_row
+from pytest_asperf.records.taken import verdict_record
 from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def note(verdict: Verdict, record: Record, *, remark: str = "", stopped: bool = 
         remark: on how it was measured.
         stopped: whether Ctrl-C interrupted the measurement; the session ends then.
     """
-    record(verdict_row(verdict, remark))
+    record(verdict_record(verdict, remark))
     if stopped:
         raise KeyboardInterrupt
     asserted = Asserted(verdict, record)

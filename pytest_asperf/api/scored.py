@@ -15,7 +15,7 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, number_text
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.quantity import Figure, Found, Quantity
 from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
-from pytest_asperf.report.rows import level_row
+from pytest_asperf.records.taken import quant_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ class ScoredRung:
         found = self._guard_findings(result)
         what = f"{result.ran.model} vs {self.baseline}"
         notes = [remark, *(f"{what}: {guard_finding}" for guard_finding in found)]
-        self.measurement.record(level_row(result, self.baseline, "\n".join(filter(None, notes))))
+        self.measurement.record(quant_record(result, self.baseline, "\n".join(filter(None, notes))))
         require_valid(what, found)
         return result
 

@@ -17,7 +17,7 @@ from pytest_asperf.measure.remote_drafting import (
 )
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
-from pytest_asperf.report.speculation_rows import speculation_rows
+from pytest_asperf.records.taken import speculation_record
 from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class Speculation(FixtureValue):
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
         result = self._measured(GainExperiment(self.pairing, self.budget, limit))
-        for row in speculation_rows(result):
-            self.measurement.record(row)
+        self.measurement.record(speculation_record(result))
         return result
 
     def places(self, n_tokens: int) -> tuple[float, ...]:

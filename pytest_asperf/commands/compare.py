@@ -55,7 +55,7 @@ def compare_reports(
     the history by their ids. Exits with 0 whatever they show: only pairs give a verdict.
     """
     from pytest_asperf.commands.compared_reports import read_compared
-    from pytest_asperf.report.json_report import known_machines
+    from pytest_asperf.records.report import known_machines, read
 
     if not Path(reports[0]).is_file():
         _require_two(len(reports))
@@ -64,7 +64,7 @@ def compare_reports(
     compared = [
         read_compared(name, report)
         for name in names
-        for report in known_machines(_document(name, store))
+        for report in known_machines(read(_document(name, store), name))
     ]
     _require_two(len(compared) + len(recorded))
     machines = {one.origin.machine for one in compared}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.metrics import bandwidth_utilisation
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.hardware.profiles import load_profiles
+from pytest_asperf.records.kinds import ThroughputRecord
 from pytest_asperf.report.history import estimate_of
 from pytest_asperf.store.figures import LOG_RATIO, figures_of, origin_of
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.hardware.profiles import Profile
     from pytest_asperf.published.records.model import Document
+    from pytest_asperf.records.kinds import AnyRecord
+    from pytest_asperf.records.report import Report
     from pytest_asperf.store.figures import Origin, SeriesKey, SeriesValue
 
 #: Of the quotient of two values in intervals of 90 %, whatever their distributions.
@@ -55,25 +58,24 @@ class ComparedReport:
         }
 
 
-def read_compared(name: str, document: Mapping[str, Any]) -> ComparedReport:
-    """A report for a comparison; ConfigError if it is none."""
-    origin, figures = origin_of(document, name), figures_of(document, name)
-    profile = load_profiles().get(str(document["meta"]["machine"].get("profile")))
-    rows = document["rows"]
+def read_compared(name: str, report: Report) -> ComparedReport:
+    """A report for a comparison; ConfigError if it does not say where it was measured."""
+    origin, figures = origin_of(report, name), figures_of(report, name)
+    profile = load_profiles().get(str(report.meta and report.meta.machine.profile))
     sizes = {
         one.key.id: size
         for one in figures
-        if profile and (size := _step_bytes(rows[one.row]["raw"], one.key, profile))
+        if profile and (size := _step_bytes(report.rows[one.row].record, one.key, profile))
     }
     return ComparedReport(name, origin, profile, {one.key.id: one for one in figures}, sizes)
 
 
-def _step_bytes(raw: Mapping[str, Any], key: SeriesKey, profile: Profile) -> int:
-    size, loaded = raw.get("bytes_per_token"), raw.get("loaded")
-    on_card = isinstance(loaded, dict) and bool(loaded.get("layers_offloaded"))
+def _step_bytes(record: AnyRecord, key: SeriesKey, profile: Profile) -> int:
+    if not isinstance(record, ThroughputRecord):
+        return 0
     is_tg = key.metric.startswith("tg") and key.unit == "tok/s"
-    known = is_tg and (on_card or profile.vendor == "apple")
-    return size if known and isinstance(size, int) and size > 0 else 0
+    known = is_tg and (record.ran.layers_offloaded > 0 or profile.vendor == "apple")
+    return max(0, record.bytes_per_token or 0) if known else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.commands.findings_page import cited, scope_text
 from pytest_asperf.errors import printable
 from pytest_asperf.published.findings import published_text
-from pytest_asperf.report.rows import estimate_data
+from pytest_asperf.records.codec import encode
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict
         "because": finding.because,
         "published": published_text(finding, findings.evidence),
         "measured": verdict.measured,
-        "figures": [
-            {"label": label, **estimate_data(estimate)} for label, estimate in verdict.figures
-        ],
+        "figures": [{"label": label, **encode(estimate)} for label, estimate in verdict.figures],
         "rests_on": _ids(verdict),
         "tables": cited(finding),
         "live": finding.live,

@@ -11,7 +11,9 @@ from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.published.findings import judge_recorded, published_text
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.records import derived_checks
-from pytest_asperf.report.rows import finding_row
+from pytest_asperf.records.kinds import Noted
+from pytest_asperf.records.taken import about_finding, verdict_record
+from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.tables import render_findings
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.published.findings import Finding, Findings
+    from pytest_asperf.report.lines import Line
 
 _HEAD: Final = """# All published findings
 
@@ -50,10 +53,16 @@ _GROUPS: Final = (
 def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> str:
     """The table of findings that `asperf findings` prints."""
     console = Console()
-    rows = [finding_row(item, findings.evidence, verdict) for item, verdict in judged]
-    named = [replace(row, statement=f"{row.finding}: {row.statement}") for row in rows]
-    table = render_findings(named, console.width, colour=console.is_terminal)
+    table = render_findings(
+        [_line(*one, findings) for one in judged], console.width, colour=console.is_terminal
+    )
     return table.strip("\n") or "no finding is of that verdict and hardware"
+
+
+def _line(finding: Finding, verdict: Verdict, findings: Findings) -> Line:
+    published = published_text(finding, findings.evidence)
+    named = replace(finding, statement=f"{finding.id}: {finding.statement}")
+    return first_line(Noted("", about_finding(verdict_record(verdict), named, published)))
 
 
 def markdown(findings: Findings) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.surroundings import Calibration
-    from pytest_asperf.report.json_report import JsonReport
+    from pytest_asperf.records.report import Report
 
 
 def print_plan(
@@ -83,14 +83,14 @@ def gate_document(
     hardware: str = "auto",
     *,
     command: str = "gate",
-) -> JsonReport:
+) -> Report:
     """A gate as a report, with when, where and how it ran, and by which command."""
     from pytest_asperf import __version__
     from pytest_asperf.gate.pages import UNIT
-    from pytest_asperf.gate.summary import facts, noted_rows
+    from pytest_asperf.gate.summary import facts, noted
     from pytest_asperf.hardware.detect import detect
     from pytest_asperf.hardware.in_force import in_force
-    from pytest_asperf.report.json_report import document
+    from pytest_asperf.records.report import Report
     from pytest_asperf.report.session_meta import SessionMeta
 
     args, on = tuple(sys.argv[2:]), in_force(hardware, detect())
@@ -98,16 +98,21 @@ def gate_document(
     meta = SessionMeta(__version__, args, began, seconds, seed, on, program)
     headline = [outcome.answer, f"{outcome.limits} {UNIT}"]
     headline += [f"left out: {left.what}: {left.reason}" for left in outcome.plan.left_out]
-    return document(noted_rows(outcome), headline, meta.as_dict(), facts(outcome))
+    return Report(
+        meta=meta.facts(),
+        headline=tuple(headline),
+        rows=noted(outcome),
+        gate=facts(outcome),
+    )
 
 
-def write_outcome(made: JsonReport, targets: Sequence[ReportTarget]) -> None:
+def write_outcome(made: Report, targets: Sequence[ReportTarget]) -> None:
     """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
     from pytest_asperf.report import github
     from pytest_asperf.report.formats import write
-    from pytest_asperf.report.read_report import read_report
+    from pytest_asperf.report.read_report import shown_report
 
-    report = read_report(made, name="asperf gate")
+    report = shown_report(made, name="asperf gate")
     for target in targets:
         try:
             write(target, [report])

@@ -28,7 +28,8 @@ from pytest_asperf.commands.history_store import history_of, read_json, store_ad
 from pytest_asperf.commands.options import GateCommand, Store
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, printable
-from pytest_asperf.report.json_report import known_machines
+from pytest_asperf.records.report import known_machines, read
+from pytest_asperf.report.json_report import document
 from pytest_asperf.store.figures import figures_of
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def import_reports(
     """Store JSON reports, or what `asperf history export` wrote."""
     documents = [one for path in files for one in _documents(path)]
     for one in documents:
-        figures_of(one["document"], one["where"])  # before anything is stored
+        figures_of(read(one["document"], one["where"]), one["where"])  # before anything is stored
     with history_of(store, create=True) as opened:
         recorded = [opened.record(is_live=False, **one) for one in documents]
     new = [one for one in recorded if one.is_new]
@@ -271,6 +272,7 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
                 "where": where,
             }
         else:
-            kind = "gate" if isinstance(one, dict) and "gate" in one else "session"
-            for report in known_machines(one):
-                yield {"document": report, "kind": kind, "where": where}
+            whole = read(one, where)
+            kind, parts = "gate" if whole.gate else "session", known_machines(whole)
+            for made in [one] if parts == [whole] else map(document, parts):
+                yield {"document": made, "kind": kind, "where": where}

@@ -24,6 +24,7 @@ from pytest_asperf.commands.options import (
 )
 from pytest_asperf.config.engines import DISTRIBUTIONS
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.records.report import read_head
 
 if TYPE_CHECKING:
     from pytest_asperf.store.records import Store as OpenStore
@@ -151,10 +152,9 @@ def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> st
     if release and release["library"] in DISTRIBUTIONS:
         name = f"{release['library']}=={release['version']}"
     else:
-        document = opened.document(point.session)
-        gate = document.get("gate", {}).get("candidate", "")
-        name = document.get("night", {}).get("build", gate)
-        name = name.partition(",")[0]
+        head = read_head(opened.document(point.session), point.session)
+        named = head.night.build if head.night else head.gate.candidate if head.gate else ""
+        name = named.partition(",")[0]
     if not name:
         raise _unconfirmable(
             series, f"its report does not name the build {build}", "asperf gate BASE CAND"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_asperf.commands.console import print_text, stderr_console
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.report.json_report import document
 from pytest_asperf.store.opening import open_store
 from pytest_asperf.store.unsent import GrowingReport
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.summary import GateOutcome
-    from pytest_asperf.report.json_report import JsonReport
+    from pytest_asperf.records.report import Report
     from pytest_asperf.store.records import Store
 
 
@@ -46,7 +47,7 @@ class GateHistory:
         made: gives the report of an outcome.
     """
 
-    def __init__(self, project: Project, made: Callable[[GateOutcome], JsonReport]) -> None:
+    def __init__(self, project: Project, made: Callable[[GateOutcome], Report]) -> None:
         address, keep_days = project.settings.store, project.settings.store_keep
         self._growing = GrowingReport(address, project.cache, keep_days) if address else None
         self.made = made
@@ -55,13 +56,13 @@ class GateHistory:
         """Keep the cells so far; if that fails, the end of the gate says so."""
         if self._growing:
             with suppress(AsperfError):
-                self._growing.update(self.made(outcome))
+                self._growing.update(document(self.made(outcome)))
 
-    def store(self, document: JsonReport, *, kind: str) -> None:
+    def store(self, report: Report, *, kind: str) -> None:
         """Keep the whole report, and say where it went."""
         if self._growing is None:
             return
-        kept = self._growing.finish(document, kind=kind)
+        kept = self._growing.finish(document(report), kind=kind)
         console = stderr_console()
         for line in (*kept.lines(), kept.complaint):
             if line:

@@ -198,7 +198,7 @@ def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[st
     from statistics import median
 
     from pytest_asperf.analysis import serving_metrics as metrics
-    from pytest_asperf.report.rows import estimate_data
+    from pytest_asperf.records.codec import encode
 
     points = []
     for one in measured:
@@ -208,10 +208,9 @@ def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[st
         if one.point:
             data |= {
                 "ttft_ms": {
-                    f"p{p}": estimate_data(metrics.ttft_percentile(one.requests, p))
-                    for p in (50, 95)
+                    f"p{p}": encode(metrics.ttft_percentile(one.requests, p)) for p in (50, 95)
                 },
-                "itl_ms": {"p50": estimate_data(metrics.itl_percentile(one.requests, 50))},
+                "itl_ms": {"p50": encode(metrics.itl_percentile(one.requests, 50))},
                 "mean_e2e_ms": one.point.mean_e2e_ms,
                 "user_rate": median(map(metrics.user_rate, done)),
                 "whole_request_rate": median(map(metrics.whole_request_rate, done)),

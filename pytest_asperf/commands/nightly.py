@@ -192,6 +192,7 @@ def _measure(
     from pytest_asperf.hardware.readiness import readiness
     from pytest_asperf.nightly.night import changes_between, facts_of, restorable
     from pytest_asperf.nightly.record import last_night, one_at_a_time
+    from pytest_asperf.records.report import NightFacts
     from pytest_asperf.store.unsent import check_store
 
     address = str(project.settings.store)
@@ -209,28 +210,28 @@ def _measure(
         outcome = _gated(paired, project, history)
         if outcome.interrupted:
             raise KeyboardInterrupt
-        data = history.made(outcome)
-        facts = facts_of(data, power)
+        made = history.made(outcome)
+        facts = facts_of(made, power)
         changes = changes_between(last.facts, facts) if last else []
         report.measured(outcome, changes)
-        build = restorable(gate.builds[1], data)
-        night = {
-            "job": name,
-            "facts": facts,
-            "changes": [[change.label, change.before, change.now] for change in changes],
-            "missed": report.missed,
-            "unfinished": unfinished,
-            "build": build,
-            "said": report.headline,
-        }
-        history.store({**data, "night": night}, kind="nightly")
+        build = restorable(gate.builds[1], made)
+        night = NightFacts(
+            job=name,
+            facts=facts,
+            changes=tuple((change.label, change.before, change.now) for change in changes),
+            missed=report.missed,
+            unfinished=unfinished,
+            build=build,
+            said=report.headline,
+        )
+        history.store(replace(made, night=night), kind="nightly")
         before = last and last.named(facts, anchor=gate.builds[0].name)
         if before == build:
             report.cannot_gate(f"the build of last night was named {build} too, and is gone")
         elif before:
             _gate_change(gate, replace(options, base=before), project, report)
         with report.out_of_reach("the series were not examined"):
-            report.judge_series(address, data)
+            report.judge_series(address, made)
 
 
 def _gate_change(

@@ -13,14 +13,14 @@ from pytest_asperf.commands.console import print_text, stderr_console
 from pytest_asperf.errors import ConfigError, StoreError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Sequence
 
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.nightly.night import FactChange
     from pytest_asperf.nightly.record import LastNight
     from pytest_asperf.nightly.steps import SeriesState
+    from pytest_asperf.records.report import Report
     from pytest_asperf.store.stored import StoredPoint, StoredSeries
 
 _SLOWER, _UNDECIDED = 1, 2
@@ -129,13 +129,13 @@ class NightReport:
         code = _UNDECIDED if code == NOT_MEASURED else code
         self._answer(f"the gate of the change is {outcome.answer}", code)
 
-    def judge_series(self, address: str, document: Mapping[str, Any]) -> None:
+    def judge_series(self, address: str, made: Report) -> None:
         """Look for steps in the series that tonight added to."""
         from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
         from pytest_asperf.store.figures import LOG_RATIO, figures_of
         from pytest_asperf.store.opening import open_store
 
-        ids = {figure.key.id for figure in figures_of(document, "tonight")}
+        ids = {figure.key.id for figure in figures_of(made, "tonight")}
         with open_store(address) as store:
             every = store.series()
             threshold = threshold_of(every)

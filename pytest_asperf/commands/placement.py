@@ -35,7 +35,7 @@ def show_placement(
     from pytest_asperf.analysis.stats.estimate import percent_text
     from pytest_asperf.api.measurement_context import unknown_word
     from pytest_asperf.hardware.compute_plan import DEVICES, UNITS, read_plan
-    from pytest_asperf.report.rows import estimate_data
+    from pytest_asperf.records.codec import encode
     from pytest_asperf.report.sections import CheckLine, Section
     from pytest_asperf.verdicts.placement import ladder, rung_text
 
@@ -45,7 +45,7 @@ def show_placement(
         plan = read_plan(file, units=units, function=function)
     shares = {device: plan.share(device) for device in DEVICES}
     if as_json:
-        known = {device: estimate_data(share) for device, share in shares.items()}
+        known = {device: encode(share) for device, share in shares.items()}
         print_json({"schema": 1, "file": str(file), **asdict(plan), "shares": known})
         return
     planned = []

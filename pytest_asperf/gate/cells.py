@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
+from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
-from pytest_asperf.report.report_data import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

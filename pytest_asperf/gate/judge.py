@@ -181,7 +181,7 @@ class _BuildComparison:
             return None
         verdict, outlook = result.verdict, result.outlook
         if verdict is not None:
-            verdict = replace(verdict, raw={}, details=(_SAME_RUNS, *verdict.details))
+            verdict = replace(verdict, compared=None, details=(_SAME_RUNS, *verdict.details))
         if outlook is not None:  # it takes no time of its own
             outlook = replace(outlook, spent_s=0.0, units_left=0)
         found = replace(result, cell=cell, elapsed_s=0.0, verdict=verdict, outlook=outlook)

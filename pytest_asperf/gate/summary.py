@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
-from pytest_asperf.report.report_data import NOT_RUN
-from pytest_asperf.report.rows import ReportRow, broken_row, verdict_row
+from pytest_asperf.records.kinds import BrokenRecord, Noted
+from pytest_asperf.records.report import CheckFacts, GateFacts, LeftOutFacts
+from pytest_asperf.records.taken import broken_record, verdict_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
+    from pytest_asperf.records.kinds import AnyRecord
 
 #: Exit codes: all PASS; any FAIL; any INCONCLUSIVE; any INVALID or not run; stopped. Code 3 is a
 #: command that is not usable as typed.
@@ -191,39 +194,41 @@ def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
     return list(rows)
 
 
-def noted_rows(outcome: GateOutcome) -> list[tuple[str, ReportRow]]:
-    """A report's row of each cell, under the cell's name."""
-    return [(f"{r.cell.name} {r.cell.what}", _report_row(r)) for r in outcome.results]
+def noted(outcome: GateOutcome) -> tuple[Noted, ...]:
+    """A report's record of each cell, under the cell's name."""
+    return tuple(Noted(f"{r.cell.name} {r.cell.what}", _record(r)) for r in outcome.results)
 
 
-def _report_row(result: CellResult) -> ReportRow:
+def _record(result: CellResult) -> AnyRecord:
     if result.verdict is not None:
-        return verdict_row(result.verdict)
+        return verdict_record(result.verdict)
     what = f"{result.cell.name} {result.cell.what}"
     if result.error is None:
-        return ReportRow("", what, result.measured, "", outcome=NOT_RUN)
-    return replace(broken_row(what, result.error), outcome=NOT_RUN)
+        return BrokenRecord(outcome=NOT_RUN, subject=what, found=result.measured)
+    return broken_record(what, result.error, NOT_RUN)
 
 
-def facts(outcome: GateOutcome) -> dict[str, object]:
-    """What the gate came to as a whole, and of each cell what its row does not say."""
-    return {
-        "baseline": outcome.builds[0],
-        "candidate": outcome.builds[1],
-        "limits": outcome.limits,
-        "answer": outcome.answer,
-        "counts": outcome.headline,
-        "exit_code": outcome.exit_code,
-        "elapsed_s": outcome.elapsed_s,
-        "interrupted": outcome.interrupted,
-        "cells": [
-            {
-                "workload": result.cell.name,
-                "model": result.cell.what,
-                "settings": result.cell.ref.spec.settings.as_texts(),
-                "elapsed_s": result.elapsed_s,
-            }
+def facts(outcome: GateOutcome) -> GateFacts:
+    """What the gate came to as a whole, and of each cell what its record does not say."""
+    return GateFacts(
+        baseline=outcome.builds[0],
+        candidate=outcome.builds[1],
+        limits=outcome.limits,
+        answer=outcome.answer,
+        counts=outcome.headline,
+        exit_code=outcome.exit_code,
+        elapsed_s=outcome.elapsed_s,
+        interrupted=outcome.interrupted,
+        cells=tuple(
+            CheckFacts(
+                workload=result.cell.name,
+                model=result.cell.what,
+                settings=result.cell.ref.spec.settings.as_texts(),
+                elapsed_s=result.elapsed_s,
+            )
             for result in outcome.results
-        ],
-        "left_out": [{"what": left.what, "reason": left.reason} for left in outcome.plan.left_out],
-    }
+        ),
+        left_out=tuple(
+            LeftOutFacts(what=left.what, reason=left.reason) for left in outcome.plan.left_out
+        ),
+    )

@@ -6,11 +6,12 @@ import os
 import platform
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from pytest_asperf.analysis.facts import CardSeen, MachineSeen, MomentSeen
 from pytest_asperf.analysis.guards.surroundings import host_busy, throttled
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.cpu_times import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
@@ -119,24 +120,24 @@ class Watched:
                 seen[reason] = seen.get(reason, 0) + 1
         return {reason: n / len(self.samples) for reason, n in seen.items()}
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for the JSON report; the number of samples is bounded."""
-        return {"foreign_cores": self.foreign_cores, "samples": list(self._rows())}
+    def facts(self) -> MachineSeen:
+        """Plain facts for a report; the number of samples is bounded."""
+        return MachineSeen(self.foreign_cores, tuple(self._moments()))
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _moments(self) -> Iterator[MomentSeen]:
         """Each sample that has one before it, with what others took in between."""
         for before, after in pairwise(self.samples):
-            yield {
-                "at_s": round(after.at_s, 3),
-                "foreign_cores": foreign_cores(before.cpu, after.cpu),
-                "stolen_cores": stolen_cores(before.cpu, after.cpu),
-                "clock_mhz": after.clock_mhz,
-                "thermal_level": after.thermal_level,
-                "throttle_events": after.throttle_events,
-                "swap_bytes": after.swap_bytes,
-                "on_battery": after.on_battery,
-                "cards": [asdict(card) for card in after.cards],
-            }
+            yield MomentSeen(
+                at_s=round(after.at_s, 3),
+                foreign_cores=foreign_cores(before.cpu, after.cpu),
+                stolen_cores=stolen_cores(before.cpu, after.cpu),
+                clock_mhz=after.clock_mhz,
+                thermal_level=after.thermal_level,
+                throttle_events=after.throttle_events,
+                swap_bytes=after.swap_bytes,
+                on_battery=after.on_battery,
+                cards=tuple(CardSeen(card.clock_mhz, card.limits) for card in after.cards),
+            )
 
 
 NOT_WATCHED: Final = Watched()

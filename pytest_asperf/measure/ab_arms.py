@@ -34,6 +34,7 @@ class Arm:
         settings: engine settings of the model in this arm.
         model: the model file.
         workload: what it runs in place of what a pair is named by, None for the same.
+        build_name: what the user calls the build; empty for the own one.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Arm:
     settings: EngineSettings
     model: LocatedModel
     workload: Workload | None = None
+    build_name: str = ""
 
 
 class ArmFactory:
@@ -87,7 +89,8 @@ class ArmFactory:
         if build is None:
             return Arm(ref.title, ready, settings, self._locators[self._own].locate(ref))
         model = self._locator(baseline.engine).locate(ref)
-        return Arm(f"{ref.title} in {build.name}", ready, settings.merged(build.settings), model)
+        name, settings = f"{ref.title} in {build.name}", settings.merged(build.settings)
+        return Arm(name, ready, settings, model, build_name=build.name)
 
     def _locator(self, baseline: EngineBuild) -> ModelLocator:
         own = self._locators[self._own]
@@ -125,5 +128,7 @@ def require_ran(
             arm.settings,
             arm.build.rows(),
             model.title,
+            model.ref,
+            arm.build_name,
         )
     )

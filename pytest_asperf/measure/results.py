@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import metrics
+from pytest_asperf.analysis.facts import Ran
 from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user_rate
 from pytest_asperf.analysis.stats.estimate import SHARE, counted_text, memory_text
 from pytest_asperf.analysis.stats.intervals import median_interval
@@ -56,6 +57,8 @@ class Provenance:
         requested: engine settings that were asked for.
         made: how the build came about, where it was made here, as label and text.
         title: the model's own name in its file, and its size; empty where the file has neither.
+        ref: the model as it was asked for.
+        build_name: what the user calls the build; empty for the own one.
     """
 
     model: str
@@ -67,6 +70,36 @@ class Provenance:
     requested: EngineSettings
     made: tuple[tuple[str, str], ...] = ()
     title: str = ""
+    ref: ModelRef | None = None
+    build_name: str = ""
+
+    def facts(self) -> Ran:
+        """What ran, as plain facts for a report."""
+        ref, loaded, engine = self.ref, self.loaded, self.engine
+        return Ran(
+            model=self.model,
+            address=ref.title if ref else self.model,
+            name=ref.spec.name if ref else self.model,
+            level=ref.level or "" if ref else "",
+            kv=ref.spec.settings.kv_name if ref else "",
+            build=self.build_name,
+            title=self.title,
+            path=str(self.path),
+            sha256=self.sha256,
+            engine=engine.engine,
+            library=engine.library,
+            version=engine.version,
+            libraries=engine.build,
+            threads=loaded.threads,
+            n_params=loaded.n_params,
+            size_bytes=loaded.size_bytes,
+            layers_offloaded=loaded.layers_offloaded,
+            backend=tuple(sorted(name.removesuffix("_Mapped") for name in loaded.weights_mib)),
+            requested=self.requested.as_dict(),
+            described=engine.verbatim,
+            loaded=loaded.verbatim,
+            context=self.context.verbatim if self.context else {},
+        )
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Label and text of each fact, for a failure message."""

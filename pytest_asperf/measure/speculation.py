@@ -219,6 +219,7 @@ def _proof(
             context,
             model.ref.spec.settings,
             title=model.title,
+            ref=model.ref,
         )
     )
 

@@ -192,7 +192,7 @@ def require_valid(
     for guard_finding in guard_findings:
         if guard_finding.consequence is Consequence.INVALID and guard_finding.voids is Voids.ALL:
             error = _invalid(what, guard_finding)
-            error.machine = watched.as_dict() if watched is not None else None
+            error.machine = watched.facts() if watched is not None else None
             raise error
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.records.kinds import VerdictRecord, ran_of
 from pytest_asperf.store.figures import LOG_RATIO, figures_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_asperf.config.spec import Build
+    from pytest_asperf.records.report import Report
     from pytest_asperf.store.figures import SeriesValue
 
 _DAY_S: Final = 86_400.0
@@ -31,14 +33,14 @@ class FactChange:
         return f"{self.label}: {self.before} -> {self.now}"
 
 
-def facts_of(document: Mapping[str, Any], power: str) -> dict[str, str]:
+def facts_of(report: Report, power: str) -> dict[str, str]:
     """What a night's results depend on, by name.
 
     Args:
-        document: the report of tonight's pairs with the anchor.
+        report: the report of tonight's pairs with the anchor.
         power: the machine's power mode, in words.
     """
-    figures = figures_of(document, "the night")
+    figures = figures_of(report, "the night")
     facts: dict[str, list[str]] = {}
     for figure in figures:
         if figure.key.unit != LOG_RATIO:
@@ -72,7 +74,7 @@ def missed_nights(last: float, now: float) -> int:
     return round(days) - 1 if days > _LATE else 0
 
 
-def restorable(build: Build, document: Mapping[str, Any]) -> str:
+def restorable(build: Build, report: Report) -> str:
     """A text that names tonight's build in later nights too, when `current` is another one.
 
     It is the text that named it, where that is no release that an index has.
@@ -80,19 +82,14 @@ def restorable(build: Build, document: Mapping[str, Any]) -> str:
     from pytest_asperf.config.build_sources import Interpreter  # noqa: PLC0415
     from pytest_asperf.config.engines import DISTRIBUTIONS  # noqa: PLC0415
 
-    engines = [ran[1]["engine"] for ran in _proofs(document)]
-    known = {(e["library"], e["version"]) for e in engines if e.get("library") in DISTRIBUTIONS}
+    verdicts = [noted.record for noted in report.rows if isinstance(noted.record, VerdictRecord)]
+    candidates = [ran_of(verdict)[-1] for verdict in verdicts if verdict.compared]
+    known = {(ran.library, ran.version) for ran in candidates if ran.library in DISTRIBUTIONS}
     if not isinstance(build.source, Interpreter) or len(known) != 1:
         return build.name
     ((library, version),) = known
     _, comma, settings = build.name.partition(",")
     return f"{library}=={version}{comma}{settings}"
-
-
-def _proofs(document: Mapping[str, Any]) -> list[Sequence[Mapping[str, Any]]]:
-    """What ran on both sides of each cell that was measured."""
-    raws = [row["raw"] for row in document["rows"]]
-    return [raw["comparison"]["ran"] for raw in raws if "ran" in raw.get("comparison", {})]
 
 
 def night_text(time: float) -> str:

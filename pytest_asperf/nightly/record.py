@@ -16,6 +16,7 @@ from pytest_asperf.hardware.holder import holder_of, noted
 from pytest_asperf.hardware.identity import machine_id
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.nightly.night import night_text
+from pytest_asperf.records.report import read_head
 from pytest_asperf.store.opening import START_WAIT_S, open_store
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def last_night(address: str, job: str) -> LastNight | None:
             :-_LOOKED_AT:-1
         ]:
             try:
-                night = store.document(session.id)["night"]
+                night = read_head(store.document(session.id), session.id).night
             except ConfigError:  # pruned
                 continue
-            if night["job"] == job:
-                return LastNight(session.time, night["facts"], night["build"])
+            if night is not None and night.job == job:
+                return LastNight(session.time, night.facts, night.build)
     return None
 
 

@@ -216,9 +216,10 @@ def pytest_runtest_makereport(
         benchmarks = item.config.pluginmanager.get_plugin("pytest-benchmark")
         is_asked_for = benchmarks and _was_benchmarked(item.config)
         if is_asked_for and hasattr(report, "asperf_rows") and not _is_xdist_worker(item.config):
+            from pytest_asperf.plugin.carried import noted_in
             from pytest_asperf.report.benchmark_rows import add_rows
 
-            add_rows(benchmarks, report.asperf_rows)
+            add_rows(benchmarks, noted_in([report]))
     return report
 
 

@@ -115,10 +115,10 @@ def judge_finding(item: pytest.Item, finding: Finding) -> None:
     """Judge a finding by its recorded figures and note the verdict; VerdictError unless PASS."""
     __tracebackhide__ = True
     from pytest_asperf.published.findings import judge_recorded  # noqa: PLC0415  # numpy, scipy
-    from pytest_asperf.report.rows import verdict_row  # noqa: PLC0415  # what it brings
+    from pytest_asperf.records.taken import verdict_record  # noqa: PLC0415  # what it brings
 
     verdict = judge_recorded(finding, session_of(item.config).findings.evidence)
-    note(item, verdict_row(verdict))
+    note(item, verdict_record(verdict))
     if verdict.outcome != "PASS":
         raise VerdictError(verdict)
 

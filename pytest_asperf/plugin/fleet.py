@@ -16,9 +16,10 @@ import pytest
 
 from pytest_asperf import __version__
 from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.plugin.carried import worker_of
 from pytest_asperf.plugin.options import was_configured
 from pytest_asperf.plugin.stash import session_of
-from pytest_asperf.report.rows import ReportRow, worker_of
+from pytest_asperf.records.kinds import BrokenRecord, Noted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,13 +40,10 @@ class Absent:
     what: str
     remedy: str
 
-    def row(self) -> ReportRow:
-        """Its row in a report."""
-        raw = {"figures": [], "advice": self.remedy, "details": []}
-        measured = printable(self.what)
-        return ReportRow(
-            "", "machine", measured, "", outcome="INVALID", raw=raw, machine=self.machine
-        )
+    def noted(self) -> Noted:
+        """Its record in a report."""
+        record = BrokenRecord(subject="machine", found=printable(self.what), advice=self.remedy)
+        return Noted(self.machine, record, self.machine)
 
 
 class Fleet:

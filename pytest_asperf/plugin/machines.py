@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_asperf.plugin.carried import noted_in, worker_of
 from pytest_asperf.plugin.fleet import Fleet
 from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.records.codec import decode
 from pytest_asperf.report.row_names import told_apart
-from pytest_asperf.report.rows import noted_rows, worker_of
 from pytest_asperf.report.session_meta import MeasuringMachine
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_asperf.report.claims_table import Noted
+    from pytest_asperf.records.kinds import Noted
+    from pytest_asperf.records.report import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Measured:
     """What a session's test reports hold.
 
     Attributes:
-        noted: test and row, each with its machine where rows name theirs.
+        noted: the records, each with its machine if there are several.
         machines: those that xdist's workers ran on, by name.
     """
 
@@ -41,17 +43,19 @@ class Measured:
         return [
             f"{name}: {line.removeprefix('asperf: ')}" if self.are_named else line
             for name, machine in self.machines.items()
-            for line in machine.headline
+            for line in machine.meta.headline
         ]
 
-    def meta(self) -> dict[str, object]:
-        """What a report says of the machines; nothing where this process measured."""
-        first = next((each.facts() for each in self.machines.values() if each.id), {})
-        machines = {
-            name: {**each.facts(), "headline": list(each.headline)}
-            for name, each in self.machines.items()
-        }
-        return {**first, "machines": machines} if self.are_named else first
+    def meta(self, of_session: Meta) -> Meta:
+        """The head of a report with these machines; as it is if this process measured."""
+        first = next((each.meta for each in self.machines.values() if each.id), None)
+        known = (
+            of_session
+            if first is None
+            else replace(of_session, host=first.host, python=first.python, machine=first.machine)
+        )
+        machines = {name: each.meta for name, each in self.machines.items()}
+        return replace(known, machines=machines) if self.are_named else known
 
 
 def measured(config: pytest.Config, reports: Sequence[Any]) -> Measured:
@@ -69,11 +73,11 @@ def measured(config: pytest.Config, reports: Sequence[Any]) -> Measured:
             machines.setdefault(machine.name, machine)
     found = Measured([], machines)
     names = {worker: machine.name for worker, machine in of_worker.items()}
-    noted = told_apart(noted_rows(reports, names if found.are_named else {}))
+    noted = told_apart(noted_in(reports, names if found.are_named else {}))
     if found.are_named:  # their clocks differ
         places = list(machines)
-        noted.sort(key=lambda each: places.index(each[1].machine))
-    return replace(found, noted=[*noted, *((one.machine, one.row()) for one in absent)])
+        noted.sort(key=lambda each: places.index(each.machine))
+    return replace(found, noted=[*noted, *(one.noted() for one in absent)])
 
 
 def machines_of(reports: Sequence[Any], given: Mapping[str, str]) -> dict[str, MeasuringMachine]:
@@ -84,7 +88,7 @@ def machines_of(reports: Sequence[Any], given: Mapping[str, str]) -> dict[str, M
         given: how the user named the machine of a worker, in the user's order.
     """
     said = {
-        worker_of(r): MeasuringMachine(**r.asperf_machine)
+        worker_of(r): decode(MeasuringMachine, r.asperf_machine)
         for r in reports
         if getattr(r, "asperf_machine", None)
     }

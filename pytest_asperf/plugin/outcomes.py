@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
 from pytest_asperf.errors import AsperfError, escaped, printable
+from pytest_asperf.plugin.carried import records_of, worker_of
 from pytest_asperf.plugin.junit import add_properties
 from pytest_asperf.plugin.scope import elsewhere, unfilled
 from pytest_asperf.plugin.skips import reason_of
 from pytest_asperf.plugin.stash import take_notes
+from pytest_asperf.records.codec import encode
+from pytest_asperf.records.kinds import Noted
+from pytest_asperf.records.taken import about_finding, broken_record
 from pytest_asperf.report.claims_table import brief_text
-from pytest_asperf.report.rows import about_finding, broken_row, worker_of
+from pytest_asperf.report.lines import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.settings import Inconclusive
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.published.findings import Finding
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.records.kinds import AnyRecord
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
@@ -71,15 +75,15 @@ def settle(
         kind = "finding" if item.get_closest_marker("finding") else "test"
         extras.asperf_skipped, error = (kind, reason), None
     if isinstance(error, AsperfError) and error.breaks_measurement:
-        rows.append(broken_row(item.nodeid, error))
+        rows.append(broken_record(item.nodeid, error))
     finding = _finding_of(item) if session and (rows or report.skipped) else None
     place = elsewhere(item)
     if finding is not None and session is not None:
-        evidence = session.findings.evidence
         _mark_untried(report, finding)
-        rows = [about_finding(r, finding, evidence, place) if r.outcome else r for r in rows]
+        published = _published(finding, session)
+        rows = [about_finding(row, finding, published, place) for row in rows]
     if rows:
-        extras.asperf_rows = [row.as_dict() for row in rows]
+        extras.asperf_rows = [encode(row) for row in rows]
         extras.asperf_machine = session and session.tell_machine()
         # The report of the test's tear-down takes them from there.
         add_properties(item, rows, run)
@@ -98,11 +102,18 @@ def settle(
         _soften(item, report, f"{outcome}: {_in_short(error)}", session.settings.inconclusive)
 
 
-def _of_run(run: int, rows: list[ReportRow]) -> list[ReportRow]:
+def _of_run(run: int, rows: list[AnyRecord]) -> list[AnyRecord]:
     """The rows; those of a rerun say so."""
     if run == 1:
         return rows
     return [replace(row, note=f"{row.note}\n{_RERUN.format(run)}".strip()) for row in rows]
+
+
+def _published(finding: Finding, session: Session) -> str:
+    # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
+    from pytest_asperf.published.findings.judge import published_text  # noqa: PLC0415
+
+    return published_text(finding, session.findings.evidence)
 
 
 def without_earlier_runs(reports: Iterable[Any], report: Any) -> list[Any]:
@@ -253,9 +264,8 @@ def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | Non
         source, outcome = report.asperf_finding.split()
         letter, colour = _FINDING_STATUS[outcome]
         return report.asperf_finding, letter, (f"{outcome} ({source})", {colour: True})
-    figures = (
-        "" if hasattr(report, "asperf_told") else brief_text(getattr(report, "asperf_rows", ()))
-    )
+    told = hasattr(report, "asperf_told")
+    figures = "" if told else brief_text(lines(Noted("", one) for one in records_of(report)))
     if hasattr(report, "asperf_outcome"):
         found = _STATUS.get(report.asperf_outcome) if report.failed else None
     else:

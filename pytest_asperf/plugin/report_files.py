@@ -12,21 +12,24 @@ import pytest
 
 from pytest_asperf import __version__
 from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.plugin.carried import records_of
 from pytest_asperf.plugin.machines import measured
 from pytest_asperf.plugin.stash import session_of
+from pytest_asperf.records.kinds import VerdictRecord
+from pytest_asperf.records.report import Report, known_machines
 from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
 from pytest_asperf.report.history import DRAWN, history_series
-from pytest_asperf.report.json_report import document, known_machines
-from pytest_asperf.report.read_report import read_reports
+from pytest_asperf.report.json_report import document
+from pytest_asperf.report.read_report import shown_reports
 from pytest_asperf.report.session_meta import SessionMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.report.json_report import JsonReport
-    from pytest_asperf.report.report_data import Series
+    from pytest_asperf.records.kinds import AnyRecord
+    from pytest_asperf.report.lines import Series
 
 #: Sources of rows that a session measured; others replay what was recorded.
 _MEASURED: Final = {"live", "elsewhere"}
@@ -38,12 +41,13 @@ def store_so_far(config: pytest.Config, reports: Sequence[Any], began: float) ->
     What cannot be kept now is tried again, and reported, at the end of the session.
     """
     session = session_of(config)
-    if session.settings.store and _has_measured(reports[-1].asperf_rows):
+    if session.settings.store and _has_measured(records_of(reports[-1])):
         found = measured(config, reports)
-        meta = _meta(config, session, began).as_dict() | found.meta()
-        for one in _measured_on(document(found.noted, found.headline(), meta)):
+        meta = found.meta(_meta(config, session, began).facts())
+        whole = Report(meta=meta, headline=tuple(found.headline()), rows=tuple(found.noted))
+        for machine, one in _measured_on(whole).items():
             with suppress(AsperfError):
-                session.growing(one["meta"]["machine"]["id"]).update(one)
+                session.growing(machine).update(document(one))
 
 
 def write_reports(
@@ -59,16 +63,14 @@ def write_reports(
         return
     # Without a measurement there may be no engine to describe, as after Ctrl-C during its import.
     headline = found.headline() or (session.headline() if reports else [])
-    meta = _meta(pytest_session.config, session, began).as_dict() | found.meta()
-    made = document(noted, headline, meta)
-    history = (
-        {one["rows"][0]["machine"]: _store_one(one, session) for one in _measured_on(made)}
-        if settings.store
-        else {}
-    )
+    meta = found.meta(_meta(pytest_session.config, session, began).facts())
+    made = Report(meta=meta, headline=tuple(headline), rows=tuple(noted))
+    history = {}
+    for machine, one in _measured_on(made).items() if settings.store else ():
+        history[one.rows[0].machine] = _store_one(machine, one, session)
     for target in settings.report:
         try:
-            read = read_reports(made, name=target.path.name)
+            read = shown_reports(made, name=target.path.name)
             written = write(
                 target, [replace(r, history=history.get(r.name, history.get("", ()))) for r in read]
             )
@@ -79,31 +81,37 @@ def write_reports(
         if not written:
             session.closing.append("asperf: plots: speculation was not measured, nothing to draw")
     if noted and github.is_job():
-        for report in read_reports(made, name="pytest"):
+        for report in shown_reports(made, name="pytest"):
             session.closing += github.tell(report, pytest_session.config.rootpath)
     if session.unwritten and pytest_session.exitstatus == pytest.ExitCode.OK:
         pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _measured_on(report: JsonReport) -> list[JsonReport]:
-    """The report of each machine that measured."""
-    return [one for one in known_machines(report) if _has_measured(one["rows"])]
+def _measured_on(report: Report) -> dict[str, Report]:
+    """The report of each machine that measured, by its fingerprint."""
+    return {
+        one.meta.machine.id: one
+        for one in known_machines(report)
+        if one.meta and _has_measured(noted.record for noted in one.rows)
+    }
 
 
-def _has_measured(rows: Iterable[Any]) -> bool:
-    return any(row["source"] in _MEASURED for row in rows)
+def _has_measured(records: Iterable[AnyRecord]) -> bool:
+    return any(
+        not isinstance(record, VerdictRecord) or record.source in _MEASURED for record in records
+    )
 
 
-def _store_one(report: JsonReport, session: Session) -> tuple[Series, ...]:
+def _store_one(machine: str, report: Report, session: Session) -> tuple[Series, ...]:
     """Keep a report in the history, and give its series if a page shows them.
 
     One that waits for its store is no failure.
     """
-    growing = session.growing(report["meta"]["machine"]["id"])
+    growing = session.growing(machine)
     is_shown = any(target.format == "html" for target in session.settings.report)
     n_points = DRAWN if is_shown else 0
     try:
-        kept = growing.finish(report, kind="session", n_points=n_points)
+        kept = growing.finish(document(report), kind="session", n_points=n_points)
     except AsperfError as error:
         session.unwritten[Path(growing.address)] = error
         return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
+from pytest_asperf.records.codec import encode
 from pytest_asperf.report.session_meta import this_machine
 from pytest_asperf.report.speculation_picture import require_matplotlib
 from pytest_asperf.store.unsent import GrowingReport, check_store
@@ -215,7 +216,8 @@ class Session:
         if not self._is_to_tell:
             return None
         self._is_to_tell = False
-        return asdict(this_machine(self.hardware, self.headline()))
+        told: dict[str, object] = encode(this_machine(self.hardware, self.headline()))
+        return told
 
     def headline(self, *, brief: bool = False) -> list[str]:
         """The lines that say on what hardware and engine this session measures."""

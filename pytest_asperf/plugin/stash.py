@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict, VerdictError
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.records.kinds import AnyRecord
 
 _SESSION = pytest.StashKey["Session"]()
 _TESTS = pytest.StashKey["Iterable[Path]"]()
-_ROWS = pytest.StashKey["dict[str, list[tuple[float, ReportRow]]]"]()
+_ROWS = pytest.StashKey["dict[str, list[tuple[float, AnyRecord]]]"]()
 _COURSE = pytest.StashKey["_Course"]()
 _JUDGED_AT = pytest.StashKey[float]()
 #: Measurements that an error names.
@@ -126,7 +126,7 @@ class Notebook:
 
     item: pytest.Item
 
-    def __call__(self, row: ReportRow) -> None:
+    def __call__(self, row: AnyRecord) -> None:
         """Note a measurement, or a verdict."""
         note(self.item, row)
 
@@ -222,13 +222,17 @@ def _example_of(item: pytest.Item) -> str:
     )
 
 
-def note(item: pytest.Item, row: ReportRow) -> None:
+def note(item: pytest.Item, row: AnyRecord) -> None:
     """Note a row with the test it belongs to, once however often the test asks for it."""
     course = _course_of(item)
     if row.outcome:
         course.has_asserted = True
     else:
-        course.measured.append(f"{row.subject} of {row.model}")
+        from pytest_asperf.records.kinds import Noted
+        from pytest_asperf.report.lines import first_line
+
+        line = first_line(Noted("", row))
+        course.measured.append(f"{line.subject} of {line.model}")
     noted = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
     if row not in (earlier for _, earlier in noted):
         noted.append((time.time(), row))
@@ -239,16 +243,20 @@ def has_notes(item: pytest.Item) -> bool:
     return item.nodeid in item.config.stash.get(_ROWS, {})
 
 
-def take_notes(item: pytest.Item, began: float) -> list[ReportRow]:
+def take_notes(item: pytest.Item, began: float) -> list[AnyRecord]:
     """The rows that a test noted since the last call; the first phase of the test began then.
 
     A claim took the time since the one before it, unless it says otherwise.
     """
-    rows = []
+    from pytest_asperf.records.kinds import JudgedRecord
+
+    rows: list[AnyRecord] = []
     last = item.stash.get(_JUDGED_AT, began)
     for at, row in item.config.stash.get(_ROWS, {}).pop(item.nodeid, []):
-        is_timed = row.outcome and row.elapsed_s is None
-        rows.append(replace(row, elapsed_s=at - last) if is_timed else row)
+        if isinstance(row, JudgedRecord) and row.elapsed_s is None:
+            rows.append(replace(row, elapsed_s=at - last))
+        else:
+            rows.append(row)
         last = at if row.outcome else last
     item.stash[_JUDGED_AT] = last
     return rows
@@ -257,4 +265,8 @@ def take_notes(item: pytest.Item, began: float) -> list[ReportRow]:
 def unreported(config: pytest.Config) -> list[Unreported]:
     """The rows that were noted but never taken."""
     noted = config.stash.get(_ROWS, {}).items()
-    return [Unreported(nodeid, [row.as_dict() for _, row in rows]) for nodeid, rows in noted]
+    if not noted:
+        return []
+    from pytest_asperf.records.codec import encode
+
+    return [Unreported(nodeid, [encode(row) for _, row in rows]) for nodeid, rows in noted]

@@ -17,7 +17,8 @@ from pytest_asperf.report.claims_table import (
     undecided_lines,
     whole_text,
 )
-from pytest_asperf.report.speculation_points import points_of
+from pytest_asperf.report.lines import lines
+from pytest_asperf.report.speculation_points import explanation, speculation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.plugin.machines import Measured
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.report.claims_table import Noted
+    from pytest_asperf.report.lines import Line
 
 #: pytest's categories of our own outcomes.
 _UNDECIDED: Final = ("inconclusive", "invalid")
@@ -90,23 +91,23 @@ def _leave_out_repeated(terminal: TerminalReporter, failed: set[str]) -> None:
 
 
 def _print_claims(terminal: TerminalReporter, session: Session, found: Measured) -> None:
-    noted = found.noted
+    shown = lines(found.noted)
     verbosity = terminal.config.get_verbosity()
     screen = _screen(terminal)
     if verbosity >= 0:
         terminal.section("asperf")
         shared = terminal.config.pluginmanager.hasplugin("dsession")
         head = found.headline() or (session.headline() if shared else [])
-        for text in (*head, *legend_lines(noted, screen)):  # under xdist nothing else said the head
+        for text in (*head, *legend_lines(shown, screen)):  # under xdist nothing else said the head
             terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
-    for line in claim_lines(noted, screen):
+    for line in claim_lines(shown, screen):
         terminal.write(line.mark, **_colour(line.outcome))
         terminal.write(f"  {line.text}\n")
-    for text in (*_remarks(noted, screen, verbosity), *_undecided(terminal, noted, screen)):
+    for text in (*_remarks(shown, screen, verbosity), *_undecided(terminal, shown, screen)):
         terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
-    if counted := tally(noted):
+    if counted := tally(shown):
         terminal.line(counted)
-    _leave_out_repeated(terminal, {test for test, row in noted if row.outcome == "FAIL"})
+    _leave_out_repeated(terminal, {line.test for line in shown if line.outcome == "FAIL"})
 
 
 def _screen(terminal: TerminalReporter) -> Screen:
@@ -118,13 +119,12 @@ def _colour(outcome: str) -> dict[str, bool]:
     return {_MARKUP[outcome]: True} if outcome in _MARKUP else {}
 
 
-def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator[str]:
+def _remarks(rows: Sequence[Line], screen: Screen, verbosity: int) -> Iterator[str]:
     """What explains the claims: speculation, and the machine."""
-    rows = [row for _, row in noted]
     yield from dict.fromkeys(map(whole_text, rows) if verbosity > 0 else ())
-    points = points_of(rows)
+    points = speculation_of(row.record for row in rows)
     for point in points:
-        yield f"SD{f' {point.label}' * (len(points) > 1)}: {point.explanation}"
+        yield f"SD{f' {point.label}' * (len(points) > 1)}: {explanation(point)}"
     notes = notes_of(rows)
     if verbosity > 0:
         yield from (f"note: {text}" for text in notes)
@@ -136,11 +136,11 @@ def _remarks(noted: Sequence[Noted], screen: Screen, verbosity: int) -> Iterator
         yield "no test fails for a statement that its own figures do not show"
 
 
-def _undecided(terminal: TerminalReporter, noted: Sequence[Noted], screen: Screen) -> Iterator[str]:
+def _undecided(terminal: TerminalReporter, rows: Sequence[Line], screen: Screen) -> Iterator[str]:
     """What would decide the claims whose tests have no block that says it."""
     is_curt = terminal.config.getoption("tbstyle") in _CURT
     blocks = () if is_curt else terminal.stats.get("inconclusive", ())
-    yield from undecided_lines(noted, screen, {report.nodeid for report in blocks})
+    yield from undecided_lines(rows, screen, {report.nodeid for report in blocks})
 
 
 def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:

@@ -6,10 +6,23 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.report.measurements import measured
+from pytest_asperf.records.codec import encode
+from pytest_asperf.records.kinds import (
+    RunFacts,
+    SpeculationRecord,
+    ThroughputRecord,
+    VerdictRecord,
+    ran_of,
+)
+from pytest_asperf.report.lines import facts_of
+from pytest_asperf.report.measurements import SideRun, entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from pytest_asperf.analysis.facts import Ran
+    from pytest_asperf.records.kinds import AnyRecord, Noted
+    from pytest_asperf.report.measurements import Run
 
 #: In front of a row's full name, where pytest-benchmark's own have the path of a test.
 _PREFIX: Final = "asperf::"
@@ -27,7 +40,7 @@ class _Origin:
     fullname: str
     param: str
     params: dict[str, str]
-    extra_info: dict[str, Any]
+    extra_info: dict[str, object]
     group: str = "asperf"
     cprofile_stats: None = None
     has_error: bool = False
@@ -42,7 +55,7 @@ class _Timed:
     settings: Mapping[str, object]
     runs_ns: Iterable[int]
     side: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, object] = field(default_factory=dict)
 
     def origin(self, ran: Mapping[str, str]) -> _Origin:
         """Its name and what it is about."""
@@ -57,7 +70,7 @@ class _Timed:
         return _Origin(name, _PREFIX + name, param, {**what, **sides, **settings}, info)
 
 
-def add_rows(session: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+def add_rows(session: Any, rows: Iterable[Noted]) -> None:
     """Add every timed quantity to what pytest-benchmark reports, in seconds per run.
 
     Each is one row: the first time that it is measured. Its name does not hold the test's, so that
@@ -70,7 +83,7 @@ def add_rows(session: Any, rows: Iterable[Mapping[str, Any]]) -> None:
     known = {measurement.fullname for measurement in session.benchmarks}
     for row in rows:
         for timed in _timed(row):
-            origin = timed.origin(dict(row["ran"]))
+            origin = timed.origin(dict(facts_of(row.record)))
             if origin.fullname in known:
                 continue
             known.add(origin.fullname)
@@ -87,19 +100,30 @@ def comparison_note(session: Any) -> str:
     return _TWO_SESSIONS if any(ours & saved.keys() for saved in earlier) else ""
 
 
-def _timed(row: Mapping[str, Any]) -> Iterator[_Timed]:
-    raw = row["raw"]
-    if "comparison" in raw:
-        if row["outcome"] == "INVALID":  # times of something else than was to be timed
+def _timed(noted: Noted) -> Iterator[_Timed]:
+    record, info = noted.record, dict[str, object]()
+    if isinstance(record, VerdictRecord):
+        if record.outcome == "INVALID":  # times of something else than was to be timed
             return
-        claim = f"{row['subject']} {row['threshold']}".strip()
-        info = {"claim": claim, "outcome": row["outcome"], "measured": row["measured"]}
-    else:
-        info = {"rate": raw.get("estimate"), "loads": raw.get("loads"), "sha256": raw.get("sha256")}
-    for record in measured(row):
-        runs_ns = [
-            run["elapsed_ns"] * run.get("parts", 1) for run in record["runs"] if "elapsed_ns" in run
-        ]
-        if runs_ns:
-            what = {key: record[key] for key in ("workload", "model", "settings", "side")}
-            yield _Timed(**what, runs_ns=runs_ns, info=info)
+        claim = f"{record.subject} {record.threshold}".strip()
+        info = {"claim": claim, "outcome": record.outcome, "measured": record.measured}
+    elif isinstance(record, ThroughputRecord):
+        info = {"rate": encode(record.estimate), "loads": record.loads, "sha256": record.ran.sha256}
+    elif isinstance(record, SpeculationRecord):
+        info = {"claim": "SD gain", "outcome": "", "measured": record.gain.text()}
+    for entry, ran in zip(entries(noted), _sides(record), strict=False):
+        if runs_ns := [ns for run in entry.runs if (ns := _run_ns(run))]:
+            yield _Timed(entry.workload, entry.model, ran.settings, runs_ns, entry.side, info)
+
+
+def _sides(record: AnyRecord) -> tuple[Ran, ...]:
+    if isinstance(record, SpeculationRecord) and record.comparison:
+        return record.comparison.ran
+    return ran_of(record)
+
+
+def _run_ns(run: Run) -> int:
+    """Time of a run, all of its parts; 0 where none was taken."""
+    if isinstance(run, RunFacts):
+        return run.elapsed_ns
+    return (run.elapsed_ns or 0) * run.parts if isinstance(run, SideRun) else 0

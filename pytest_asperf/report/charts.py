@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.report.markup import number
+from pytest_asperf.report.speculation_points import closed
 from pytest_asperf.report.svg import WIDTH, Chart, Scale, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from xml.etree.ElementTree import Element
 
+    from pytest_asperf.analysis.facts import ComparedPairs
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.report.report_data import (
-        JudgedFigure,
-        LevelSet,
-        PairCourse,
-        Series,
-        SideBySide,
-    )
-    from pytest_asperf.report.speculation_points import SpeculationPoint
+    from pytest_asperf.records.kinds import JudgedFigure, SpeculationRecord
+    from pytest_asperf.report.lines import Series
+    from pytest_asperf.report.report_data import LevelSet, SideBySide
 
 _LEFT: Final = 46.0
 #: Half a tick's text beside an axis without values on its left.
@@ -131,10 +128,10 @@ def runs(series: Series) -> Element:
     return chart.drawn()
 
 
-def pairs(course: PairCourse, figure: JudgedFigure | None) -> Element:
+def pairs(course: ComparedPairs, figure: JudgedFigure | None) -> Element:
     """The ratio of each pair in order; hollow where the candidate ran first."""
     is_total = figure is not None and figure.label == "total time"
-    ratios = course.total_ratios if is_total else course.ratios
+    ratios = [pair.total_ratio if is_total else pair.ratio for pair in course.pairs]
     limits = [] if figure is None else [f for f in (figure.at_least, figure.at_most) if f]
     bounds = [] if figure is None else [figure.estimate.low, figure.estimate.high]
     chart = Chart(_PLOT + 30, "ratio of each pair in the order they ran")
@@ -146,16 +143,17 @@ def pairs(course: PairCourse, figure: JudgedFigure | None) -> Element:
     for limit in limits:
         chart.line("limit", _LEFT, y.at(limit), _RIGHT, y.at(limit))
     places = [(x.at(n), y.at(ratio)) for n, ratio in enumerate(ratios, start=1)]
-    firsts = course.candidate_first
     chart.dots("value", places)
-    chart.dots("hollow", [p for p, first in zip(places, firsts, strict=True) if first])
+    both = zip(places, course.pairs, strict=True)
+    chart.dots("hollow", [place for place, pair in both if pair.candidate_first])
     return chart.drawn()
 
 
-def evidence(course: PairCourse) -> Element:
+def evidence(course: ComparedPairs) -> Element:
     """The evidence for a FAIL and for a PASS after each pair, in multiples of what each needs."""
     chart = Chart(_PLOT + 30, "evidence after each pair")
-    steps = [[min(max(e, _LEAST_EVIDENCE), _MOST_EVIDENCE) for e in of] for of in course.evidence]
+    found = [(pair.evidence_for_fail or 0, pair.evidence_for_pass or 0) for pair in course.pairs]
+    steps = [[min(max(e, _LEAST_EVIDENCE), _MOST_EVIDENCE) for e in of] for of in found]
     y = Scale.around([*chain.from_iterable(steps), 1.0], _PLOT, 8, is_log=True)
     x = _numbered(chart, y, len(steps), "", "pair")
     chart.line("limit", _LEFT, y.at(1.0), _RIGHT, y.at(1.0))
@@ -260,7 +258,7 @@ def _upright(chart: Chart, scale: Scale, of: Estimate, x: float, class_: str) ->
         chart.line(f"interval {class_}", x, scale.at(of.low), x, scale.at(of.high))
 
 
-def gains(points: Sequence[SpeculationPoint]) -> Element:
+def gains(points: Sequence[SpeculationRecord]) -> Element:
     """The gain of speculation over the speed ratio of draft to target, measured and predicted.
 
     Points are numbered; broken ones are left out.
@@ -270,9 +268,9 @@ def gains(points: Sequence[SpeculationPoint]) -> Element:
     drawn = {n: point for n, point in enumerate(points, start=1) if not point.is_invalid}
     ratios = [min(point.ratio.point, _MOST_RATIO) for point in drawn.values()]
     x = Scale.around([*ratios, 1.0, 1.2 * sd_model.RULE_RATIO], _LEFT, _RIGHT, is_log=True)
-    spans = [
-        bound for p in drawn.values() for bound in (p.gain.low, p.gain.high, p.predicted.point)
-    ]
+    found = {n: closed(point.gain) for n, point in drawn.items()}
+    spans = [bound for gain in found.values() for bound in (gain.low, gain.high)]
+    spans += [point.predicted_gain.point for point in drawn.values()]
     y = Scale.around([0.0, *spans], bottom, 8)
     chart.axis_y(y, (_LEFT, _RIGHT), CHANGE)
     chart.axis_x(x, bottom, "x", 8)
@@ -281,9 +279,9 @@ def gains(points: Sequence[SpeculationPoint]) -> Element:
     chart.line("limit", rule, 8, rule, bottom)
     for (n, point), ratio in zip(drawn.items(), ratios, strict=True):
         at, gain = x.at(ratio), y.at(point.gain.point)
-        chart.line("interval sd", at, y.at(point.gain.low), at, y.at(point.gain.high))
+        chart.line("interval sd", at, y.at(found[n].low), at, y.at(found[n].high))
         chart.dots("value sd", [(at, gain)])
-        chart.course("predicted", [(at - 5, p := y.at(point.predicted.point)), (at + 5, p)])
+        chart.course("predicted", [(at - 5, p := y.at(point.predicted_gain.point)), (at + 5, p)])
         chart.text(at - 8, gain + 4, str(n), "ty")
     middle = (_LEFT + _RIGHT) / 2
     what = "speed ratio: draft alone / target alone"

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
+    from pytest_asperf.analysis.facts import ComparedPairs
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.report.report_data import Claim, JudgedFigure, PairCourse, Series
+    from pytest_asperf.records.kinds import JudgedFigure
+    from pytest_asperf.report.lines import Line, Series
 
 #: More charts or rows than these would hide the others.
 _MOST_SERIES: Final = 6
@@ -25,7 +27,7 @@ _MOST_FIGURES: Final = 16
 _LONGEST: Final = 240
 
 
-def card(claim: Claim, anchor: str, same: tuple[str, Claim]) -> Element:
+def card(claim: Line, anchor: str, same: tuple[str, Line]) -> Element:
     """The card of a claim, which links find by `anchor`.
 
     `same` is the first card with the same facts of what ran, and its claim: they are shown there.
@@ -69,7 +71,7 @@ def _class(outcome: str) -> str:
     return outcome.lower().replace(" ", "-")
 
 
-def _basis(claim: Claim) -> str:
+def _basis(claim: Line) -> str:
     origin = [] if claim.source == "live" else [claim.source]
     basis = [*([claim.basis] if claim.basis else []), *origin]
     return f" ({', '.join(basis)})" if basis else ""
@@ -79,7 +81,7 @@ def _advice(text: str) -> Element:
     return element("p", element("strong", "What to do: "), text, class_="advice")
 
 
-def _charts(claim: Claim) -> Iterator[Element]:
+def _charts(claim: Line) -> Iterator[Element]:
     figures = claim.figures[:_MOST_FIGURES]
     for _, of_unit in groupby(figures, key=lambda figure: figure.estimate.unit):
         same = list(of_unit)
@@ -97,7 +99,7 @@ def _chart(drawn: Element, caption: str | Sequence[Element | str]) -> Element:
     return element("figure", drawn, element("figcaption", caption))
 
 
-def _interval_caption(claim: Claim, figures: Sequence[JudgedFigure]) -> str:
+def _interval_caption(claim: Line, figures: Sequence[JudgedFigure]) -> str:
     limits = list(dict.fromkeys(text for figure in figures for text in _limits(figure)))
     percent = 100 * figures[0].estimate.confidence
     unit = figures[0].estimate.unit
@@ -116,11 +118,11 @@ def _limits(figure: JudgedFigure) -> list[str]:
     return [f"{word} {shown(limit, unit)}" for word, limit in words if limit is not None]
 
 
-def _pairs_caption(course: PairCourse) -> str:
+def _pairs_caption(course: ComparedPairs) -> str:
     return f"Each pair's ratio in the order they ran; hollow where {course.sides[1]} ran first."
 
 
-def _sides(course: PairCourse) -> Iterator[Element | str]:
+def _sides(course: ComparedPairs) -> Iterator[Element | str]:
     """What each side came to."""
     yield f"{course.timed}, median of all runs: "
     for side, middle in zip(course.sides, course.medians, strict=True):
@@ -140,7 +142,7 @@ def _runs_caption(series: Series) -> str:
     return f"{label}, {one} by {one}. Line: the estimate{interval}."
 
 
-def _figures(claim: Claim) -> Element | None:
+def _figures(claim: Line) -> Element | None:
     """Every judged figure with its exact numbers."""
     if not claim.figures:
         return None
@@ -159,7 +161,7 @@ def _figures(claim: Claim) -> Element | None:
     return _folded("Figures", table(heads, rows))
 
 
-def _details(claim: Claim) -> Element | None:
+def _details(claim: Line) -> Element | None:
     lines = [*claim.details, *claim.note.splitlines()]
     if not lines:
         return None
@@ -168,33 +170,33 @@ def _details(claim: Claim) -> Element | None:
     return _folded(title, listed, is_open=claim.outcome != "PASS")
 
 
-def _ran(claim: Claim) -> Element | None:
-    if not claim.ran:
+def _ran(claim: Line) -> Element | None:
+    if not claim.facts:
         return None
-    if all(label.startswith(SIDES) or label == "text" for label, _ in claim.ran):
+    if all(label.startswith(SIDES) or label == "text" for label, _ in claim.facts):
         facts = table(("", "baseline", "candidate"), _both(claim), class_="ran")
     else:
-        rows = (element("tr", element("th", k), element("td", text)) for k, text in claim.ran)
+        rows = (element("tr", element("th", k), element("td", text)) for k, text in claim.facts)
         facts = table((), rows, class_="ran")
     return _folded("What ran", facts)
 
 
-def _link_to(anchor: str, claim: Claim) -> Element | None:
-    if not claim.ran:
+def _link_to(anchor: str, claim: Line) -> Element | None:
+    if not claim.facts:
         return None
     link = element("a", f"as for {shortened(claim.subject, _LONGEST // 2)}", href=f"#{anchor}")
     return element("p", "What ran: ", link, class_="quiet")
 
 
-def _both(claim: Claim) -> Iterator[Element]:
+def _both(claim: Line) -> Iterator[Element]:
     """The facts of two builds beside each other, marked where they differ."""
-    for label, *sides in both_sides(claim.ran):
+    for label, *sides in both_sides(claim.facts):
         cells = (element("td", text) for text in sides)
         differs = "differs" if sides[0] != sides[1] else None
         yield element("tr", element("th", label), cells, class_=differs)
 
 
-def _repeat(claim: Claim) -> Element | None:
+def _repeat(claim: Line) -> Element | None:
     if not claim.repeat:
         return None
     return element("p", "repeat: ", element("code", claim.repeat), class_="repeat")

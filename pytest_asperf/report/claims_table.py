@@ -7,21 +7,20 @@ import re
 import textwrap
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
 from pytest_asperf.errors import printable
+from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.report.report_data import OUTCOMES
-from pytest_asperf.report.row_names import cut, name_of, tail_starts
+from pytest_asperf.report.row_names import cut, tail_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from pytest_asperf.report.rows import ReportRow
-
-#: A row, with the test that noted it.
-Noted = tuple[str, "ReportRow"]
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.report.lines import Line
 
 _MARKS: Final = {"PASS": "✓", "INCONCLUSIVE": "?", "INVALID": "!", "FAIL": "✗"}
 #: The letters that pytest has for them.
@@ -101,18 +100,17 @@ class _Cells:
     test: str
 
 
-def claim_lines(noted: Sequence[Noted], screen: Screen) -> list[ScreenLine]:
+def claim_lines(lines: Sequence[Line], screen: Screen) -> list[ScreenLine]:
     """A head and a line for each claim, the worst last; before them what nothing judged.
 
     No line is wider than the screen. Names are cut in the middle for that, figures never.
     """
-    rows = sorted(_shown(noted), key=lambda each: _rank(each[1].outcome))
+    rows = sorted(_shown(lines), key=lambda row: _rank(row.outcome))
     if not rows:
         return []
-    names = _test_names([test for test, _ in rows])
-    head = _head([row for _, row in rows])
-    cells = [head, *(_cells(test, row, names, screen) for test, row in rows)]
-    machines = _machines([row for _, row in rows], screen)
+    names = _test_names([row.test for row in rows])
+    cells = [_head(rows), *(_cells(row, names, screen) for row in rows)]
+    machines = _machines(rows, screen)
     width = screen.width - cell_len(machines[0])
     widths = _widths(cells, width)
     starts = tail_starts((each.what for each in cells), widths[0])
@@ -126,7 +124,7 @@ def claim_lines(noted: Sequence[Noted], screen: Screen) -> list[ScreenLine]:
     ]
 
 
-def _machines(rows: Sequence[ReportRow], screen: Screen) -> list[str]:
+def _machines(rows: Sequence[Line], screen: Screen) -> list[str]:
     """What each line begins with: of several machines the name, below its head."""
     if not any(row.machine for row in rows):
         return [""] * (1 + len(rows))
@@ -135,17 +133,17 @@ def _machines(rows: Sequence[ReportRow], screen: Screen) -> list[str]:
     return [name + " " * (widest - cell_len(name)) + _GAP for name in names]
 
 
-def tally(noted: Sequence[Noted]) -> str:
+def tally(lines: Sequence[Line]) -> str:
     """How many claims came to which verdict."""
-    outcomes = [row.outcome for _, row in noted if row.outcome]
+    outcomes = [row.outcome for row in lines if row.outcome]
     counts = ((word, outcomes.count(word)) for word in ("PASS", "FAIL", "INCONCLUSIVE", "INVALID"))
     listed = ", ".join(f"{count} {word}" for word, count in counts if count)
     return f"{len(outcomes)} claim{'s' * (len(outcomes) != 1)}: {listed}" if listed else ""
 
 
-def legend_lines(noted: Sequence[Noted], screen: Screen) -> Iterator[str]:
+def legend_lines(lines: Sequence[Line], screen: Screen) -> Iterator[str]:
     """What the names in the lines stand for, and the texts that were scored."""
-    yield from _joined((*_models(noted), *_builds(noted), *_texts(noted)), screen)
+    yield from _joined((*_models(lines), *_builds(lines), *_texts(lines)), screen)
 
 
 def _joined(entries: Iterable[str], screen: Screen) -> Iterator[str]:
@@ -160,43 +158,33 @@ def _joined(entries: Iterable[str], screen: Screen) -> Iterator[str]:
     yield from [line] if line else []
 
 
-def _models(noted: Iterable[Noted]) -> Iterator[str]:
+def _models(lines: Iterable[Line]) -> Iterator[str]:
     """Each file once: of several settings of it, or builds, the plainest name."""
-    names: dict[tuple[str, str], list[str]] = {}
-    for _, row in noted:
-        builds = row.raw.get("builds", ())
-        title, name = "", ""
-        for label, text in row.ran:
-            what = label.rpartition(" ")[2]
-            if what == "model":
-                title, name = "", text
-                for build in builds:
-                    name = name.removesuffix(f" in {build}")
-            elif what == "title":
-                title = text
-            elif what == "sha256" and name:
-                names.setdefault((title, text[:_SHORT_HASH]), []).append(name)
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for ran in (ran for line in lines for ran in ran_of(line.record)):
+        if ran.sha256:
+            names.setdefault((ran.title, ran.sha256[:_SHORT_HASH]), {})[ran.address] = None
     for (title, digest), same in names.items():
         name = min(same, key=len)
         own, _, size = title.partition(", ")
         yield f"{name} = {', '.join(filter(None, (size if own in name else title, digest)))}"
 
 
-def _builds(noted: Iterable[Noted]) -> Iterator[str]:
-    builds = [row.raw["builds"] for _, row in noted if "builds" in row.raw]
-    yield from (f"gate: {a} → {b}" for a, b in dict.fromkeys(map(tuple, builds)))
+def _builds(lines: Iterable[Line]) -> Iterator[str]:
+    builds = dict.fromkeys(line.builds for line in lines if line.builds)
+    yield from (f"gate: {a} → {b}" for a, b in builds)
 
 
-def _texts(noted: Iterable[Noted]) -> Iterator[str]:
+def _texts(lines: Iterable[Line]) -> Iterator[str]:
     """Each text once: lines that were scored on fewer of its chunks say so."""
     longest: dict[str, str] = {}
-    for text in (text for _, row in noted for label, text in row.ran if label == "text"):
+    for text in (text for row in lines for label, text in row.facts if label == "text"):
         known = longest.setdefault(_CHUNKS.sub("", text), text)
         longest[_CHUNKS.sub("", text)] = max(known, text, key=lambda each: (len(each), each))
     yield from (f"text: {text}" for text in longest.values())
 
 
-def notes_of(rows: Sequence[ReportRow]) -> list[str]:
+def notes_of(rows: Sequence[Line]) -> list[str]:
     """Each remark once, those on the worst verdicts first."""
     judged = sorted(rows, key=lambda row: -_rank(row.outcome))
     return list(dict.fromkeys(line for row in judged for line in row.note.splitlines()))
@@ -214,31 +202,30 @@ def note_line(notes: Sequence[str], screen: Screen) -> str:
 
 
 def undecided_lines(
-    noted: Sequence[Noted], screen: Screen, explained: Collection[str] = ()
+    lines: Sequence[Line], screen: Screen, explained: Collection[str] = ()
 ) -> Iterator[str]:
     """Why each claim that is not decided is not, and what would decide it.
 
     Of the tests that are `explained` elsewhere, nothing.
     """
-    names = _test_names([test for test, _ in noted])
+    names = _test_names([row.test for row in lines])
     by_reason: dict[str, list[str]] = {}
-    for test, row in noted:
-        is_told = test in explained or row.source == "recorded"
+    for row in lines:
+        is_told = row.test in explained or row.source == "recorded"
         if row.outcome == "INCONCLUSIVE" and not is_told:
-            reason = "; ".join(filter(None, (row.why, row.raw.get("advice", ""))))
-            by_reason.setdefault(reason, []).append(f"{row.machine} {names[test]}".lstrip())
+            reason = "; ".join(filter(None, (row.why, row.advice)))
+            by_reason.setdefault(reason, []).append(f"{row.machine} {names[row.test]}".lstrip())
     for reason, tests in by_reason.items():
         yield f"{screen.mark('INCONCLUSIVE')} {', '.join(dict.fromkeys(tests))}: {reason}"
 
 
-def brief_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def brief_text(rows: Sequence[Line]) -> str:
     """What a test measured, in a few words; of claims, if it made any."""
-    chosen = [row for row in rows if row["outcome"]] or rows
-    shown = (printable(row["brief"] or row["measured"], 80) for row in chosen)
-    return "; ".join(dict.fromkeys(shown))
+    chosen = [row for row in rows if row.outcome] or rows
+    return "; ".join(dict.fromkeys(printable(row.brief, 80) for row in chosen))
 
 
-def whole_text(row: ReportRow) -> str:
+def whole_text(row: Line) -> str:
     """All that a row has of its figures."""
     claim = f"{row.outcome} {row.finding} {row.statement}: " if row.finding else f"{row.outcome} "
     what = " ".join(filter(None, (row.subject, row.threshold, row.model)))
@@ -254,26 +241,25 @@ def duration_text(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _shown(noted: Sequence[Noted]) -> Iterator[Noted]:
+def _shown(lines: Sequence[Line]) -> Iterator[Line]:
     """The claims, and what was measured of which none of them has the figure, each once."""
-    judged = {
-        (row.machine, _bounds(figure)) for _, row in noted for figure in row.raw.get("figures", ())
-    }
-    seen = set()
-    for test, row in noted:
+    judged = {(row.machine, _bounds(figure.estimate)) for row in lines for figure in row.figures}
+    seen = set[tuple[object, ...]]()
+    for row in lines:
         if row.outcome:
-            yield test, row
+            yield row
             continue
-        estimate = next(filter(None, map(row.raw.get, ("estimate", "delta_ppl", "gain"))), None)
         # A measurement that several tests share is noted by each.
-        key = row.machine, row.model, row.subject, row.measured, row.ran
-        if estimate and (row.machine, _bounds(estimate)) not in judged and key not in seen:
+        key = row.machine, row.model, row.subject, row.measured, row.facts
+        estimate = row.estimate
+        is_judged = estimate is None or (row.machine, _bounds(estimate)) in judged
+        if not is_judged and key not in seen:
             seen.add(key)
-            yield test, row
+            yield row
 
 
-def _bounds(estimate: Mapping[str, Any]) -> tuple[Any, ...]:
-    return estimate["point"], estimate["low"], estimate["high"], estimate["unit"]
+def _bounds(of: Estimate) -> tuple[float | str, ...]:
+    return of.point, of.low, of.high, of.unit
 
 
 def _rank(outcome: str) -> int:
@@ -281,27 +267,23 @@ def _rank(outcome: str) -> int:
     return -1 if not outcome else len(OUTCOMES) - OUTCOMES.index(outcome)
 
 
-def _head(rows: Sequence[ReportRow]) -> _Cells:
+def _head(rows: Sequence[Line]) -> _Cells:
     source = "recorded" if {row.source for row in rows} == {"recorded"} else "measured"
     limit = "published" if all(row.finding for row in rows) else "limit"
     return _Cells("", "what", f"{source} [90 %]", limit, "from", "time", "test")
 
 
-def _cells(test: str, row: ReportRow, names: Mapping[str, str], screen: Screen) -> _Cells:
+def _cells(row: Line, names: Mapping[str, str], screen: Screen) -> _Cells:
     basis = row.basis.partition(" of ")[0]
     if row.source == "elsewhere":
         basis = f"elsewhere {basis}".strip()
-    limit = row.bound or row.threshold
+    limit = row.bound
     if row.finding:
         # The command for findings lists all figures.
         first, *others = row.published.split(", ")
         limit = f"{first}, …" if others else first
-    texts = (_what(row), row.brief or row.measured, limit, basis, duration_text(row.elapsed_s))
-    return _Cells(row.outcome, *map(screen.legible, (*texts, names[test])))
-
-
-def _what(row: ReportRow) -> str:
-    return row.finding or name_of(row)
+    texts = (row.finding or row.what, row.brief, limit, basis, duration_text(row.elapsed_s))
+    return _Cells(row.outcome, *map(screen.legible, (*texts, names[row.test])))
 
 
 def _test_names(tests: Sequence[str]) -> dict[str, str]:

@@ -8,13 +8,14 @@ from pytest_asperf.report.charts import bars, gains, levels
 from pytest_asperf.report.claim_card import exact
 from pytest_asperf.report.markup import element, table
 from pytest_asperf.report.side_by_side import by_engine, by_machine
+from pytest_asperf.report.speculation_points import cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from xml.etree.ElementTree import Element
 
+    from pytest_asperf.records.kinds import SpeculationRecord
     from pytest_asperf.report.report_data import LevelSet, ReportData, SideBySide
-    from pytest_asperf.report.speculation_points import SpeculationPoint
 
 
 def figures(report: ReportData) -> list[Element]:
@@ -90,11 +91,11 @@ def _baseline(found: LevelSet, name: str) -> str:
     return "baseline" if name == found.baseline else ""
 
 
-def _gain_figure(points: Sequence[SpeculationPoint]) -> Element:
+def _gain_figure(points: Sequence[SpeculationRecord]) -> Element:
     rows = (
-        element("tr", element("td", str(n)), element("td", point.label, class_="name"), cells)
+        element("tr", element("td", str(n)), element("td", point.label, class_="name"), found)
         for n, point in enumerate(points, start=1)
-        for cells in [[element("td", cell) for cell in point.cells()]]
+        for found in [[element("td", cell) for cell in cells(point)]]
     )
     heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "even at", "best k")
     return element(

@@ -10,15 +10,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import printable
+from pytest_asperf.records.codec import encode
 from pytest_asperf.report.json_report import COLUMNS
-from pytest_asperf.report.report_data import NOT_RUN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from pytest_asperf.report.json_report import Claim
     from pytest_asperf.report.report_data import ReportData
 
 #: How far from a PASS each outcome is.
@@ -37,12 +39,11 @@ def comma_separated(reports: Sequence[ReportData]) -> bytes:
     lines = [
         {
             "report": report.name,
-            **dict.fromkeys(_FACTS),
-            **claim,
             **{key: dict(report.facts).get(key, "") for key in _FACTS},
+            **encode(claim),
         }
         for report in reports
-        for claim in report.records[0]
+        for claim in report.claim_table
     ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -61,69 +62,70 @@ def _cell(value: object) -> object:
 
 def bencher(reports: Sequence[ReportData]) -> bytes:
     """Bencher's Metric Format: benchmarks, each with its measures."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, dict[str, object]]] = {}
     for name, claim in _named(reports):
-        found.setdefault(name, {})["asperf-not-passed"] = {"value": _NOT_PASSED[claim["outcome"]]}
+        found.setdefault(name, {})["asperf-not-passed"] = {"value": _NOT_PASSED[claim.outcome]}
         if _has_value(claim):
-            keys = (("value", "value"), ("lower_value", "low"), ("upper_value", "high"))
-            known = {name: claim[key] for name, key in keys if claim[key] is not None}
+            keys = {"value": claim.value, "lower_value": claim.low, "upper_value": claim.high}
+            known: dict[str, object] = {
+                key: value for key, value in keys.items() if value is not None
+            }
             found.setdefault(_of_outcome(name, claim), {})[_measure(claim)] = known
     return _json(found)
 
 
 def github_benchmark(reports: Sequence[ReportData]) -> bytes:
     """The list that github-action-benchmark takes as `customSmallerIsBetter`."""
-    entries = []
+    entries: list[dict[str, object]] = []
     for name, claim in _named(reports):
-        told = printable(f"{claim['outcome']}: {claim['claim']} {claim['limit']}", _LONGEST)
-        extra = f"{told}\n{printable(claim['measured'], _LONGEST)}"
+        told = printable(f"{claim.outcome}: {claim.claim} {claim.limit}", _LONGEST)
+        extra = f"{told}\n{printable(claim.measured, _LONGEST)}"
         code = {"name": f"{name}: not passed", "unit": "0 is PASS", "extra": extra}
-        entries.append(code | {"value": _NOT_PASSED[claim["outcome"]]})
+        entries.append(code | {"value": _NOT_PASSED[claim.outcome]})
         if (cost := _cost(claim)) and _has_value(claim):
             entries.append({"name": _of_outcome(name, claim), **cost, "extra": extra})
     return _json(entries)
 
 
-def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Claim]]:
     """Each claim on what was measured, with a name that is the same in the next session."""
     seen: dict[str, int] = {}
     for report in reports:
-        for claim in report.records[0]:
-            if claim["source"] != "live":  # published figures do not change
+        for claim in report.claim_table:
+            if claim.source != "live":  # published figures do not change
                 continue
-            name = printable(
-                f"{claim['machine']} {claim['test']} {claim['claim']}".lstrip(), _NAME - 40
-            )
+            whole = f"{claim.machine} {claim.test} {claim.claim}".lstrip()
+            name = printable(whole, _NAME - 40)
             seen[name] = seen.get(name, 0) + 1
             yield f"{name} ({seen[name]})" if seen[name] > 1 else name, claim
 
 
-def _has_value(claim: Mapping[str, Any]) -> bool:
-    return claim["value"] is not None and claim["outcome"] not in {"INVALID", NOT_RUN}
+def _has_value(claim: Claim) -> bool:
+    return claim.value is not None and claim.outcome not in {"INVALID", NOT_RUN}
 
 
-def _of_outcome(name: str, claim: Mapping[str, Any]) -> str:
-    return f"{name} [INCONCLUSIVE]" if claim["outcome"] == "INCONCLUSIVE" else name
+def _of_outcome(name: str, claim: Claim) -> str:
+    return f"{name} [INCONCLUSIVE]" if claim.outcome == "INCONCLUSIVE" else name
 
 
-def _measure(claim: Mapping[str, Any]) -> str:
+def _measure(claim: Claim) -> str:
     """The measure's slug; Bencher's own are in other units."""
-    unit = "".join(c if c.isalnum() else "-" for c in printable(claim["unit"] or "ratio", 40))
+    unit = "".join(c if c.isalnum() else "-" for c in printable(claim.unit or "ratio", 40))
     return f"asperf-{unit.lower().strip('-')}"
 
 
-def _cost(claim: Mapping[str, Any]) -> dict[str, Any] | None:
+def _cost(claim: Claim) -> dict[str, object] | None:
     """The value as something that is better if it is smaller; None if it is not."""
-    value, unit = claim["value"], claim["unit"]
+    value, unit = claim.value, claim.unit
     if unit == _RATE and value:
         return {"value": 1e3 / value, "unit": "ms/token", **_range(claim, 1e3 / value**2)}
-    if claim["at_least"] is None and claim["at_most"] is not None:
+    if claim.at_least is None and claim.at_most is not None:
         return {"value": value, "unit": unit or "ratio", **_range(claim, 1.0)}
     return None
 
 
-def _range(claim: Mapping[str, Any], scale: float) -> dict[str, str]:
-    low, high = claim["low"], claim["high"]
+def _range(claim: Claim, scale: float) -> dict[str, str]:
+    low, high = claim.low, claim.high
     return {} if low is None or high is None else {"range": f"± {scale * (high - low) / 2:.3g}"}
 
 

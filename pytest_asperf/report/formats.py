@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import CacheError, ConfigError
+from pytest_asperf.records.report import of_each_machine
 from pytest_asperf.report import speculation_picture
 from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
-from pytest_asperf.report.json_report import of_each_machine, serialise
+from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.markdown import markdown
 from pytest_asperf.report.page import page
 
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def _json(reports: Sequence[ReportData]) -> bytes:
-    whole = reports[0].document
-    is_one = all(report.document is whole for report in reports)
+    whole = reports[0].whole
+    is_one = all(report.whole is whole for report in reports)
     if not is_one or len(reports) != len(of_each_machine(whole)):
         raise ConfigError(
             f"json: takes one report, not {len(reports)}",
             why="a file is of one session",
             remedy="name one file, or write html, md or csv",
         )
-    return serialise(dict(whole))
+    return serialise(document(whole))
 
 
 #: What writes a file of each format.

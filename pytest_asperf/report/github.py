@@ -10,7 +10,8 @@ from pytest_asperf.errors import printable
 from pytest_asperf.report.markdown import markdown
 
 if TYPE_CHECKING:
-    from pytest_asperf.report.report_data import Claim, ReportData
+    from pytest_asperf.report.lines import Line
+    from pytest_asperf.report.report_data import ReportData
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _ACTIONS: Final = "GITHUB_ACTIONS"
@@ -68,7 +69,7 @@ def _in_repository(root: Path) -> Path:
     return root.relative_to(workspace) if root.is_relative_to(workspace) else Path()
 
 
-def _annotation(claim: Claim, folder: Path) -> str:
+def _annotation(claim: Line, folder: Path) -> str:
     """Recorded figures, and findings of other hardware, fail nothing."""
     is_error = claim.outcome in _ERRORS and claim.source == "live" and not claim.statement
     level = "error" if is_error else "warning"

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.report.report_data import Series
+from pytest_asperf.report.lines import Series
 from pytest_asperf.store.figures import LOG_RATIO
 
 if TYPE_CHECKING:

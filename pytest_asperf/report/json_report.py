@@ -1,152 +1,165 @@
-"""The JSON report of a session or a gate: claims and measurements as tables, and every row."""
+"""The JSON report of a session or a gate: claims and measurements as tables, and every record."""
 
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.records.codec import encode
+from pytest_asperf.records.report import SCHEMA, row_data
+from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.measurements import table
-from pytest_asperf.report.rows import ReportRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-SCHEMA: Final = 1
+    from pytest_asperf.records.kinds import JudgedFigure, Noted
+    from pytest_asperf.records.report import Meta, Report
+
 #: A report as plain data.
-JsonReport = dict[str, Any]
-#: What a claim has of its first figure, by the names that a figure has for it.
-_OF_A_FIGURE: Final = {
-    "figure": "label",
-    "value": "point",
-    **{key: key for key in ("low", "high", "n", "counted", "unit", "confidence")},
-    **{key: key for key in ("at_least", "at_most")},
-}
-_SHA256: Final = ", sha256 "
+JsonReport = dict[str, object]
 
 
-def document(
-    noted: Sequence[tuple[str, ReportRow]],
-    headline: Sequence[str],
-    meta: Mapping[str, Any],
-    gate: Mapping[str, Any] | None = None,
-) -> JsonReport:
-    """The report as plain data.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A verdict without nested objects, for a table.
 
-    Args:
-        noted: test and row, in the order they were noted.
-        headline: lines that say what was measured with.
-        meta: when, where and how it was run, as `SessionMeta.as_dict` says it.
-        gate: what `asperf gate` came to as a whole.
+    Attributes:
+        row: place of its record in the report, from 0.
+        test: that noted it.
+        machine: name of the machine, if there are several.
+        claim: what it is about.
+        limit: the limit in words.
+        outcome: the verdict.
+        source: where the figures are from.
+        measured: the result in words.
+        figure: label of the first figure.
+        value, low, high, n, counted, unit, confidence: the first figure.
+        at_least, at_most: limits of what is accepted of it.
+        model, sha256, engine, build, settings: what ran; of a gate, the candidate.
+        advice: what to do.
+        finding: the published finding.
+        repeat: the command that measures it again.
     """
-    rows = [{"test": nodeid, **row.as_dict()} for nodeid, row in noted]
-    return _document(rows, headline, meta, {} if gate is None else {"gate": dict(gate)})
+
+    row: int
+    test: str
+    machine: str
+    claim: str
+    limit: str
+    outcome: str
+    source: str
+    measured: str
+    figure: str | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    counted: str | None = None
+    unit: str | None = None
+    confidence: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    model: str
+    sha256: str
+    engine: str
+    build: str
+    settings: str
+    advice: str
+    finding: str
+    repeat: str
 
 
-def of_each_machine(report: Any) -> list[Any]:
-    """A report for each machine of a report; one of a single machine as it is.
-
-    Raises:
-        ConfigError: it names several machines, and is not as `document` makes it.
-    """
-    meta = report.get("meta") if isinstance(report, dict) else None
-    machines = meta.get("machines") if isinstance(meta, dict) else None
-    if meta is None or not machines:
-        return [report]
-    common = {key: value for key, value in meta.items() if key != "machines"}
-    try:
-        by_name: dict[str, list[Any]] = {name: [] for name in machines}
-        for row in report["rows"]:
-            by_name[row["machine"]].append(row)
-        return [
-            _document(by_name[name], facts["headline"], {**common, **without_headline(facts)}, {})
-            for name, facts in machines.items()
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"the report's machines are not as pytest-asperf writes them: {printable(error, 200)}",
-            why="each figure belongs to the machine that measured it",
-            remedy="name a file that pytest --asperf-report=json:FILE wrote",
-        ) from None
+#: Words of each row, whatever its kind; a record that has the key keeps its own.
+WORDS: Final = ("outcome", "source", "model", "subject", "measured", "basis")
+#: The columns of a claim.
+COLUMNS: Final = tuple(each.name for each in fields(Claim))
 
 
-def without_headline(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the facts of a machine, those that a report's `meta` has."""
-    return {key: value for key, value in facts.items() if key != "headline"}
-
-
-def known_machines(report: Any) -> list[Any]:
-    """The same, without the machines that never said what they are: these measured nothing."""
-    every = of_each_machine(report)
-    if every == [report]:
-        return every
-    return [one for one in every if one["meta"]["machine"].get("id")]
-
-
-def _document(
-    rows: Sequence[Mapping[str, Any]],
-    headline: Sequence[str],
-    meta: Mapping[str, Any],
-    gate: Mapping[str, Any],
-) -> JsonReport:
+def document(report: Report) -> JsonReport:
+    """The report as plain data."""
+    extra = {"gate": report.gate, "night": report.night}
     return {
         "schema": SCHEMA,
-        "meta": dict(meta),
-        "headline": list(headline),
-        **gate,
-        "claims": flat_claims(rows, meta),
-        "measurements": table(rows),
-        "rows": list(rows),
+        "meta": encode(report.meta),
+        "headline": list(report.headline),
+        **{key: encode(value) for key, value in extra.items() if value},
+        "claims": encode(claims(report.rows, report.meta)),
+        "measurements": encode(table(report.rows)),
+        "rows": [_row(noted) for noted in report.rows],
     }
 
 
-def serialise(report: JsonReport) -> bytes:
+def _row(noted: Noted) -> JsonReport:
+    """A record as plain data, with what a reader looks for first in words."""
+    line = first_line(noted)
+    words: JsonReport = {key: getattr(line, key) for key in WORDS}
+    return words | row_data(noted)
+
+
+def serialise(report: Mapping[str, object]) -> bytes:
     """The report as a file."""
     return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def flat_claims(rows: Iterable[Mapping[str, Any]], meta: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The verdicts among a report's rows, each without nested objects, for a table."""
-    return [_claim(number, row, meta) for number, row in enumerate(rows) if row["outcome"]]
+def claims(rows: Iterable[Noted], meta: Meta | None) -> list[Claim]:
+    """The verdicts among records, for a table."""
+    return [_claim(n, noted, meta) for n, noted in enumerate(rows) if noted.record.outcome]
 
 
-def _claim(number: int, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    figure: Mapping[str, Any] = next(iter(row["raw"].get("figures", ())), {})
-    ran = dict(row["ran"])
-    model, _, sha256 = _ran(ran, "model").partition(_SHA256)
-    return {
-        "row": number,
-        "test": row["test"],
-        "machine": row["machine"],
-        "claim": row["subject"],
-        "limit": row["threshold"],
-        "outcome": row["outcome"],
-        "source": row["source"],
-        "measured": row["measured"],
-        **{key: figure.get(name) for key, name in _OF_A_FIGURE.items()},
-        "model": model,
-        "sha256": _ran(ran, "sha256") or sha256,
-        **{key: _ran(ran, key) for key in ("engine", "build", "settings")},
-        "advice": row["raw"].get("advice", ""),
-        "finding": row["finding"],
-        "repeat": _repeat(row["test"], meta),
-    }
+def _claim(number: int, noted: Noted, meta: Meta | None) -> Claim:
+    line = first_line(noted)
+    ran = dict(line.facts)
+    made = Claim(
+        row=number,
+        test=noted.test,
+        machine=noted.machine,
+        claim=line.subject,
+        limit=line.threshold,
+        outcome=line.outcome,
+        source=line.source,
+        measured=line.measured,
+        model=_ran(ran, "model"),
+        sha256=_ran(ran, "sha256"),
+        engine=_ran(ran, "engine"),
+        build=_ran(ran, "build"),
+        settings=_ran(ran, "settings"),
+        advice=line.advice,
+        finding=line.finding,
+        repeat=repeat(noted.test, meta),
+    )
+    return _with_figure(made, line.figures[0]) if line.figures else made
 
 
-def _repeat(test: str, meta: Mapping[str, Any]) -> str:
+def _with_figure(claim: Claim, figure: JudgedFigure) -> Claim:
+    of = figure.estimate
+    low, high = (bound if math.isfinite(bound) else None for bound in (of.low, of.high))
+    return replace(
+        claim,
+        figure=figure.label,
+        value=of.point,
+        low=low,
+        high=high,
+        n=of.n,
+        counted=of.counted,
+        unit=of.unit,
+        confidence=of.confidence,
+        at_least=figure.at_least,
+        at_most=figure.at_most,
+    )
+
+
+def repeat(test: str, meta: Meta | None) -> str:
     """The command that measures this again: of a gate, all of it."""
-    if not meta:  # a file of an earlier version
+    if meta is None:  # a file of an earlier version
         return ""
-    is_gate = str(meta.get("command", "")).startswith("asperf gate")
-    words = ("asperf", "gate") if is_gate else ("pytest", test)
-    return shlex.join([*words, *meta.get("options", ())])
+    words = ("asperf", "gate") if meta.command.startswith("asperf gate") else ("pytest", test)
+    return shlex.join([*words, *meta.options])
 
 
 def _ran(ran: Mapping[str, str], label: str) -> str:
     """A fact of what ran; of a gate, that of the candidate."""
     return ran.get(label) or ran.get(f"candidate {label}") or ""
-
-
-#: The columns of a claim.
-COLUMNS: Final = tuple(_claim(0, {"test": "", **ReportRow("", "", "", "").as_dict()}, {}))

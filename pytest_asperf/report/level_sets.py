@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_asperf.records.kinds import QuantRecord, ThroughputRecord
 from pytest_asperf.report.report_data import Level, LevelSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from pytest_asperf.analysis.facts import Ran
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.report.rows import ReportRow
-
-    Read = Callable[[Mapping[str, Any]], Estimate]
+    from pytest_asperf.records.kinds import AnyRecord
 
 
-def level_sets(rows: Iterable[ReportRow], read: Read) -> Iterator[LevelSet]:
+def level_sets(records: Iterable[AnyRecord]) -> Iterator[LevelSet]:
     """The models of which two levels or more were scored, one set for each TG workload."""
     rates: dict[str, dict[str, Estimate]] = {}
-    deltas: dict[tuple[str, str], dict[str, Estimate]] = {}
-    sizes: dict[str, float] = {}
-    for row in rows:
-        if "delta_ppl" in row.raw:
-            ladder = _model(row.model), row.raw["baseline"]["model"]
-            deltas.setdefault(ladder, {})[row.model] = read(row.raw["delta_ppl"])
-            sizes[row.model] = float(row.raw["size_bytes"])
-        elif str(row.raw.get("workload", "")).startswith("tg"):
-            rates.setdefault(row.raw["workload"], {})[row.model] = read(row.raw["estimate"])
-    for (model, baseline), scored in deltas.items():
-        titles = dict.fromkeys((baseline, *sorted(scored, key=lambda title: -sizes[title])))
-        timed = [workload for workload, by_title in rates.items() if by_title.keys() & titles]
+    ladders: dict[str, list[QuantRecord]] = {}
+    for record in records:
+        if isinstance(record, QuantRecord):
+            ladders.setdefault(record.baseline.model, []).append(record)
+        elif isinstance(record, ThroughputRecord) and record.workload.startswith("tg"):
+            rates.setdefault(record.workload, {})[record.ran.model] = record.estimate
+    for of in ladders.values():
+        scored = {record.ran.model: record for record in of}
+        by_size = sorted(scored.values(), key=lambda record: -record.size_bytes)
+        every = {ran.model: ran for ran in (of[0].baseline, *(record.ran for record in by_size))}
+        timed = [workload for workload, by_model in rates.items() if by_model.keys() & every]
+        weights = {ran.level for ran in every.values()}
         for workload in timed or [""] if len(scored) > 1 else ():
-            by_title = rates.get(workload, {})
-            levels = (Level(_level(t, model), by_title.get(t), scored.get(t)) for t in titles)
-            yield LevelSet(model, workload, _level(baseline, model), tuple(levels))
+            by_model = rates.get(workload, {})
+            levels = (
+                Level(
+                    _level(ran, weights),
+                    by_model.get(model),
+                    scored[model].delta_ppl if model in scored else None,
+                )
+                for model, ran in every.items()
+            )
+            title = of[0].ran.name if len(weights) > 1 else _weights(of[0].ran)
+            baseline = _level(of[0].baseline, weights)
+            yield LevelSet(title, workload, baseline, tuple(levels))
 
 
-def _model(title: str) -> str:
-    """What levels of a model have in common: its name, or of KV caches the weights."""
-    weights, _, cache = title.partition(" KV ")
-    return weights if cache else title.rpartition(":")[0] or title
+def _weights(ran: Ran) -> str:
+    return f"{ran.name}:{ran.level}" if ran.level else ran.name
 
 
-def _level(title: str, model: str) -> str:
-    return title.removeprefix(model).lstrip(": ") or "as it is"
+def _level(ran: Ran, weights: set[str]) -> str:
+    """The part of a model's name in which levels differ: of weights, or of KV caches."""
+    level = ran.level if len(weights) > 1 else ""
+    return " ".join(filter(None, (level, ran.kv and f"KV {ran.kv}"))) or "as it is"

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import printable
-from pytest_asperf.report.report_data import NOT_RUN, OUTCOMES, both_sides
+from pytest_asperf.report.report_data import OUTCOMES, both_sides
 from pytest_asperf.report.row_names import difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_asperf.report.report_data import Claim, Measurement, ReportData
+    from pytest_asperf.report.lines import Line
+    from pytest_asperf.report.measurements import Entry
+    from pytest_asperf.report.report_data import ReportData
     from pytest_asperf.report.row_names import Ran
 
 _MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
@@ -74,7 +77,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
         yield from (f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines, "")
 
 
-def _claimed(report: ReportData) -> dict[tuple[object, ...], Claim]:
+def _claimed(report: ReportData) -> dict[tuple[object, ...], Line]:
     """The claims on a rate that was measured, by test and interval."""
     return {
         (claim.test, of.point, of.low, of.high): claim
@@ -84,50 +87,49 @@ def _claimed(report: ReportData) -> dict[tuple[object, ...], Claim]:
 
 
 def _rates(
-    report: ReportData, claimed: Mapping[tuple[object, ...], Claim]
+    report: ReportData, claimed: Mapping[tuple[object, ...], Line]
 ) -> Iterator[tuple[str, ...]]:
-    by_row = {record["row"]: record for record in report.records[0]}
-    rates = [record for record in report.records[1] if record["unit"] == _RATE]
+    by_row = {claim.row: claim for claim in report.claim_table}
+    rates = [record for record in report.measured_table if record.unit == _RATE]
     alike: dict[tuple[object, ...], list[Ran]] = {}
     for record in rates:
         alike.setdefault(_named(record), []).append(_facts(record))
     for record in rates:
-        interval = tuple(record[key] for key in ("value", "low", "high"))
-        claim = claimed.get((record["test"], *interval))
+        claim = claimed.get((record.test, record.value, record.low, record.high))
         verdict = f"{_MARKS[claim.outcome]} {claim.outcome}, {claim.threshold}" if claim else ""
-        if not claim and record["row"] in by_row:
-            outcome = by_row[record["row"]]["outcome"]
+        if not claim and record.row in by_row:
+            outcome = by_row[record.row].outcome
             verdict = f"{_MARKS[outcome]} {outcome}, see below"
         differs = difference(_facts(record), alike[_named(record)])
         yield (*_llama_bench(record, differs), verdict)
 
 
-def _named(record: Mapping[str, Any]) -> tuple[object, ...]:
+def _named(record: Entry) -> tuple[object, ...]:
     """By what the table names a record."""
-    return tuple(record[key] for key in ("model", "backend", "threads", "workload", "side"))
+    return record.model, record.backend, record.threads, record.workload, record.side
 
 
-def _facts(record: Mapping[str, Any]) -> Ran:
-    asked = record["settings"].replace(",", ", ")
-    return ("asked", asked), ("engine", record["engine"]), ("sha256", record["sha256"])
+def _facts(record: Entry) -> Ran:
+    asked = record.settings.replace(",", ", ")
+    return ("asked", asked), ("engine", record.engine), ("sha256", record.sha256)
 
 
-def _llama_bench(record: Mapping[str, Any], differs: str) -> Iterator[str]:
+def _llama_bench(record: Entry, differs: str) -> Iterator[str]:
     """The columns of llama-bench, and the interval; rows alike have what differs in their test."""
-    size, params = record["size_bytes"], record["n_params"]
-    name = record["title"] or record["model"]
-    yield f"{name} ({record['model']})" if record["title"] else name
+    size, params = record.size_bytes, record.n_params
+    name = record.title or record.model
+    yield f"{name} ({record.model})" if record.title else name
     yield f"{size / 2**20:.2f} MiB" if size and size < 2**30 else f"{(size or 0) / 2**30:.2f} GiB"
     yield "" if not params else f"{params / 1e6:.2f} M" if params < 1e9 else f"{params / 1e9:.2f} B"
-    yield record["backend"]
-    yield "" if record["threads"] is None else f"{record['threads']:.0f}"
-    yield ", ".join(filter(None, (f"{record['workload']} {record['side']}".strip(), differs)))
-    yield f"{record['value']:.2f}"
-    known = None not in (record["low"], record["high"])
-    yield f"{record['low']:.2f} to {record['high']:.2f}" if known else ""
+    yield record.backend
+    yield "" if record.threads is None else str(record.threads)
+    yield ", ".join(filter(None, (f"{record.workload} {record.side}".strip(), differs)))
+    yield "" if record.value is None else f"{record.value:.2f}"
+    known = record.low is not None and record.high is not None
+    yield f"{record.low:.2f} to {record.high:.2f}" if known else ""
 
 
-def _claim(claim: Claim) -> tuple[str, ...]:
+def _claim(claim: Line) -> tuple[str, ...]:
     word = f"{_MARKS[claim.outcome]} {claim.outcome}"
     what = ": ".join(filter(None, (claim.subject, claim.statement)))
     origin = claim.source if claim.source != "live" else ""
@@ -135,14 +137,14 @@ def _claim(claim: Claim) -> tuple[str, ...]:
     return word, what, claim.measured, claim.threshold, basis
 
 
-def _other(found: Measurement) -> tuple[str, ...]:
+def _other(found: Line) -> tuple[str, ...]:
     """A measurement that is no rate; one that is has a row already."""
-    if found.series is not None and found.series.estimate.unit == _RATE:
+    if found.estimate is not None and found.estimate.unit == _RATE:
         return ()
     return found.model, found.subject, found.measured, found.basis
 
 
-def _note(claim: Claim) -> Iterator[str]:
+def _note(claim: Line) -> Iterator[str]:
     """Why a claim did not pass and what to do, folded; no text can end an indented block."""
     head = printable(f"{claim.outcome} {claim.subject}: {claim.measured}", _LONGEST)
     for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
@@ -153,11 +155,11 @@ def _note(claim: Claim) -> Iterator[str]:
     yield from (f"<details><summary>{head}</summary>", "", *code, "", "</details>", "")
 
 
-def _ran(claims: Sequence[Claim]) -> list[tuple[str, str, str]]:
+def _ran(claims: Sequence[Line]) -> list[tuple[str, str, str]]:
     """The facts of what ran, each once; of a gate beside each other, marked where they differ."""
     rows: dict[tuple[str, str, str], None] = {}
     for claim in claims:
-        for label, base, candidate in both_sides(claim.ran):
+        for label, base, candidate in both_sides(claim.facts):
             differs = base != candidate
             if label not in _OF_A_CLAIM or (label == "settings" and differs):
                 row = (f"{label} (differs)", base, candidate) if differs else (label, base, "")

@@ -1,110 +1,180 @@
-"""What was measured as a table: one record for each model and side, with every count and time."""
+"""Measurements as a table: one entry for each model and side, with every count and time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
+from pytest_asperf.records.kinds import (
+    ChunkFacts,
+    EnergyRecord,
+    MemoryRecord,
+    PhaseFacts,
+    QuantRecord,
+    RunFacts,
+    SpeculationRecord,
+    ThroughputRecord,
+    VerdictRecord,
+)
+from pytest_asperf.report.lines import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
-#: Columns that hold a text, and those that hold a number or nothing.
-TEXTS: Final = (
-    *("test", "machine", "workload", "side", "model", "title", "sha256", "engine", "backend"),
-    *("settings", "unit", "counted"),
-)
-NUMBERS: Final = ("row", "threads", "size_bytes", "n_params", "value", "low", "high", "n")
-_NO_FIGURE: Final = {"point": None, "low": None, "high": None, "n": 0, "unit": "", "counted": ""}
-#: Where a row has its figure, and where the counts and times that it was made of.
-_FIGURES: Final = (("estimate", "runs"), ("delta_ppl", "chunks"), ("joules_per_token", "phases"))
-#: What a side's runs cost in a pair: by the end of its key, what a run calls it.
-_COSTS: Final = {"ns": "elapsed_ns", "nj": "energy_nj"}
+    from pytest_asperf.analysis.facts import Compared, Ran
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.records.kinds import Noted
 
 
-def table(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The records of a report's rows, flat but for `runs`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRun:
+    """One run of a side in a pair, by the pair's number; the cost is that of one part."""
+
+    pair: int
+    parts: int
+    n_tokens: int
+    elapsed_ns: int | None = None
+    energy_nj: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkChange:
+    """The candidate's mean NLL of a chunk less the baseline's."""
+
+    delta_nll: float
+
+
+Run: TypeAlias = RunFacts | SideRun | ChunkFacts | ChunkChange | PhaseFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of the table.
+
+    Attributes:
+        row: place of its record in the report, from 0.
+        test: that noted it.
+        machine: name of the machine, if there are several.
+        workload: what was timed or scored.
+        side: of a comparison; empty if nothing was compared.
+        model: its name.
+        title: its own name in its file.
+        sha256: of the file.
+        engine: library and version.
+        backend: buffers of the weights.
+        settings: what was asked for, `key=value,…`.
+        threads, size_bytes, n_params: of the engine and the model.
+        value, low, high, unit, n, counted: the estimate; of a side in pairs a median.
+        runs: every count and time.
+    """
+
+    row: int
+    test: str
+    machine: str
+    workload: str
+    side: str = ""
+    model: str
+    title: str
+    sha256: str
+    engine: str
+    backend: str
+    settings: str
+    threads: int | None
+    size_bytes: int | None
+    n_params: int | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    n: int = 0
+    counted: str = ""
+    runs: tuple[Run, ...] = ()
+
+
+def table(rows: Sequence[Noted]) -> list[Entry]:
+    """The entries of a report's records: two of a comparison, one of another measurement."""
     return [
-        {
-            "row": number,
-            "test": row["test"],
-            "machine": row["machine"],
-            **record,
-            "settings": ",".join(f"{key}={value}" for key, value in record["settings"].items()),
-        }
-        for number, row in enumerate(rows)
-        for record in measured(row)
+        replace(entry, row=number, test=noted.test, machine=noted.machine)
+        for number, noted in enumerate(rows)
+        for entry in entries(noted)
     ]
 
 
-def measured(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records of one row: two of a comparison, one of another measurement, else none."""
-    raw = row["raw"]
-    if compared := raw.get("comparison"):
-        yield from _sides(compared) if compared.get("pairs") else _differences(compared)
-    for figure, runs in _FIGURES:
-        if figure in raw:
-            workload = raw.get("workload") or raw.get("metered") or row["subject"]
-            yield _record(workload, row["model"], raw, raw[figure], raw.get(runs, ()))
+def entries(noted: Noted) -> Iterator[Entry]:
+    """The entries of one record."""
+    match noted.record:
+        case VerdictRecord(compared=compared) | SpeculationRecord(comparison=compared):
+            if compared is not None:
+                yield from _compared(compared)
+        case ThroughputRecord() as of:
+            yield _entry(of.workload, of.ran, of.estimate, of.runs)
+        case QuantRecord() as of:
+            yield _entry(first_line(noted).subject, of.ran, of.delta_ppl, of.chunks)
+        case EnergyRecord() as of:
+            yield _entry(of.workload, of.ran, of.joules_per_token, of.phases)
+        case MemoryRecord() as of:
+            line = first_line(noted)
+            yield _entry(line.subject, of.ran, line.estimate)
 
 
-def _sides(compared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Both sides of pairs, each with the median of its runs."""
-    timed = compared["timed"]
-    for n, (side, role) in enumerate(
-        zip(compared["sides"], ("baseline", "candidate"), strict=True)
-    ):
-        runs = [
-            {"pair": number, "parts": pair["parts"], "n_tokens": pair["n_tokens"][n], cost: value}
-            for number, pair in enumerate(compared["pairs"])
-            for unit, cost in _COSTS.items()
-            for value in pair.get(f"{role}_{unit}", ())
-        ]
-        middle = {"point": compared["medians"][n], "unit": compared["unit"]}
-        figure = {**middle, "n": len(runs), "counted": "runs"}
-        # Where two workloads are compared, the sides are named by them.
-        workload = side if timed in compared["sides"] else timed
-        made = _record(workload, compared["models"][n], _nth(compared, n), figure, runs)
-        yield made | {"side": side, "settings": compared["settings"][n]}
+def _compared(compared: Compared) -> Iterator[Entry]:
+    if isinstance(compared, ComparedPairs):
+        yield from (_side(compared, nth) for nth in (0, 1))
+    elif isinstance(compared, ComparedChunks) and compared.delta_nll:
+        runs = tuple(map(ChunkChange, compared.delta_nll))
+        made = replace(_entry("ppl", compared.ran[1], None, runs), side="candidate - baseline")
+        yield replace(made, n=len(runs), unit="nats", counted="chunks")
 
 
-def _differences(compared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The chunks that two builds scored, of which only differences are kept."""
-    runs = [{"delta_nll": delta} for delta in compared.get("delta_nll", ())]
-    if runs:
-        figure = {"n": len(runs), "unit": "nats", "counted": "chunks"}
-        model = next(iter(compared.get("models", ())[1:]), "")
-        made = _record("ppl", model, _nth(compared, 1), figure, runs)
-        yield made | {"side": "candidate - baseline"}
+def _side(compared: ComparedPairs, nth: int) -> Entry:
+    """One side of pairs, with the median of its runs."""
+    cost = "energy_nj" if compared.cost_unit == "nJ" else "elapsed_ns"
+    runs = tuple(
+        SideRun(pair=number, parts=pair.parts, n_tokens=pair.n_tokens[nth], **{cost: value})
+        for number, pair in enumerate(compared.pairs)
+        for value in (pair.baseline, pair.candidate)[nth]
+    )
+    side = compared.sides[nth]
+    # If two workloads are compared, the sides are named by them.
+    workload = side if compared.timed in compared.sides else compared.timed
+    return replace(
+        _entry(workload, compared.ran[nth], None, runs),
+        side=side,
+        model=compared.models[nth],
+        value=compared.medians[nth],
+        unit=compared.unit,
+        n=len(runs),
+        counted="runs",
+    )
 
 
-def _nth(compared: Mapping[str, Any], n: int) -> Mapping[str, Any]:
-    """What ran on one side; files of earlier versions do not say."""
-    ran = compared.get("ran", ())
-    return ran[n] if ran else {}
-
-
-def _record(
-    workload: str,
-    model: str,
-    ran: Mapping[str, Any],
-    figure: Mapping[str, Any],
-    runs: Iterable[Mapping[str, Any]],
-) -> dict[str, Any]:
-    loaded, engine = ran.get("loaded", {}), ran.get("engine", {})
-    buffers = loaded.get("buffers_mib", {}).get("model", {})
-    value = {**_NO_FIGURE, **figure}
-    return {
-        "workload": workload,
-        "side": "",
-        "model": model,
-        "title": ran.get("title", ""),
-        "sha256": ran.get("sha256", ""),
-        "engine": " ".join(filter(None, map(engine.get, ("library", "version")))),
-        "backend": ",".join(sorted(name.removesuffix("_Mapped") for name in buffers)),
-        "settings": ran.get("settings", {}),
-        "threads": loaded.get("threads"),
-        "size_bytes": loaded.get("size_bytes"),
-        "n_params": loaded.get("n_params"),
-        "value": value["point"],
-        **{key: value[key] for key in ("low", "high", "unit", "n", "counted")},
-        "runs": list(runs),
-    }
+def _entry(workload: str, ran: Ran, estimate: Estimate | None, runs: Iterable[Run] = ()) -> Entry:
+    made = Entry(
+        row=0,
+        test="",
+        machine="",
+        workload=workload,
+        model=ran.model,
+        title=ran.title,
+        sha256=ran.sha256,
+        engine=ran.release,
+        backend=",".join(ran.backend),
+        settings=",".join(f"{key}={text}" for key, text in ran.settings.items()),
+        threads=ran.threads,
+        size_bytes=ran.size_bytes,
+        n_params=ran.n_params,
+        runs=tuple(runs),
+    )
+    if estimate is None:
+        return made
+    low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
+    return replace(
+        made,
+        value=estimate.point,
+        low=low,
+        high=high,
+        unit=estimate.unit,
+        n=estimate.n,
+        counted=estimate.counted,
+    )

@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from xml.etree.ElementTree import Element
 
-    from pytest_asperf.report.report_data import (
-        Claim,
-        JudgedFigure,
-        Measurement,
-        ReportData,
-    )
+    from pytest_asperf.records.kinds import JudgedFigure
+    from pytest_asperf.report.lines import Line
+    from pytest_asperf.report.report_data import ReportData
 
 #: The page loads nothing and runs nothing, whatever a name in it holds.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -97,7 +94,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         enumerate(report.claims), key=lambda numbered: OUTCOMES.index(numbered[1].outcome)
     )
     numbered = [(f"{prefix}-{n + 1}", claim) for n, claim in worst_first]
-    firsts = {claim.ran: (anchor, claim) for anchor, claim in reversed(numbered)}
+    firsts = {claim.facts: (anchor, claim) for anchor, claim in reversed(numbered)}
     return element(
         "section",
         element("h2", name) if n_reports > 1 else None,
@@ -105,7 +102,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         _overview(numbered) if numbered else None,
         figures(report),
         element("h2", "Claims") if numbered else None,
-        (card(claim, anchor, firsts[claim.ran]) for anchor, claim in numbered),
+        (card(claim, anchor, firsts[claim.facts]) for anchor, claim in numbered),
         _unjudged(report),
         _history(report),
     )
@@ -125,7 +122,7 @@ def _facts(report: ReportData) -> list[Element]:
     ]
 
 
-def _overview(numbered: Sequence[tuple[str, Claim]]) -> Element:
+def _overview(numbered: Sequence[tuple[str, Line]]) -> Element:
     heads = ("verdict", "claim", "measured", "interval and limit", "from")
     rows = (
         element(
@@ -150,11 +147,11 @@ def _overview(numbered: Sequence[tuple[str, Claim]]) -> Element:
     return table(heads, rows, class_="overview")
 
 
-def _in_short(claim: Claim) -> str:
+def _in_short(claim: Line) -> str:
     return f"{shortened(claim.subject, _LONGEST)} {shortened(claim.threshold, _LONGEST)}"
 
 
-def _alike(claim: Claim) -> list[JudgedFigure]:
+def _alike(claim: Line) -> list[JudgedFigure]:
     """The first figure, and those that one axis can show with it."""
     unit = claim.figures[0].estimate.unit
     return [figure for figure in claim.figures if figure.estimate.unit == unit][:_MOST_ALIKE]
@@ -172,14 +169,15 @@ def _unjudged(report: ReportData) -> list[Element]:
     return [element("h2", "Measured without a claim"), *blocks]
 
 
-def _measured(found: Iterable[Measurement]) -> Iterator[Element]:
+def _measured(found: Iterable[Line]) -> Iterator[Element]:
     for measurement in found:
         what = f"{measurement.model} {measurement.subject}: {measurement.measured}"
         yield element("p", what, f" ({measurement.basis})" if measurement.basis else "")
         if measurement.note:
             yield notes(measurement.note)
-        if measurement.series and len(measurement.series.values) > 1:
-            yield element("div", element("figure", runs(measurement.series)), class_="charts")
+        for series in measurement.series:
+            if len(series.values) > 1:
+                yield element("div", element("figure", runs(series)), class_="charts")
 
 
 def _history(report: ReportData) -> list[Element]:

@@ -1,18 +1,22 @@
-"""What a page shows of a JSON report: claims, what was measured for each, and series to draw."""
+"""A report as pages show it: lines, series to draw, and measurements beside each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.outcome import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.report.speculation_points import SpeculationPoint
+    from pytest_asperf.records.kinds import SpeculationRecord
+    from pytest_asperf.records.report import Report
+    from pytest_asperf.report.json_report import Claim
+    from pytest_asperf.report.lines import Line, Series
+    from pytest_asperf.report.measurements import Entry
 
-#: A cell of a gate that was planned and could not be measured.
-NOT_RUN: Final = "NOT RUN"
 #: In front of the label of a fact of what ran, where it is of one of two builds.
 SIDES: Final = ("baseline ", "candidate ")
 #: From the worst to the best.
@@ -25,87 +29,6 @@ def both_sides(ran: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]
     for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
         base, candidate = (facts.get(f"{side}{label}", facts.get(label, "")) for side in SIDES)
         yield label, base, candidate
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedFigure:
-    """A judged estimate, with the limits of what is accepted; None is no limit, or not known."""
-
-    label: str
-    estimate: Estimate
-    at_least: float | None
-    at_most: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Values in the order they were measured, and the estimate that was made of them."""
-
-    label: str
-    counted: str
-    values: tuple[float, ...]
-    estimate: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class PairCourse:
-    """The pairs of a comparison in the order they ran.
-
-    Attributes:
-        sides: names of what ran as baseline and as candidate.
-        timed: the workload.
-        unit: of the medians.
-        medians: of all turns of each side.
-        ratios: of the typical turn of each pair.
-        total_ratios: of the total time of each pair.
-        candidate_first: whether the candidate began the pair.
-        evidence: after each pair, for a FAIL and for a PASS, as multiples of what each needs.
-    """
-
-    sides: tuple[str, str]
-    timed: str
-    unit: str
-    medians: tuple[float, float]
-    ratios: tuple[float, ...]
-    total_ratios: tuple[float, ...]
-    candidate_first: tuple[bool, ...]
-    evidence: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One row that nothing judged."""
-
-    test: str
-    model: str
-    subject: str
-    measured: str
-    basis: str
-    note: str
-    series: Series | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One verdict, with what it rests on; the texts are those of its row."""
-
-    test: str
-    subject: str
-    threshold: str
-    outcome: str
-    source: str
-    measured: str
-    basis: str
-    note: str
-    advice: str
-    details: tuple[str, ...]
-    ran: tuple[tuple[str, str], ...]
-    published: str
-    statement: str
-    repeat: str
-    figures: tuple[JudgedFigure, ...]
-    series: tuple[Series, ...]
-    pairs: PairCourse | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +62,7 @@ class Timed:
     """One workload on one model, as a session measured it by itself."""
 
     model: str
+    address: str
     engine: str
     workload: str
     estimate: Estimate
@@ -163,11 +87,11 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """One JSON report, checked.
+    """One report for a reader.
 
     Attributes:
-        document: the report itself.
-        name: of its file.
+        whole: the report that it is, or is a part of.
+        name: of its file, or its machine.
         machine: the hardware that its figures are of; empty where it is not known.
         facts: when, where and how it was run, as label and text.
         headline: what the session measured with.
@@ -176,19 +100,21 @@ class ReportData:
         level_sets: of models of which several levels were measured.
         speculation: measurements of speculation.
         timed: times and rates that were not measured in pairs.
-        records: its claims as a table, and its measurements as another.
+        claim_table: its claims as a table.
+        measured_table: its measurements as a table.
         history: of a report that was stored, the series that it adds to.
     """
 
-    document: Mapping[str, Any]
+    whole: Report
     name: str
     machine: str
     facts: tuple[tuple[str, str], ...]
     headline: tuple[str, ...]
-    claims: tuple[Claim, ...]
-    measurements: tuple[Measurement, ...]
+    claims: tuple[Line, ...]
+    measurements: tuple[Line, ...]
     level_sets: tuple[LevelSet, ...]
-    speculation: tuple[SpeculationPoint, ...]
+    speculation: tuple[SpeculationRecord, ...]
     timed: tuple[Timed, ...]
-    records: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    claim_table: Sequence[Claim]
+    measured_table: Sequence[Entry]
     history: tuple[Series, ...] = ()

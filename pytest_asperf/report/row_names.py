@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
+from pytest_asperf.report.lines import first_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.records.kinds import Noted
+    from pytest_asperf.report.lines import Line
 
 #: What ran, as label and text of each fact.
 Ran = tuple[tuple[str, str], ...]
@@ -21,37 +24,25 @@ _FACTS: Final = ("asked", "engine", "build", "settings", "device", "sha256")
 _LONGEST: Final = 80
 
 
-def name_of(row: ReportRow) -> str:
-    """The name of a row in a table."""
-    return row.what or " ".join(filter(None, (row.subject, row.model)))
-
-
-def told_apart(noted: Sequence[tuple[str, ReportRow]]) -> list[tuple[str, ReportRow]]:
-    """Rows, with what differs in the names of those that would be alike.
+def told_apart(rows: Sequence[Noted]) -> list[Noted]:
+    """Records, with what differs in the names of those that would be alike.
 
     Compared are the settings that were asked for and, where these are equal, engine, build,
     resolved settings, device and file.
     """
     alike: dict[tuple[str, ...], dict[Ran, None]] = {}
-    for _, row in noted:
-        alike.setdefault(_key(row), {})[row.ran] = None
-    return [(test, _named(row, difference(row.ran, alike[_key(row)]))) for test, row in noted]
+    lines = [first_line(noted) for noted in rows]
+    for line in lines:
+        alike.setdefault(_key(line), {})[line.facts] = None
+    return [
+        replace(noted, apart=difference(line.facts, alike[_key(line)]))
+        for noted, line in zip(rows, lines, strict=True)
+    ]
 
 
-def _key(row: ReportRow) -> tuple[str, ...]:
-    """Rows of one key are alike; a measurement is not taken for the verdict on it."""
-    return row.machine, row.model, row.finding, name_of(row)
-
-
-def _named(row: ReportRow, difference: str) -> ReportRow:
-    if not difference:
-        return row
-    has_own = row.what or row.model
-    return replace(
-        row,
-        subject=f"{row.subject}, {difference}",
-        what=f"{name_of(row)}, {difference}" if has_own else "",
-    )
+def _key(line: Line) -> tuple[str, ...]:
+    """Records of one key are alike; a measurement is not taken for the verdict on it."""
+    return line.machine, line.model, line.finding, line.what
 
 
 def difference(ran: Ran, others: Iterable[Ran]) -> str:

@@ -8,14 +8,15 @@ import platform
 import shlex
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.errors import without_passwords
 from pytest_asperf.hardware.identity import NAMED, machine_id
+from pytest_asperf.records.report import GpuFacts, MachineFacts, MachineMeta, Meta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
     from pytest_asperf.hardware.in_force import Hardware
@@ -49,17 +50,20 @@ class SessionMeta:
     hardware: Hardware
     program: tuple[str, ...] = ("pytest",)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, with this machine."""
-        return {
-            "version": self.version,
-            "command": shlex.join([*self.program, *map(without_passwords, self.args)]),
-            "options": list(self._options()),
-            "time": dt.datetime.fromtimestamp(self.began, dt.UTC).isoformat(timespec="seconds"),
-            "duration_s": round(self.duration_s, 3),
-            "seed": self.seed,
-            **this_machine(self.hardware).facts(),
-        }
+    def facts(self) -> Meta:
+        """The head of a report, with this machine."""
+        here = this_machine(self.hardware).meta
+        return Meta(
+            version=self.version,
+            command=shlex.join([*self.program, *map(without_passwords, self.args)]),
+            options=tuple(self._options()),
+            time=dt.datetime.fromtimestamp(self.began, dt.UTC).isoformat(timespec="seconds"),
+            duration_s=round(self.duration_s, 3),
+            seed=self.seed,
+            host=here.host,
+            python=here.python,
+            machine=here.machine,
+        )
 
     def _options(self) -> Iterator[str]:
         """What repeats a measurement: our options, each in one word, or a gate's; and the seed."""
@@ -76,58 +80,46 @@ class SessionMeta:
 
 @dataclass(frozen=True, slots=True)
 class MeasuringMachine:
-    """What a report says of a machine that measured.
-
-    Attributes:
-        name: what its owner calls it.
-        host: its name on the network.
-        python: the version that ran the tests.
-        headline: what was measured with.
-        machine: its hardware and system; without `id` where it never said what it is.
-    """
+    """A machine that measured: what its owner calls it, and what a report says of it."""
 
     name: str
-    host: str
-    python: str
-    headline: Sequence[str]
-    machine: Mapping[str, Any]
+    meta: MachineMeta
 
     @classmethod
     def unknown(cls, name: str) -> Self:
-        """One that told nothing of itself."""
-        return cls(name, "", "", [], {"hardware": "", "os": "", "arch": ""})
+        """One that never said what it is."""
+        return cls(name, MachineMeta())
 
     @property
     def id(self) -> str:
         """Its fingerprint; empty where it is not known."""
-        return str(self.machine.get("id", ""))
-
-    def facts(self) -> dict[str, object]:
-        """Its part of a report's `meta`."""
-        return {"host": self.host, "python": self.python, "machine": self.machine}
+        return self.meta.machine.id
 
 
 def this_machine(hardware: Hardware, headline: Sequence[str] = ()) -> MeasuringMachine:
     """The machine of this process."""
-    host, named = platform.node(), os.environ.get(NAMED)
+    host = platform.node()
     facts = _machine(hardware)
-    return MeasuringMachine(named or host, host, platform.python_version(), headline, facts)
+    meta = MachineMeta(
+        host=host, python=platform.python_version(), machine=facts, headline=tuple(headline)
+    )
+    return MeasuringMachine(os.environ.get(NAMED) or host, meta)
 
 
-def _machine(hardware: Hardware) -> dict[str, Any]:
+def _machine(hardware: Hardware) -> MachineFacts:
     machine, profile = hardware.machine, hardware.profile
-    return {
-        "id": machine_id(machine),
-        "hardware": hardware.name,
-        "profile": profile.id if profile else None,
-        "os": machine.os,
-        "os_version": platform.mac_ver()[0] or platform.release(),
-        "arch": machine.arch,
-        "cpu": machine.cpu_brand,
-        "physical_cores": machine.physical_cores,
-        "logical_cores": machine.logical_cores,
-        "usable_cores": machine.usable_cores,
-        "memory_bytes": machine.memory_bytes,
-        "virtualised": machine.virtualised,
-        "gpus": [asdict(gpu) for gpu in machine.gpus],
-    }
+    return MachineFacts(
+        id=machine_id(machine),
+        hardware=hardware.name,
+        profile=profile.id if profile else None,
+        os=machine.os,
+        os_version=platform.mac_ver()[0] or platform.release(),
+        arch=machine.arch,
+        cpu=machine.cpu_brand,
+        physical_cores=machine.physical_cores,
+        logical_cores=machine.logical_cores,
+        usable_cores=machine.usable_cores,
+        memory_bytes=machine.memory_bytes,
+        virtualised=machine.virtualised,
+        gpus=tuple(GpuFacts(**asdict(gpu)) for gpu in machine.gpus),
+    )

@@ -37,8 +37,7 @@ def by_engine(timed: Iterable[Timed]) -> list[SideBySide]:
     """The workloads that two engines or more ran on a model."""
     found: Found = {}
     for one in timed:
-        model, _, _ = one.model.partition(" on ")
-        _add(found, one.workload, model, one.engine, one.estimate)
+        _add(found, one.workload, one.address, one.engine, one.estimate)
     return list(_compared(found))
 
 

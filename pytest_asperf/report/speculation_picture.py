@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.errors import ConfigError, printable
-from pytest_asperf.report.speculation_points import ratio_text
+from pytest_asperf.report.speculation_points import closed, predicted_at, ratio_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pytest_asperf.report.speculation_points import SpeculationPoint
+    from pytest_asperf.records.kinds import SpeculationRecord
 
 _NAME: Final = "speculation"
 _FORMATS: Final = ("svg", "png")
@@ -44,7 +43,7 @@ _MOST_SHOWN: Final = 20
 _WIDTH_IN: Final = 8.0
 _PLOT_IN: Final = 4.6
 _LINE_IN: Final = 0.19
-_STYLE: Final[dict[str, Any]] = {
+_STYLE: Final[dict[str, object]] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 9,
     "svg.fonttype": "path",  # the same everywhere, and no font of the reader's is needed
@@ -65,7 +64,7 @@ def require_matplotlib() -> None:
         )
 
 
-def draw(points: Sequence[SpeculationPoint], headline: Sequence[str]) -> dict[str, bytes]:
+def draw(points: Sequence[SpeculationRecord], headline: Sequence[str]) -> dict[str, bytes]:
     """The picture in each format, by its file's name; empty where nothing was measured.
 
     Broken measurements are named and not drawn. The headline says what the session measured with.
@@ -88,7 +87,7 @@ def _saved(figure: Figure, form: str) -> bytes:
     return file.getvalue()
 
 
-def _figure(points: Sequence[SpeculationPoint], headline: Sequence[str]) -> Figure:
+def _figure(points: Sequence[SpeculationRecord], headline: Sequence[str]) -> Figure:
     from matplotlib.figure import Figure
 
     numbered = list(enumerate(points, start=1))
@@ -112,7 +111,7 @@ def _figure(points: Sequence[SpeculationPoint], headline: Sequence[str]) -> Figu
     return figure
 
 
-def _plot(axes: Axes, shown: Sequence[tuple[int, SpeculationPoint]]) -> None:
+def _plot(axes: Axes, shown: Sequence[tuple[int, SpeculationRecord]]) -> None:
     low, high = _range([point for _, point in shown])
     axes.set_xscale("log")
     axes.set_xlim(low, high)
@@ -145,7 +144,7 @@ def _plot(axes: Axes, shown: Sequence[tuple[int, SpeculationPoint]]) -> None:
         x = min(point.ratio.point, high)
         _number(axes, number, (x, 100 * point.gain.point), (6 if x < high else -14, 7), look)
         # Side by side, because ends of curves lie close together.
-        end = (high, 100 * point.predicted_at(high))
+        end = (high, 100 * predicted_at(point, high))
         _number(axes, number, end, (3 + 9 * (number % 4), -3), look)
     _frame_gains(axes, [point for _, point in shown])
 
@@ -157,24 +156,25 @@ def look_of(number: int) -> tuple[str, str, str]:
 
 
 def _plot_curve(
-    axes: Axes, point: SpeculationPoint, look: tuple[str, str, str], edges: tuple[float, float]
+    axes: Axes, point: SpeculationRecord, look: tuple[str, str, str], edges: tuple[float, float]
 ) -> None:
     colour, _, line = look
     low, high = edges
     ratios = [low * (high / low) ** (step / 200) for step in range(201)]
-    gains = [100 * point.predicted_at(ratio) for ratio in ratios]
+    gains = [100 * predicted_at(point, ratio) for ratio in ratios]
     axes.plot(ratios, gains, color=colour, linestyle=line, linewidth=1, alpha=0.8)
-    if low <= point.break_even <= high:
-        axes.plot([point.break_even], [0], color=colour, marker="|", markersize=11)
+    even = point.break_even_ratio
+    if even is not None and low <= even <= high:
+        axes.plot([even], [0], color=colour, marker="|", markersize=11)
 
 
 def _plot_measured(
-    axes: Axes, point: SpeculationPoint, look: tuple[str, str, str], edges: tuple[float, float]
+    axes: Axes, point: SpeculationRecord, look: tuple[str, str, str], edges: tuple[float, float]
 ) -> None:
     colour, marker, _ = look
     low, high = edges
     x = min(max(point.ratio.point, low), high)
-    gain, ratio = point.gain, point.ratio
+    gain, ratio = closed(point.gain), closed(point.ratio)
     axes.errorbar(
         [x],
         [100 * gain.point],
@@ -218,29 +218,34 @@ def _number(
     )
 
 
-def _range(points: Sequence[SpeculationPoint]) -> tuple[float, float]:
+def _range(points: Sequence[SpeculationRecord]) -> tuple[float, float]:
     """The speed ratios that are drawn: all measured, the rule's, break-evens not too far."""
     ratios = [1.0, _ROOM * sd_model.RULE_RATIO]
     for point in points:
-        ratios += [point.ratio.low, point.ratio.high, point.break_even]
-    finite = [ratio for ratio in ratios if 0 < ratio < math.inf]
-    return max(_LEAST_RATIO, min(finite) / _ROOM), min(_MOST_RATIO, max(finite) * _ROOM)
+        ratios += [closed(point.ratio).low, closed(point.ratio).high, point.break_even_ratio or 0.0]
+    drawn = [ratio for ratio in ratios if ratio > 0]
+    return max(_LEAST_RATIO, min(drawn) / _ROOM), min(_MOST_RATIO, max(drawn) * _ROOM)
 
 
-def _frame_gains(axes: Axes, points: Sequence[SpeculationPoint]) -> None:
+def _frame_gains(axes: Axes, points: Sequence[SpeculationRecord]) -> None:
     """Show all intervals and the zero line, and as much of the curves as that leaves room for."""
-    bounds = [0.0, *(100 * bound for p in points for bound in (p.gain.low, p.gain.high))]
+    bounds = [0.0, *(100 * bound for p in points for bound in _span(p))]
     margin = max(5.0, 0.15 * (max(bounds) - min(bounds)))
     axes.set_ylim(min(bounds) - margin, max(bounds) + margin)
 
 
-def _caption(number: int, point: SpeculationPoint) -> str:
+def _span(point: SpeculationRecord) -> tuple[float, float]:
+    gain = closed(point.gain)
+    return gain.low, gain.high
+
+
+def _caption(number: int, point: SpeculationRecord) -> str:
     name = f"{number}  {_plain(point.label, 75)}"
     if point.is_invalid:
         return f"{name}: INVALID, not drawn"
     return (
         f"{name}: ratio {ratio_text(point.ratio.point)}, {100 * point.acceptance:.1f} % accepted, "
-        f"verifying {point.verifying:.2f} steps, break-even {ratio_text(point.break_even)}"
+        f"verifying {point.verifying:.2f} steps, break-even {ratio_text(point.break_even_ratio)}"
     )
 
 

@@ -14,13 +14,13 @@ from pytest_asperf.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.report.rows import ReportRow
+    from pytest_asperf.report.lines import Line
 
 
 _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 
 
-def render_findings(rows: Sequence[ReportRow], width: int, *, colour: bool) -> str:
+def render_findings(rows: Sequence[Line], width: int, *, colour: bool) -> str:
     """An entry for each finding: verdict, statement, published and recorded; and their count."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in ("verdict", "finding; published, and recorded [90 % interval]"):

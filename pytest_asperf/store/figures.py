@@ -1,4 +1,4 @@
-"""The figures of a report that series are made of: functions of a JSON document."""
+"""The figures of a report that series are made of."""
 
 from __future__ import annotations
 
@@ -6,25 +6,36 @@ import datetime as dt
 import hashlib
 import json
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import ConfigError, printable, shown
+from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.errors import printable
+from pytest_asperf.records.codec import encode
+from pytest_asperf.records.kinds import (
+    EnergyRecord,
+    MemoryRecord,
+    QuantRecord,
+    SpeculationRecord,
+    ThroughputRecord,
+    VerdictRecord,
+)
+from pytest_asperf.records.report import part, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_asperf.engine_process import EngineFacts
+    from pytest_asperf.analysis.facts import Compared, Ran
+    from pytest_asperf.records.kinds import AnyRecord
+    from pytest_asperf.records.report import Meta, Report
 
-#: What a value of another type than expected raises where it is used.
-_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 #: Unit of the natural logarithm of candidate / baseline, in time: above 0 is slower.
 LOG_RATIO: Final = "log ratio"
 _INVALID: Final = "INVALID"
 _LONGEST_FACT: Final = 64
-_LONGEST_WORD: Final = 16
-_NUMBERS: Final = (int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +98,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class SeriesValue(Value):
-    """A value from a row of a document.
+    """A value from a record of a report.
 
     Attributes:
         key: of its series.
-        row: its place in the document.
+        row: place of the record in the report.
     """
 
     key: SeriesKey
@@ -110,60 +121,54 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a document, with what it needs of the document around it."""
+    """A record, with what it needs of the report around it."""
 
     number: int
     test: str
     outcome: str
-    raw: Mapping[str, Any]
+    record: AnyRecord
     machine: str
     around: tuple[tuple[str, str], ...]
 
 
-def origin_of(document: Mapping[str, Any], where: str) -> Origin:
-    """Where a document comes from; ConfigError names the place if it does not say."""
-    try:
-        meta = document["meta"]
-        machine = meta["machine"]
-        own = machine.get("id") or _digest([meta["host"], machine])[:12]
-        texts = (own, meta["host"], machine["hardware"], meta["version"])
-        return Origin(*(printable(_text(text), _LONGEST_FACT) for text in texts))
-    except _MALFORMED as error:
-        raise malformed(where, "its meta", error) from None
+def origin_of(report: Report, where: str) -> Origin:
+    """Where a report comes from; ConfigError names the place if it does not say."""
+    meta = _meta(report, where)
+    own = meta.machine.id or _digest([meta.host, encode(meta.machine)])[:12]
+    texts = (own, meta.host, meta.machine.hardware, meta.version)
+    return Origin(*(printable(text, _LONGEST_FACT) for text in texts))
 
 
-def time_of(document: Mapping[str, Any], where: str) -> float:
-    """When a document's session began, seconds since the epoch."""
-    try:
-        return dt.datetime.fromisoformat(document["meta"]["time"]).timestamp()
-    except _MALFORMED as error:
-        raise malformed(where, "its time", error) from None
+def time_of(report: Report, where: str) -> float:
+    """When a report's session began, seconds since the epoch."""
+    meta = _meta(report, where)
+    time: float = part(lambda: dt.datetime.fromisoformat(meta.time).timestamp(), where, "its time")
+    return time
 
 
-def figures_of(document: Mapping[str, Any], where: str) -> list[SeriesValue]:
-    """The figures in a report's rows."""
-    machine = origin_of(document, where).machine
-    try:
-        rows = list(document["rows"])
-        broken = {_text(row["test"]) for row in rows if row["outcome"] == _INVALID}
-        around = tuple(_around(document["meta"]))
-    except _MALFORMED as error:
-        raise malformed(where, "its head", error) from None
+def _meta(report: Report, where: str) -> Meta:
+    if report.meta is None:
+        raise unusable(f"{where} does not say when and where it was measured")
+    return report.meta
+
+
+def figures_of(report: Report, where: str) -> list[SeriesValue]:
+    """The figures in a report's records; ConfigError names a record that is malformed."""
+    machine, meta = origin_of(report, where).machine, _meta(report, where)
+    broken = {noted.test for noted in report.rows if noted.record.outcome == _INVALID}
+    around = tuple(_around(meta))
     found: dict[tuple[object, ...], SeriesValue] = {}
-    for number, row in enumerate(rows):
-        try:
-            test, outcome = _text(row["test"]), _text(row["outcome"])
-            outcome = printable(outcome, _LONGEST_WORD) or (_INVALID if test in broken else "")
-            one = _Row(number, test, outcome, row["raw"], machine, around)
-            figures = list(_figures(one)) if row["source"] != "recorded" else []
-        except _MALFORMED as error:
-            raise malformed(where, f"row {number + 1}", error) from None
-        for figure in figures:  # tests that share a measurement note it each
+    for number, noted in enumerate(report.rows):
+        test, outcome = printable(noted.test), str(noted.record.outcome)
+        outcome = outcome or (_INVALID if noted.test in broken else "")
+        row = _Row(number, test, outcome, noted.record, machine, around)
+        for figure in part(partial(_listed, row), where, f"row {number + 1}"):
+            # Tests that share a measurement note it each.
             found.setdefault((figure.key.id, *astuple(figure)[:4]), figure)
     return list(found.values())
 
 
-def document_digest(document: Mapping[str, Any]) -> str:
+def document_digest(document: Mapping[str, object]) -> str:
     """What a document is known by: the same one again is not stored twice."""
     return _digest(document)[:32]
 
@@ -172,128 +177,101 @@ def _digest(data: object) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def _around(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _around(meta: Meta) -> Iterator[tuple[str, str]]:
     """What of a session may change within a series."""
-    machine = meta["machine"]
-    yield "os", f"{machine['os']} {machine.get('os_version', '')}".strip()
-    if drivers := [_text(gpu["driver"]) for gpu in machine.get("gpus", ()) if gpu.get("driver")]:
+    machine = meta.machine
+    yield "os", printable(f"{machine.os} {machine.os_version}".strip())
+    if drivers := [printable(gpu.driver) for gpu in machine.gpus if gpu.driver]:
         yield "driver", ", ".join(drivers)
-    yield "pytest-asperf", _text(meta["version"])
+    yield "pytest-asperf", printable(meta.version)
+
+
+def _listed(row: _Row) -> list[SeriesValue]:
+    return list(_figures(row))
 
 
 def _figures(row: _Row) -> Iterator[SeriesValue]:
     """A verdict's pairs, or what a measurement came to."""
-    raw = row.raw
-    if "predicted_gain" in raw:
-        how = {key: raw[key] for key in ("k", "temperature", "n_tokens")}
-        yield _measured(row, raw["ran"], "sd gain", raw["gain"], how)
-    elif comparison := raw.get("comparison"):
-        if "ran" in comparison and raw["figures"]:
-            yield from _compared(row, comparison, raw["figures"][0])
-    elif "workload" in raw and "estimate" in raw:
-        yield _measured(row, [raw], raw["workload"], raw["estimate"])
-    elif "joules_per_token" in raw:
-        yield _measured(row, [raw], raw["metered"], raw["joules_per_token"])
-    elif "delta_ppl" in raw:
-        scored = {"n_ctx": raw["n_ctx"], "text": raw["text"]["sha256"]}
-        n = raw["delta_ppl"]["n"]
-        ppl = {"point": raw["ppl"], "low": None, "high": None, "n": n, "unit": "PPL"}
-        yield _measured(row, [raw], "ppl", ppl, scored)
-        yield _measured(row, [raw["baseline"], raw], "ppl change", raw["delta_ppl"], scored)
-    elif "memory_bytes" in raw:
-        total = sum(raw["memory_bytes"].values())
-        figure = {"point": total, "low": total, "high": total, "n": 1, "unit": "bytes"}
-        yield _measured(row, [raw], f"memory@{raw['n_ctx']}", figure)
+    match row.record:
+        case SpeculationRecord() as of:
+            how = {"k": of.k, "temperature": of.temperature, "n_tokens": of.n_tokens}
+            ran = (of.ran, *([of.draft_ran] if of.draft_ran else []))
+            yield _measured(row, ran, "sd gain", of.gain, how)
+        case VerdictRecord(compared=compared, figures=figures, source=source):
+            if compared and figures and source != "recorded":
+                yield from _compared(row, compared, figures[0].estimate)
+        case ThroughputRecord() as of:
+            yield _measured(row, [of.ran], of.workload, of.estimate)
+        case EnergyRecord() as of:
+            yield _measured(row, [of.ran], of.workload, of.joules_per_token)
+        case QuantRecord() as of:
+            scored = {"n_ctx": of.text.n_ctx, "text": of.text.sha256} if of.text else {}
+            ppl = _alone(of.ppl, of.delta_ppl.n, "PPL")
+            yield _measured(row, [of.ran], "ppl", ppl, scored)
+            yield _measured(row, [of.baseline, of.ran], "ppl change", of.delta_ppl, scored)
+        case MemoryRecord() as of:
+            total = Estimate.exact(float(of.total_bytes), "bytes")
+            yield _measured(row, [of.ran], f"memory@{of.n_ctx}", total)
 
 
-def _compared(
-    row: _Row, comparison: Mapping[str, Any], figure: Mapping[str, Any]
-) -> Iterator[SeriesValue]:
+def _compared(row: _Row, compared: Compared, figure: Estimate) -> Iterator[SeriesValue]:
     """The log ratio of the pairs, and the rate or time of each side."""
-    ran = comparison["ran"]
-    timed = comparison.get("timed", "ppl")
-    sign = -1 if comparison.get("of_rates") else 1
-    one = 1.0 if figure["unit"] == "change" else 0.0
-    logs = [_log(figure[key], sign, plus=one) for key in ("point", "low", "high")]
-    low, high = logs[1:][::sign]
-    log_ratio = {"point": logs[0], "low": low, "high": high, "n": figure["n"], "unit": LOG_RATIO}
-    alike = _asked(ran[0]) == _asked(ran[1])
-    anchor = _engine(ran[0]).build if alike else ""
+    if isinstance(compared, ComparedSides):
+        return
+    ran, timed, sign = compared.ran, "ppl", 1
+    if isinstance(compared, ComparedPairs):
+        timed, sign = compared.timed, -1 if compared.of_rates else 1
+    one = 1.0 if figure.unit == CHANGE else 0.0
+    point, low, high = (_log(of, sign, plus=one) for of in (figure.point, figure.low, figure.high))
+    low, high = (low, high)[::sign]
+    log_ratio = replace(figure, point=point, low=low, high=high, unit=LOG_RATIO)
+    alike = (ran[0].sha256, ran[0].requested) == (ran[1].sha256, ran[1].requested)
+    anchor = ran[0].libraries if alike else ""
     yield _measured(row, ran, f"{timed} ratio", log_ratio, anchor=anchor)
-    for side, proof, middle in zip(
-        comparison["sides"], ran, comparison.get("medians", ()), strict=False
-    ):
-        n = len(comparison["pairs"])
-        value = {"point": middle, "low": None, "high": None, "n": n, "unit": comparison["unit"]}
-        yield _measured(row, [proof], f"{timed} {_text(side)}", value)
+    if isinstance(compared, ComparedPairs):
+        n = max(1, len(compared.pairs))
+        for side, own, middle in zip(compared.sides, ran, compared.medians, strict=True):
+            value = _alone(middle, n, compared.unit)
+            yield _measured(row, [own], f"{timed} {printable(side)}", value)
 
 
-def _log(ratio: float | None, sign: int, *, plus: float) -> float | None:
-    """The log of a ratio, or of one and a change; None where it is not known, or not positive."""
-    return None if ratio is None or ratio + plus <= 0 else sign * math.log(ratio + plus)
+def _alone(value: float, n: int, unit: str) -> Estimate:
+    """A value without an interval."""
+    return Estimate(value, -math.inf, math.inf, n, method="", unit=unit)
 
 
-def _engine(proof: Mapping[str, Any]) -> EngineFacts:
-    from pytest_asperf.engine_process import EngineFacts  # noqa: PLC0415  # numpy comes with it
-
-    return EngineFacts.parse(proof["engine"])
-
-
-def _asked(proof: Mapping[str, Any]) -> tuple[object, object]:
-    return proof["sha256"], proof["requested"]
+def _log(ratio: float, sign: int, *, plus: float) -> float:
+    """The log of a ratio, or of one and a change; a bound that is not known stays infinite."""
+    if not math.isfinite(ratio):
+        return sign * ratio
+    return sign * math.log(ratio + plus) if ratio + plus > 0 else -sign * math.inf
 
 
 def _measured(
     row: _Row,
-    ran: Sequence[Mapping[str, Any]],
+    ran: Sequence[Ran],
     metric: str,
-    estimate: Mapping[str, Any],
-    settings: Mapping[str, Any] = MappingProxyType({}),
+    estimate: Estimate,
+    settings: Mapping[str, object] = MappingProxyType({}),
     *,
     anchor: str = "",
 ) -> SeriesValue:
     """A figure of what ran; the last proof of path is that of what is measured."""
-    asked = [{**proof["requested"], **settings} for proof in ran]
+    asked = [{**proof.requested, **settings} for proof in ran]
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
-    hashes = dict.fromkeys(_text(proof["sha256"]) for proof in ran)
-    models = dict.fromkeys(_text(proof["model"]).partition(" in ")[0] for proof in ran)
-    engines = [_engine(proof) for proof in ran]
+    hashes = dict.fromkeys(printable(proof.sha256) for proof in ran)
+    models = dict.fromkeys(printable(proof.address) for proof in ran)
     key = SeriesKey(
         row.machine,
-        " / ".join(dict.fromkeys(facts.engine for facts in engines)),
+        " / ".join(dict.fromkeys(proof.engine for proof in ran)),
         " / ".join(models),
         "/".join(hashes),
         " / ".join(texts),
-        _text(metric),
-        _text(estimate["unit"]),
+        printable(metric),
+        printable(estimate.unit),
         anchor,
     )
-    value, n = _number(estimate["point"]), int(_number(estimate["n"]))
-    low, high = (
-        None if bound is None else _number(bound) for bound in map(estimate.get, ("low", "high"))
-    )
-    provenance = (("build", engines[-1].build), *row.around)
-    return SeriesValue(value, low, high, n, row.outcome, row.test, provenance, key, row.number)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, _NUMBERS) or not math.isfinite(value):
-        raise ValueError(f"{shown(value, 60)} is not a number")
-    return float(value)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{shown(value, 60)} is not a text")
-    return printable(value)
-
-
-def malformed(where: str, what: str, error: Exception) -> ConfigError:
-    """The error for a document that is not as this program writes it."""
-    missing = isinstance(error, KeyError)
-    reason = f"{error} is missing" if missing else printable(error, 200)
-    return ConfigError(
-        f"{where}: {what} is not as pytest-asperf writes it: {reason}",
-        why="its figures would be left out of their series",
-        remedy="name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote",
-    )
+    low, high = (bound if math.isfinite(bound) else None for bound in (estimate.low, estimate.high))
+    provenance = (("build", ran[-1].libraries), *row.around)
+    point, n = estimate.point, estimate.n
+    return SeriesValue(point, low, high, n, row.outcome, row.test, provenance, key, row.number)

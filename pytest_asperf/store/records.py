@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
+from pytest_asperf.records.report import read
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import (
     SeriesKey,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from pytest_asperf.records.codec import JsonObject
+    from pytest_asperf.records.report import Report
     from pytest_asperf.store.database import Database
     from pytest_asperf.store.figures import SeriesValue
 
@@ -70,7 +73,7 @@ class Store:
 
     def record(
         self,
-        document: Mapping[str, Any],
+        document: Mapping[str, object],
         *,
         kind: str = "session",
         is_live: bool = True,
@@ -93,8 +96,9 @@ class Store:
             ConfigError: it is no such document.
             StoreError: the store cannot be written.
         """
-        origin, began = origin_of(document, where), time_of(document, where)
-        figures = figures_of(document, where)
+        report = read(document, where)
+        origin, began = origin_of(report, where), time_of(report, where)
+        figures = figures_of(report, where)
         session = draft if draft and kind == UNFINISHED else document_digest(document)
         with self._database.writing() as connection:
             if draft:
@@ -167,11 +171,9 @@ class Store:
             rows = connection.execute(query).mappings().all()
         return [_stored_point(row) for row in reversed(rows)]
 
-    def history(
-        self, document: Mapping[str, Any], *, last: int
-    ) -> list[tuple[SeriesKey, list[StoredPoint]]]:
+    def history(self, report: Report, *, last: int) -> list[tuple[SeriesKey, list[StoredPoint]]]:
         """So many points of each series that a report adds to, in the report's order."""
-        keys = {one.key.id: one.key for one in figures_of(document, "the report")}
+        keys = {one.key.id: one.key for one in figures_of(report, "the report")}
         return [(key, self.points(id_, last=last)) for id_, key in keys.items()]
 
     def sessions(self, *, kind: str = "", machine: str = "") -> list[StoredSession]:
@@ -189,7 +191,7 @@ class Store:
                 connection.scalars(sa.select(sessions.c.id).where(sessions.c.document == ""))
             )
 
-    def document(self, session: str) -> dict[str, Any]:
+    def document(self, session: str) -> JsonObject:
         """The document of a session."""
         query = sa.select(sessions.c.document).where(sessions.c.id == session)
         with self._database.reading() as connection:
@@ -200,7 +202,7 @@ class Store:
                 why="it was never stored there, or pruned",
                 remedy="asperf history sessions lists what is there",
             )
-        document: dict[str, Any] = json.loads(text)
+        document: JsonObject = json.loads(text)
         return document
 
     def find_series(self, name: str) -> StoredSeries:
@@ -308,7 +310,7 @@ def _add_series(connection: sa.Connection, keys: Mapping[str, SeriesKey]) -> lis
 
 
 def _insert_new(
-    connection: sa.Connection, table: sa.TableClause, rows: list[dict[str, Any]]
+    connection: sa.Connection, table: sa.TableClause, rows: list[dict[str, object]]
 ) -> int:
     """Insert rows but for those that are there, or that another writer has just added; how many."""
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql

@@ -9,11 +9,12 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pytest_asperf.errors import ConfigError, StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
+from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import document_digest
 from pytest_asperf.store.opening import START_WAIT_S, WAIT_S, open_store
 from pytest_asperf.store.stored import UNFINISHED
@@ -104,7 +105,7 @@ class GrowingReport:
     _began: list[NewSeries] = field(default_factory=list)
     _is_reached: bool = True
 
-    def update(self, document: Mapping[str, Any]) -> None:
+    def update(self, document: Mapping[str, object]) -> None:
         """Store what there is so far, or keep it on this machine.
 
         Raises:
@@ -119,7 +120,7 @@ class GrowingReport:
             self._is_reached = False
         self._wait(document, UNFINISHED, self._draft_path)
 
-    def finish(self, document: Mapping[str, Any], *, kind: str, n_points: int = 0) -> Kept:
+    def finish(self, document: Mapping[str, object], *, kind: str, n_points: int = 0) -> Kept:
         """Store a report and those that were kept before; if that fails, keep it in the cache.
 
         With `n_points`, so many of the latest points of its series are read back.
@@ -135,7 +136,9 @@ class GrowingReport:
                 self._draft_path.unlink(missing_ok=True)
                 recorded = replace(recorded, began=(*self._began, *recorded.began))
                 sent = send(store, self._draft_path.parent)
-                history = store.history(document, last=n_points) if n_points else ()
+                history = (
+                    store.history(read(document, "the report"), last=n_points) if n_points else ()
+                )
                 days = self.keep_days
                 removed = store.retain(time.time() - days * _DAY_S) if days else 0
                 return Kept(shown, recorded, sent, removed, history=tuple(history))
@@ -149,7 +152,7 @@ class GrowingReport:
     def _draft_path(self) -> Path:
         return unsent_folder(self.cache, self.address) / f"{self._id}.json"
 
-    def _wait(self, document: Mapping[str, Any], kind: str, path: Path) -> None:
+    def _wait(self, document: Mapping[str, object], kind: str, path: Path) -> None:
         record = {"kind": kind, "draft": self._id, "document": document}
         store_record(path, record, what="a report for the store")
 

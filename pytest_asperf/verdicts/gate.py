@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
+from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
 from pytest_asperf.analysis.stats.estimate import (
     DECISION_CONFIDENCE,
@@ -22,7 +23,7 @@ from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
-from pytest_asperf.report.pair_data import chunk_data, pair_data, side_texts
+from pytest_asperf.records.compared import compared_chunks, compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
 from pytest_asperf.verdicts.paired import (
@@ -115,7 +116,7 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         brief=brief,
         bound=f"≤ +{percent_text(test.tolerance)}",
         why=why,
-        raw=pair_data(pairs, result, ("baseline", "candidate")),
+        compared=compared_pairs(pairs, result, ("baseline", "candidate")),
     )
     findings = (*energy_findings(pairs, result), *_queued(pairs, result))
     return guarded(verdict, findings)
@@ -171,7 +172,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
         brief=estimate.brief(apart_from=(test.limit,)),
         bound=f"< {percent_text(test.limit)}",
         why=why,
-        raw=chunk_data(comparison),
+        compared=compared_chunks(comparison),
     )
     guard_finding = guards.impossible_gain(estimate.point)
     return guarded(verdict, [guard_finding] if guard_finding else [])
@@ -214,6 +215,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         details=(*by_build, *differences(*comparison.ran)),
         brief=f"mean KLD {shown} nats, {tail}",
         bound=f"< {number_text(mean, 2)} nats",
+        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
 
 
@@ -265,10 +267,17 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     verdict = joined(verdicts, figures, subject, threshold)
     accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in comparison.counts)
     measured = f"{verdict.measured}; accepted {accepted}"
-    by_prompt = [[list(counts) for counts in side.by_prompt] for side in comparison.counts]
-    raw = {**speed.raw, "drafted_and_accepted": by_prompt}
+    by_prompt = tuple(side.by_prompt for side in comparison.counts)
+    compared = speed.compared
+    if isinstance(compared, ComparedPairs):
+        compared = replace(compared, drafted_and_accepted=by_prompt)
     return replace(
-        verdict, measured=measured, details=details, brief=speed.brief, bound=speed.bound, raw=raw
+        verdict,
+        measured=measured,
+        details=details,
+        brief=speed.brief,
+        bound=speed.bound,
+        compared=compared,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards.outputs import first_divergence
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
 from pytest_asperf.errors import shown
@@ -49,6 +50,7 @@ def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int)
         bound=_SAME,
         figures=(),
         advice=subject.if_failed if parted else "",
+        compared=ComparedSides(ran=(outputs.ran[0].facts(), outputs.ran[1].facts())),
         details=tuple(f"prompt {n}: {_parting(one, other)}" for n, one, other in parted[:3]),
     )
 

@@ -16,7 +16,7 @@ from pytest_asperf.analysis.stats.estimate import (
     percent_text,
 )
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
-from pytest_asperf.report.pair_data import pair_data, side_texts
+from pytest_asperf.records.compared import compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_notes
 from pytest_asperf.verdicts.noise_notes import disturbances, fitness
 from pytest_asperf.verdicts.paired import (
@@ -194,6 +194,6 @@ def _judged(
         figures=((pairs.workload.name, estimate),),
         advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
         details=details,
-        raw=pair_data(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
+        compared=compared_pairs(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )
     return examined_verdict(verdict, pairs, result)

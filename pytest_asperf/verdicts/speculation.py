@@ -18,7 +18,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
 )
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
-from pytest_asperf.report.speculation_rows import (
+from pytest_asperf.records.speculation_words import (
     acceptance_text,
     best_text,
     break_even_text,
@@ -76,7 +76,7 @@ def gain_verdict(
         subject,
         threshold=_rule(when_ratio, at_least, only),
         measured=f"{answer}: gain {gain} at a ratio of {result.ratio.text()}, "
-        f"{break_even_text(result)} beside the rule's {when_ratio:g} x",
+        f"{_break_even(result)} beside the rule's {when_ratio:g} x",
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice=_advice(outcome, sides, result),
         details=_details(result),
@@ -96,7 +96,7 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
         subject,
         threshold="",
         measured=f"{stopped}: gain {result.gain.text()} at a ratio of {result.ratio.text()}, "
-        f"{break_even_text(result)}; outputs were not compared",
+        f"{_break_even(result)}; outputs were not compared",
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice="run it again, and let it end",
         details=_details(result),
@@ -224,7 +224,8 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
         return _BUDGET
     best, gain = result.best_k
     if sides == ["below"]:
-        return f"use {break_even_text(result)} instead of the rule of thumb, for this pair here"
+        even = _break_even(result)
+        return f"use {even} instead of the rule of thumb, for this pair here"
     return (
         f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; else take a "
         "draft that is faster or accepted more often, or decode without one"
@@ -232,22 +233,27 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
 
 
 def _details(result: SpeculationResult) -> tuple[str, ...]:
-    k = result.pairing.k
+    k, counts = result.pairing.k, result.counts
+    shares = acceptance_text(counts.acceptance_by_category, counts.acceptance_by_position)
     covers = "loads and runs" if result.reloads else "runs of one load each, not of loads"
     rolled = ", ".join(f"{name} {context.rollback}" for name, context in result.contexts.items())
     accepted = (
-        f"acceptance {100 * result.counts.acceptance:.1f} % ({acceptance_text(result)}), "
+        f"acceptance {100 * counts.acceptance:.1f} % ({shares}), "
         f"{result.counts.mean_length:.2f} tokens a round"
     )
     predicted = (
         f"predicted {result.predicted_gain.text()} from acceptance, c = {result.c.point:.3f} and "
-        f"C({k + 1}) = {result.verify[k + 1].point:.2f}; by prediction {best_text(result)}"
+        f"C({k + 1}) = {result.verify[k + 1].point:.2f}; by prediction {best_text(*result.best_k)}"
     )
     how = (
         f"pairs of {len(result.categories)} prompts, {result.pairing.n_tokens} tokens each; covers "
         f"the variance of {covers}; order by coin, --asperf-seed={result.seed}"
     )
-    return accepted, predicted, f"time: {split_text(result)}; rollback by {rolled}", how
+    return accepted, predicted, f"time: {split_text(result.time_split)}; rollback by {rolled}", how
+
+
+def _break_even(result: SpeculationResult) -> str:
+    return break_even_text(result.break_even_ratio, result.counts.mean_length, result.verifying)
 
 
 def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:

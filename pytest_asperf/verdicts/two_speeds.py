@@ -22,13 +22,15 @@ def zone_text(test: PairedTest) -> str:
 
 def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:
     """A change of a time with its direction: ``+62 % slower [50, 74]``."""
-    text = change.brief(apart_from=(tolerance,))
-    figure, space, interval = text.partition(" [")
+    figure, interval = change.brief_parts(apart_from=(tolerance,))
+    is_more, tail = change.shown_above(0), ""
     if time == "energy":
-        return f"{figure} {'more ' if change.shown_above(0) else ''}energy{space}{interval}"
-    if change.shown_above(0):
-        return f"{figure} slower{space}{interval}{' in all' if time != 'time' else ''}"
-    return f"{figure} {time}{space}{interval}{', faster' if change.shown_below(0) else ''}"
+        what = "more energy" if is_more else "energy"
+    elif is_more:
+        what, tail = "slower", " in all" if time != "time" else ""
+    else:
+        what, tail = time, ", faster" if change.shown_below(0) else ""
+    return " ".join(filter(None, (figure, what, interval))) + tail
 
 
 def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:

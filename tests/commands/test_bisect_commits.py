@@ -98,11 +98,12 @@ def _nights(address: str, ends: list[str]) -> str:
             build = ends[number >= 20]
             ratio = math.exp(draw.gauss(0, 0.005)) * (2 if number >= 20 else 1)
             document = night(gated(ratio, candidate=build[-40:]), number=number)
-            raw = document["rows"][0]["raw"]
-            raw["comparison"]["timed"] = "tg256"
-            for ran in raw["comparison"]["ran"]:
-                ran["model"] = "asperf-draft:F16"
-            store.record({**document, "night": {"build": build}}, kind="nightly", is_live=False)
+            compared = document["rows"][0]["compared"]
+            compared["timed"] = "tg256"
+            for ran in compared["ran"]:
+                ran["address"] = "asperf-draft:F16"
+            notes = {"job": "j", "facts": {}, "build": build}
+            store.record({**document, "night": notes}, kind="nightly", is_live=False)
         return next(one.id for one in store.series() if one.key.unit == "log ratio")
 
 

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.commands.compared_reports import UNPAIRED_CONFIDENCE, changes, read_compared
+from pytest_asperf.records.kinds import EnergyRecord
+from pytest_asperf.records.report import read
 from pytest_asperf.store.opening import open_store
 from tests.store.documents import estimate, gated, night, proof, rate, row
 
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 
 def _on(chip: str, tok_s: float, **changed: Any) -> dict[str, Any]:
     """A report of TG and PP on a machine of a profile."""
-    tg = rate(tok_s)
-    tg["raw"] |= {"bytes_per_token": 11_000_000_000, "loaded": {}}
+    tg = rate(tok_s, bytes_per_token=11_000_000_000)
     machine = {"id": f"id-{chip}", "hardware": chip, "profile": chip, **changed.pop("machine", {})}
     return night(tg, rate(10 * tok_s, workload="pp512"), host=chip, machine=machine, **changed)
 
@@ -73,8 +74,10 @@ def test_machines_are_a_table(compare: Callable[..., Ended]) -> None:
 def test_energy_and_price_are_shown_where_they_are_known(compare: Callable[..., Ended]) -> None:
     """J per token of what metered the same workload; what a machine costs says the user."""
     both = [_on("m4-10", 8), _on("m4pro-20", 20)]
-    raw = {"metered": "jtg128", "joules_per_token": estimate(0.5, "J/token"), **proof()}
-    both[0]["rows"].append(row(raw))
+    spent = estimate(0.5, "J/token")
+    both[0]["rows"].append(
+        row(EnergyRecord(workload="jtg128", joules_per_token=spent, ran=proof()))
+    )
     assert "J/token" not in compare(*both[1:], both[1] | {"meta": _on("m4-10", 1)["meta"]}).stdout
     done = compare(*both, words=("--price", "m4-10=500", "--price", "m4pro-20=2000"))
     lines = [x.split() for x in done.stdout.splitlines() if x.startswith("m4") and " % " in x]
@@ -120,7 +123,7 @@ def test_a_statement_about_two_machines_is_judged_by_their_ratio(
     ("other", "reason"),
     [
         (night(rate(1, threads=2)), "tg128 m: other settings"),
-        (night(rate(1) | {"raw": rate(1)["raw"] | {"sha256": "x"}}), "tg128 m: another model file"),
+        (night(rate(1, sha256="x")), "tg128 m: another model file"),
         (night(rate(1, workload="tg16")), "tg128 m: only in a.json"),
         (night(gated(1, base="0"), number=1), "tg128 ratio m: another baseline build"),
     ],
@@ -157,8 +160,10 @@ def test_the_interval_of_a_change_holds_all_that_both_intervals_allow(
     """The bounds are those of the quotient, and open where one side has none."""
     documents = [night(rate(one)), night(rate(other), number=1)]
     if unknown:
-        documents[0]["rows"][0]["raw"]["estimate"]["low"] = None
-    (found,) = changes(*(read_compared(str(n), document) for n, document in enumerate(documents)))
+        documents[0]["rows"][0]["estimate"]["low"] = None
+    (found,) = changes(
+        *(read_compared(str(n), read(document, "r")) for n, document in enumerate(documents))
+    )
     assert found.change.point == pytest.approx(other / one - 1, rel=1e-6, abs=1e-9)
     assert found.change.low == pytest.approx(0.99 * other / (1.01 * one) - 1, rel=1e-6, abs=1e-9)
     high = math.inf if unknown else 1.01 * other / (0.99 * one) - 1

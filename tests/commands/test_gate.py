@@ -227,7 +227,7 @@ def test_a_killed_gate_keeps_its_cells(gate: Command, monkeypatch: pytest.Monkey
         sessions = store.sessions()
         (row,) = store.document(sessions[0].id)["rows"]
     assert [one.kind for one in sessions] == ["unfinished", "gate"]
-    assert (row["outcome"], row["raw"]["comparison"]["timed"]) == ("PASS", "tg32")
+    assert (row["outcome"], row["compared"]["timed"]) == ("PASS", "tg32")
 
 
 def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pytest_asperf.analysis.facts import Ran
     from tests.commands.conftest import Ended
 
 NIGHTS, STEP_AT = 24, 20
@@ -101,12 +103,12 @@ def test_releases_are_gated_by_their_names(
     assert options["tolerance"] in {"2.4%", "2.5%", "2.6%"}
 
 
-def _release() -> Callable[..., dict[str, object]]:
+def _release() -> Callable[..., Ran]:
     from tests.store.documents import proof  # before it is replaced
 
-    def made(model: str = "m", *, version: str = "1", **requested: object) -> dict[str, object]:
+    def made(model: str = "m", *, version: str = "1", **requested: Any) -> Ran:
         found = proof(model, version=version, **requested)
-        found["engine"]["library"] = "llama-cpp-python"
-        return found
+        release = found.libraries.replace("lib ", "llama-cpp-python ", 1)
+        return replace(found, library="llama-cpp-python", libraries=release)
 
     return made

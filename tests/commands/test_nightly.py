@@ -58,7 +58,7 @@ def _earlier(document: dict[str, Any], days: int, ratio: float = 1.0) -> None:
     night = copy.deepcopy(document)
     began = dt.datetime.fromisoformat(night["meta"]["time"]) - dt.timedelta(days=days)
     night["meta"]["time"] = began.isoformat()
-    figure = night["rows"][0]["raw"]["figures"][0]
+    figure = night["rows"][0]["figures"][0]["estimate"]
     figure.update(point=ratio, low=ratio * 0.99, high=ratio * 1.01)
     with open_store("h.db") as store:
         store.record(night, kind="nightly", is_live=False)

@@ -16,13 +16,13 @@ from pytest_asperf.gate.summary import (
     error_budget,
     exit_code,
     facts,
-    noted_rows,
+    noted,
     notes,
     proof_rows,
     summary_rows,
 )
+from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.report.markdown import markdown
-from pytest_asperf.report.read_report import read_report
 from tests.report import sample_reports as samples
 
 #: What ran in two builds that differ in one fact.
@@ -56,8 +56,8 @@ def _outcome(*results: CellResult, builds: tuple[str, str] = ("old", "new")) -> 
 
 
 def _markdown(outcome: GateOutcome) -> str:
-    made = samples.report(noted_rows(outcome), gate=facts(outcome))
-    return markdown([read_report(made, name="asperf gate")]).decode()
+    made = samples.report(noted(outcome), gate=facts(outcome))
+    return markdown([samples.shown(made, "asperf gate")]).decode()
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,10 @@ def test_a_cell_that_could_not_run_says_why() -> None:
     assert "make one" in notes(outcome.results)[0]
     assert "NOT RUN | tg128 m | m has no file |" in _markdown(outcome)
     assert "what to do: make one" in _markdown(outcome)
-    name, row = noted_rows(outcome)[1]
-    assert (name, row.outcome, row.measured) == ("tg128 m", "NOT RUN", "m has no file")
+    one = noted(outcome)[1]
+    assert isinstance(one.record, BrokenRecord)
+    assert (one.test, one.record.outcome) == ("tg128 m", "NOT RUN")
+    assert one.record.found == "m has no file"
 
 
 def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:

@@ -99,8 +99,7 @@ def test_samples_are_bounded_and_go_up_to_now() -> None:
     assert times[0] == 1
     assert times[-1] >= 400
     assert len(times) <= 121
-    rows = seen.as_dict()["samples"]
-    assert {row["foreign_cores"] for row in rows} == {1.0}
+    assert {moment.foreign_cores for moment in seen.facts().samples} == {1.0}
     assert sampler.n == -1
 
 

@@ -228,7 +228,7 @@ sys.meta_path.insert(0, Interrupts())
                 "pytest_asperf.measure.runner",
                 "numpy._core._multiarray_umath",
                 "scipy.special",
-                "pytest_asperf.report.rows",
+                "pytest_asperf.report.lines",
             )
         ),
     ],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from jsonschema import Draft202012Validator
 
@@ -14,20 +15,40 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
+from pytest_asperf.measure.results import Provenance
+from pytest_asperf.records.codec import decode
+from pytest_asperf.records.compared import compared_pairs
+from pytest_asperf.records.kinds import (
+    BrokenRecord,
+    ChunkFacts,
+    Noted,
+    PromptFacts,
+    QuantRecord,
+    RunFacts,
+    SpeculationRecord,
+    ThroughputRecord,
+)
+from pytest_asperf.records.report import Meta, Report
+from pytest_asperf.records.report import read as read_document
+from pytest_asperf.records.taken import verdict_record
 from pytest_asperf.report.json_report import document, serialise
-from pytest_asperf.report.pair_data import pair_data
-from pytest_asperf.report.read_report import read_report
-from pytest_asperf.report.rows import ReportRow, estimate_data, proof, verdict_row
-from tests.verdicts.test_gate import RAN
+from pytest_asperf.report.read_report import shown_report
+from tests.engine_facts import ENGINE, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_asperf.analysis.facts import Ran
+    from pytest_asperf.records.kinds import AnyRecord, VerdictRecord
+    from pytest_asperf.records.report import GateFacts
     from pytest_asperf.report.report_data import ReportData
 
+#: A record, with the test that noted it.
+Noting: TypeAlias = "tuple[str, AnyRecord] | Noted"
 SCHEMA: Final[dict[str, Any]] = json.loads(
     files("pytest_asperf.report").joinpath("report.schema.json").read_text("utf-8")
 )
@@ -54,31 +75,32 @@ META: Final[dict[str, Any]] = {
         "gpus": [],
     },
 }
-#: What the engine says, as a worker's answers have it.
-_STATED: Final = replace(
-    RAN,
-    title="SmolLM2 135M",
-    engine=replace(RAN.engine, verbatim={"library": "llama-cpp-python", "version": "0.3.36"}),
-    loaded=replace(
-        RAN.loaded,
-        verbatim={
-            "threads": 2,
-            "n_params": 134_515_008,
-            "size_bytes": 98_500_000,
-            "buffers_mib": {"model": {"CPU_Mapped": 93.9}},
-        },
+#: What ran, as a measurement has it.
+_STATED: Final = Provenance(
+    "m in old",
+    Path("m.gguf"),
+    "0" * 64,
+    replace(ENGINE, library="llama-cpp-python", version="0.3.36"),
+    loaded(
+        threads=2,
+        n_params=134_515_008,
+        size_bytes=98_500_000,
+        weights_mib={"CPU_Mapped": 93.9},
     ),
+    None,
+    EngineSettings(),
+    title="SmolLM2 135M",
 )
-_RAN: Final = (("model", "fake:Q8_0, sha256 abc"), ("engine", "scripted"))
+_RAN: Final = (("model", "fake:Q8_0"), ("sha256", "abc"), ("engine", "scripted"))
 _RATES: Final = (84.2, 78.5, 85.0, 84.9, 60.1, 84.4, 83.9, 84.6)
 
 
-def report(
-    noted: Sequence[tuple[str, ReportRow]], gate: Mapping[str, Any] | None = None, **meta: Any
-) -> dict[str, Any]:
+def report(noted: Sequence[Noting], gate: GateFacts | None = None, **meta: Any) -> dict[str, Any]:
     """A report as another program reads it, valid by the schema."""
-    headline = ["asperf: live, engine scripted"] if noted else []
-    data: dict[str, Any] = json.loads(serialise(document(noted, headline, META | meta, gate)))
+    rows = tuple(one if isinstance(one, Noted) else Noted(*one) for one in noted)
+    headline = ("asperf: live, engine scripted",) if noted else ()
+    whole = Report(meta=decode(Meta, META | meta), headline=headline, rows=rows, gate=gate)
+    data: dict[str, Any] = json.loads(serialise(document(whole)))
     check_schema(data)
     return data
 
@@ -88,48 +110,75 @@ def check_schema(document: Mapping[str, Any]) -> None:
     _VALIDATOR.validate(document)
 
 
-def read(noted: Sequence[tuple[str, ReportRow]], name: str = "r.json", **meta: Any) -> ReportData:
-    """The same, as a page has it."""
-    return read_report(report(noted, **meta), name=name)
+def shown(document: object, name: str = "r.json") -> ReportData:
+    """A JSON document as a page has it."""
+    return shown_report(read_document(document, name), name=name)
 
 
-def rates(model: str, *, workload: str = "tg16", library: str = "") -> ReportRow:
+def read(noted: Sequence[Noting], name: str = "r.json", **meta: Any) -> ReportData:
+    """The same of records."""
+    return shown(report(noted, **meta), name)
+
+
+def rates(
+    model: str,
+    *,
+    workload: str = "tg16",
+    library: str = "",
+    scale: float = 1.0,
+    unit: str = "tok/s",
+) -> ThroughputRecord:
     """A measurement of throughput with a slow run in it."""
-    runs = [{"n_tokens": 16, "elapsed_ns": round(16e9 / rate), "load": 0} for rate in _RATES]
-    raw = {"workload": workload, "runs": runs, "estimate": estimate_data(_rate()), **proof(_STATED)}
-    raw["engine"] = raw["engine"] | ({"library": library} if library else {})
-    return ReportRow(model, workload, _rate().text(), "8 runs", ran=_RAN, raw=raw)
+    runs = (RunFacts(n_tokens=16, elapsed_ns=round(16e9 / rate)) for rate in _RATES)
+    return ThroughputRecord(
+        workload=workload,
+        runs=tuple(runs),
+        estimate=_rate().scaled(scale, unit),
+        ran=replace(ran(model), library=library or _STATED.engine.library),
+        facts=_RAN,
+    )
 
 
-def claimed(model: str, at_least: float) -> ReportRow:
+def ran(model: str) -> Ran:
+    """What ran, by the name of a model: `name:LEVEL on engine`."""
+    address = model.partition(" on ")[0]
+    name, _, level = address.rpartition(":")
+    known = (name, level) if name else (address, "")
+    return replace(_STATED.facts(), model=model, address=address, name=known[0], level=known[1])
+
+
+def claimed(model: str, at_least: float) -> VerdictRecord:
     """A claim about it."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
-    return verdict_row(judge_within(_rate(), subject, at_least=at_least))
+    return verdict_record(judge_within(_rate(), subject, at_least=at_least))
 
 
-def level(model: str, delta: float) -> ReportRow:
+def level(model: str, delta: float) -> QuantRecord:
     """A scored level."""
-    base = model.partition(":")[0]
-    change = _change(delta)
-    chunks = [
-        {"n_tokens": 256, "nll_sum": 500 + 256 * delta + n, "baseline_nll_sum": 500 + n}
+    own = ran(model)
+    chunks = (
+        ChunkFacts(n_tokens=256, nll_sum=500 + 256 * delta + n, baseline_nll_sum=500.0 + n)
         for n in range(6)
-    ]
-    raw = {
-        "delta_ppl": estimate_data(change),
-        "size_bytes": round(1e6 * (1 - delta)),
-        "chunks": chunks,
-        "baseline": {"model": f"{base}:F16"},
-    }
-    return ReportRow(model, "PPL vs F16", change.text(), "6 chunks", ran=_RAN, raw=raw)
+    )
+    return QuantRecord(
+        baseline=ran(f"{own.name}:F16"),
+        baseline_name="F16",
+        ppl=5.0,
+        ppl_baseline=5.0,
+        delta_ppl=_change(delta),
+        size_bytes=round(1e6 * (1 - delta)),
+        chunks=tuple(chunks),
+        ran=own,
+        facts=_RAN,
+    )
 
 
-def below(what: str, change: float, limit: float) -> ReportRow:
+def below(what: str, change: float, limit: float) -> VerdictRecord:
     """A claim about a change that no measurement is."""
-    return verdict_row(judge_below(_change(change), limit, Subject(what, "live")))
+    return verdict_record(judge_below(_change(change), limit, Subject(what, "live")))
 
 
-def gate(candidate: float, *, n: int = 40) -> ReportRow:
+def gate(candidate: float, *, n: int = 40) -> VerdictRecord:
     """The verdict on pairs in which the candidate takes so many times as long."""
     test = TotalTimeTest(0.05, max_pairs=n)
     pairs = WorkloadPairs(Workload("tg", 16), test, [])
@@ -161,46 +210,51 @@ def gate(candidate: float, *, n: int = 40) -> ReportRow:
         "find the change between the builds",
         ("differs: engine a 1 -> a 2",),
         accepted=((None, 1.05),),
-        raw=pair_data(pairs, result, sides),
+        compared=compared_pairs(pairs, result, sides),
     )
-    return verdict_row(verdict)
+    return verdict_record(verdict)
 
 
-def speculation(label: str, gain: float, ratio: float) -> ReportRow:
-    """A measurement of a draft."""
-    estimates = {
+def speculation(label: str, gain: float, ratio: float) -> SpeculationRecord:
+    """A measurement of a draft whose rounds emit 2.4 tokens."""
+    prompt = PromptFacts(prompt=0, alone_ns=1_000_000, speculative_ns=round(1e6 / (1 + gain)))
+    known: dict[str, Any] = {
+        "label": label,
+        "k": 2,
         "gain": _change(gain),
         "predicted_gain": _change(gain + 0.03),
         "ratio": Estimate(ratio, 0.9 * ratio, 1.1 * ratio, 5, method="median", unit="x"),
-    }
-    run = {"alone_ns": 1_000_000, "speculative": {"elapsed_ns": round(1e6 / (1 + gain))}}
-    raw = {
-        **{key: estimate_data(value) for key, value in estimates.items()},
-        "break_even_ratio": None,
-        "best_k": {"k": 2, "gain": 0.1},
+        "best_k": 2,
+        "best_k_gain": 0.1,
         "acceptance": 0.6,
         "mean_length": 2.4,
         "drafting": 0.5,
         "verifying": 1.3,
-        "trips": [],
-        "pairs": [[run], [run]],
+        "prompts": ((prompt,), (prompt,)),
+        "ran": ran("target"),
+        "facts": _RAN,
     }
-    return ReportRow(label, "SD gain", _change(gain).text(), "2 pairs", ran=_RAN, raw=raw)
+    return SpeculationRecord(**known)
 
 
-def invalid(model: str = "fake") -> ReportRow:
+def invalid(model: str = "fake") -> VerdictRecord:
     """A claim whose measurement broke."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
     problems = ["logits are NaN in 3 of 8 runs", "the first at token 12"]
-    return verdict_row(
+    return verdict_record(
         judge_invalid(subject, "at least 1 tok/s", problems, remedy="mend the model")
     )
+
+
+def not_run(subject: str = "pp16 fake") -> BrokenRecord:
+    """A check of a gate that could not be run."""
+    return BrokenRecord(outcome="NOT RUN", subject=subject, found="it refused")
 
 
 def whole() -> dict[str, Any]:
     """A report with a claim of every kind, all levels, and hostile names."""
     long = "a-very-long-model-name-" * 30
-    noted = [
+    noted: list[tuple[str, AnyRecord]] = [
         ("test_a.py::test_rate", rates("fake:Q8_0")),
         ("test_a.py::test_rate", claimed("fake:Q8_0", 10)),
         ("test_a.py::test_fast", rates(HOSTILE)),

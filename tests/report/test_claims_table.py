@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from pytest_asperf.analysis.facts import ComparedSides
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.records.kinds import JudgedFigure, VerdictRecord
 from pytest_asperf.report.claims_table import (
     Screen,
     brief_text,
@@ -18,7 +23,8 @@ from pytest_asperf.report.claims_table import (
     tally,
     undecided_lines,
 )
-from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.report.lines import Line
+from tests.report import sample_reports as samples
 
 TEXT = st.text(max_size=80)
 NAME = st.from_regex(r"[a-z0-9:_.]{1,90}", fullmatch=True)
@@ -29,33 +35,52 @@ FIGURES = st.sampled_from(
 )
 
 
-def claim(outcome: str = "PASS", **changed: Any) -> ReportRow:
-    """A verdict's row."""
+def claim(outcome: str = "PASS", test: str = "a.py::test_it", **changed: Any) -> Line:
+    """A verdict's line."""
+    record = VerdictRecord(outcome=Outcome(outcome), subject="tg8 m:Q8_0", measured="in many words")
     fields: dict[str, Any] = {
-        "model": "",
+        "record": record,
         "subject": "tg8 m:Q8_0",
         "measured": "in many words",
         "basis": "5 runs of one load",
         "threshold": "at least 10 tok/s",
         "brief": "12 tok/s [11, 13]",
         "bound": "≥ 10",
-        "raw": {"figures": [], "advice": ""},
         "outcome": outcome,
-    }
-    return ReportRow(**(fields | changed))
+    } | changed
+    return Line(test=test, what=fields["subject"], **fields)
 
 
-def measured(point: float = 12.0, **changed: Any) -> ReportRow:
-    """A measurement's row."""
-    estimate = {"point": point, "low": 11.0, "high": 13.0, "unit": "tok/s"}
-    fields: dict[str, Any] = {"brief": f"{point:g} tok/s [11, 13]", "raw": {"estimate": estimate}}
-    return ReportRow("m:Q8_0", "tg8", "12.0 tok/s", "5 loads", **(fields | changed))
+def estimate(point: float = 12.0) -> Estimate:
+    """The estimate of a rate."""
+    return Estimate(point, 11.0, 13.0, 5, method="by hand", unit="tok/s")
 
 
-def lines(*rows: ReportRow, screen: Screen | None = None, test: str = "a.py::test_it") -> list[str]:
+def measured(point: float = 12.0) -> Line:
+    """A measurement's line."""
+    return Line(
+        record=samples.rates("m:Q8_0"),
+        test="a.py::test_it",
+        model="m:Q8_0",
+        subject="tg8",
+        what="tg8 m:Q8_0",
+        measured="12.0 tok/s",
+        basis="5 loads",
+        brief=f"{point:g} tok/s [11, 13]",
+        estimate=estimate(point),
+    )
+
+
+def ran_as(name: str, title: str) -> VerdictRecord:
+    """A verdict on a model's file."""
+    ran = replace(samples.ran(name), address=name, title=title, sha256="0123456789ab")
+    compared = ComparedSides(ran=(ran, ran))
+    return VerdictRecord(outcome=Outcome.PASS, subject="x", measured="y", compared=compared)
+
+
+def lines(*rows: Line, screen: Screen | None = None) -> list[str]:
     """The lines without their marks; the head first."""
-    found = claim_lines([(test, row) for row in rows], screen or Screen(120))
-    return [line.text for line in found]
+    return [line.text for line in claim_lines(rows, screen or Screen(120))]
 
 
 @given(
@@ -67,8 +92,8 @@ def test_no_line_is_wider_and_no_figure_is_cut(
     rows: list[tuple[str, str, str]], test: str, width: int
 ) -> None:
     """Names give way to figures, whatever their length."""
-    claims = [claim(word, subject=name, brief=brief) for word, name, brief in rows]
-    found = claim_lines([(test, row) for row in claims], Screen(width))
+    claims = [claim(word, test, subject=name, brief=brief) for word, name, brief in rows]
+    found = claim_lines(claims, Screen(width))
     assert max(cell_len(line.text) for line in found) + 3 <= width
     for brief in {row.brief for row in claims}:
         assert any(brief in line.text for line in found)
@@ -79,9 +104,12 @@ def test_no_line_is_wider_and_no_figure_is_cut(
 @given(name=TEXT, brief=TEXT, bound=TEXT, note=TEXT, width=st.integers(40, 200))
 def test_foreign_text_stays_text(name: str, brief: str, bound: str, note: str, width: int) -> None:
     """Whatever a name holds, no control character reaches the terminal."""
-    ran = (("model", name), ("title", note), ("sha256", "0123456789ab"), ("text", note))
-    row = claim("INCONCLUSIVE", subject=name, brief=brief, bound=bound, why=note, ran=ran)
-    noted, screen = [(f"{name}::{note}", row)], Screen(width)
+    row = replace(
+        claim("INCONCLUSIVE", f"{name}::{note}", subject=name, brief=brief, bound=bound, why=note),
+        record=ran_as(name, note),
+        facts=(("text", note),),
+    )
+    noted, screen = [row], Screen(width)
     shown = [line.text for line in claim_lines(noted, screen)]
     shown += [*legend_lines(noted, screen)]
     for text in undecided_lines(noted, screen):
@@ -93,7 +121,7 @@ def test_foreign_text_stays_text(name: str, brief: str, bound: str, note: str, w
 def test_a_file_that_is_no_utf_8_gets_ascii(name: str, outcome: str) -> None:
     """Marks and signs have spellings in ASCII, and the line keeps to the width with them."""
     screen = Screen(80, "ascii")
-    (_, line) = claim_lines([("t", claim(outcome, subject=f"ΔPPL {name}"))], screen)
+    (_, line) = claim_lines([claim(outcome, subject=f"ΔPPL {name}")], screen)
     assert f"{line.mark}{line.text}".isascii()
     assert line.mark == {"PASS": ".", "FAIL": "F", "INCONCLUSIVE": "I", "INVALID": "V"}[outcome]
     assert (">= 10" in line.text) or outcome == "INVALID"
@@ -103,8 +131,8 @@ def test_a_file_that_is_no_utf_8_gets_ascii(name: str, outcome: str) -> None:
 @given(st.lists(OUTCOMES, min_size=1, max_size=20))
 def test_the_tally_adds_up_and_the_worst_is_last(outcomes: list[str]) -> None:
     """Each claim is one line and counted once; FAIL is nearest to the prompt."""
-    noted = [("t", claim(word)) for word in outcomes]
-    total, *counts = map(int, re.findall(r"\d+", tally([*noted, ("t", measured())])))
+    noted = [claim(word) for word in outcomes]
+    total, *counts = map(int, re.findall(r"\d+", tally([*noted, measured()])))
     assert total == len(outcomes) == sum(counts)
     order = [line.outcome for line in claim_lines(noted, Screen(80))[1:]]
     worst_last = ["PASS", "INCONCLUSIVE", "INVALID", "FAIL"]
@@ -129,8 +157,7 @@ def test_a_long_name_loses_its_middle() -> None:
 
 def test_a_figure_stands_once() -> None:
     """A measurement is a line of its own if no claim has its figure, and once."""
-    judged = {"point": 12.0, "low": 11.0, "high": 13.0, "unit": "tok/s"}
-    about = claim(raw={"figures": [judged]})
+    about = claim(figures=(JudgedFigure("tg8", estimate()),))
     assert len(lines(measured(), about)) == 2
     found = lines(measured(), about, measured(12.5), measured(12.5))
     assert [line.split("  ")[0] for line in found] == ["what", "tg8 m:Q8_0", "tg8 m:Q8_0"]
@@ -139,29 +166,27 @@ def test_a_figure_stands_once() -> None:
 
 def test_tests_of_one_name_are_told_apart() -> None:
     """Two modules with the same test keep their names."""
-    noted = [("a.py::test_it", claim()), ("b.py::test_it", claim())]
+    noted = [claim(test="a.py::test_it"), claim(test="b.py::test_it")]
     found = [line.text for line in claim_lines(noted, Screen(120))]
     assert [line.rpartition("  ")[2] for line in found[1:]] == ["a.py::test_it", "b.py::test_it"]
 
 
 def test_the_legend_names_each_file_once() -> None:
     """With the plainest of its names, its own name and hash; texts and builds follow."""
-    facts = (("title", "Own, 7M"), ("sha256", "0123456789ab"), ("text", "t.txt, sha256 ab"))
-    rows = [
-        claim(ran=(("model", "m:Q8_0 KV q8_0"), *facts)),
-        claim(ran=(("model", "m:Q8_0"), *facts), raw={"builds": ["old", "new"]}),
-    ]
-    noted = [("t", row) for row in rows]
-    assert list(legend_lines(noted, Screen(80))) == [
+    facts = (("text", "t.txt, sha256 ab"),)
+    records = [ran_as(name, "Own, 7M") for name in ("m:Q8_0 KV q8_0", "m:Q8_0")]
+    records[1] = replace(records[1], builds=("old", "new"))
+    rows = [claim(record=record, facts=facts) for record in records]
+    assert list(legend_lines(rows, Screen(80))) == [
         "m:Q8_0 = Own, 7M, 01234567 · gate: old → new · text: t.txt, sha256 ab"
     ]
 
 
 def test_the_legend_says_nothing_twice() -> None:
     """A name that the model's own repeats, and a text's chunks, which each line counts."""
-    ran = (("model", "own:Q8_0"), ("title", "own, 7M"), ("sha256", "0123456789ab"))
+    record = ran_as("own:Q8_0", "own, 7M")
     texts = [f"t.txt, sha256 ab, chunks 1 to {n} of 20, of 512 tokens" for n in (4, 16, 8)]
-    noted = [("t", claim(ran=(*ran, ("text", text)))) for text in texts]
+    noted = [claim(record=record, facts=(("text", text),)) for text in texts]
     assert list(legend_lines(noted, Screen(120))) == [f"own:Q8_0 = 7M, 01234567 · text: {texts[1]}"]
 
 
@@ -177,10 +202,9 @@ def test_notes_take_one_line(notes: list[str], width: int) -> None:
 
 def test_what_is_undecided_says_why_and_what_to_type() -> None:
     """Tests with one reason share a line; recorded verdicts have none."""
-    raw = {"advice": "measure more: --asperf-chunks=8"}
-    row = claim("INCONCLUSIVE", why="4 chunks give no interval", raw=raw)
-    recorded = claim("INCONCLUSIVE", raw=raw, source="recorded")
-    noted = [("a.py::test_a", row), ("a.py::test_b", row), ("a.py::test_c", recorded)]
+    advice, why = "measure more: --asperf-chunks=8", "4 chunks give no interval"
+    noted = [claim("INCONCLUSIVE", f"a.py::test_{n}", why=why, advice=advice) for n in "ab"]
+    noted += [claim("INCONCLUSIVE", "a.py::test_c", advice=advice, source="recorded")]
     assert list(undecided_lines(noted, Screen(80))) == [
         "? test_a, test_b: 4 chunks give no interval; measure more: --asperf-chunks=8"
     ]
@@ -203,7 +227,7 @@ def test_times_are_whole(seconds: float | None, text: str) -> None:
 
 def test_beside_a_test_stands_what_it_claims() -> None:
     """Of a test without a claim, what it measured."""
-    rows = [measured().as_dict(), claim().as_dict()]
+    rows = [measured(), claim()]
     assert brief_text(rows) == "12 tok/s [11, 13]"
     assert brief_text(rows[:1]) == "12 tok/s [11, 13]"
     assert brief_text([]) == ""

@@ -19,11 +19,12 @@ from pytest_asperf.report.formats import PLOTS, WRITERS, write
 from pytest_asperf.report.json_report import COLUMNS
 from pytest_asperf.report.read_report import read_report_file
 from pytest_asperf.report.report_data import OUTCOMES
-from pytest_asperf.report.rows import ReportRow
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pytest_asperf.records.kinds import AnyRecord
 
 _FORMULAE = st.tuples(st.sampled_from("=+-@\uff1d x"), st.text(max_size=20)).map("".join)
 
@@ -52,7 +53,7 @@ def test_json_is_of_one_session(tmp_path: Path) -> None:
         write(ReportTarget("json", tmp_path / "r.json"), [samples.read([])] * 2)
 
 
-def _csv(*rows: ReportRow) -> list[dict[str, str]]:
+def _csv(*rows: AnyRecord) -> list[dict[str, str]]:
     text = comma_separated([samples.read([("t.py::t", row) for row in rows])]).decode()
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
@@ -61,7 +62,7 @@ def test_csv_has_a_line_for_each_claim() -> None:
     """Numbers are the report's own, facts of the session are in each line; no claim is a head."""
     claimed = samples.claimed("m", 10)
     rate, slow = _csv(samples.rates("m"), claimed, samples.gate(1.3))
-    assert float(rate["value"]) == claimed.raw["figures"][0]["point"]
+    assert float(rate["value"]) == claimed.figures[0].estimate.point
     assert (rate["outcome"], slow["outcome"], rate["host"]) == ("PASS", "FAIL", "box")
     assert float(slow["at_most"]) == 1.05
     head = comma_separated([samples.read([])]).decode()
@@ -81,11 +82,10 @@ def test_no_cell_is_a_formula(name: str) -> None:
     assert line["claim"].removeprefix("'") == printable(name)
 
 
-def _open() -> list[ReportRow]:
+def _open() -> list[AnyRecord]:
     """A claim of each outcome that is no pass, after one that is."""
-    unrun = ReportRow("", "pp16", "it refused", "", outcome="NOT RUN")
     rows = [samples.claimed("m", limit) for limit in (10, 84, 9999)]
-    return [*rows, samples.invalid(), unrun]
+    return [*rows, samples.invalid(), samples.not_run()]
 
 
 def test_benchers_format_shows_no_open_claim_as_a_pass() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.records.kinds import VerdictRecord
 from pytest_asperf.report import github
-from pytest_asperf.report.rows import ReportRow
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_what_did_not_pass_is_annotated(job: Path) -> None:
     """FAIL and INVALID are errors, what is undecided is a warning, and a PASS is silent."""
     rows = [samples.claimed("m", limit) for limit in (10, 84, 9999)]
-    noted = [("t/a.py::test[x,y]", row) for row in (*rows, samples.invalid())]
+    noted: list[samples.Noting] = [("t/a.py::test[x,y]", row) for row in (*rows, samples.invalid())]
     failed, broken, open_ = github.tell(samples.read(noted))
     title = "t/a.py%3A%3Atest[x%2Cy]"
     assert open_.startswith(f"::warning file=t/a.py,title=INCONCLUSIVE {title}::tg16 m at least 84")
@@ -50,7 +51,9 @@ def test_a_file_is_named_as_in_the_repository(
 
 def test_a_gates_cell_names_no_file(job: Path) -> None:
     """A finding and recorded figures are warnings: they fail no job."""
-    recorded = ReportRow("", "a claim", "1 %", "", "below 0.5 %", "FAIL", source="recorded")
+    recorded = VerdictRecord(
+        outcome=Outcome.FAIL, subject="a claim", measured="1 %", source="recorded"
+    )
     lines = github.tell(samples.read([("tg16 fake", samples.gate(1.3)), ("t.py::t", recorded)]))
     assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning"]
     assert lines[0].startswith("::error title=FAIL tg16 fake::")
@@ -61,7 +64,7 @@ def test_a_gates_cell_names_no_file(job: Path) -> None:
 @given(st.text(max_size=40))
 def test_a_name_is_no_command(job: Path, name: str) -> None:
     """A line stays one line, and each of its two parts stays where it is."""
-    row = ReportRow("", name, name, "", outcome="FAIL")
+    row = VerdictRecord(outcome=Outcome.FAIL, subject=name, measured=name)
     (line,) = github.tell(samples.read([(f"{name}::t{name}", row)]))
     assert len(line.splitlines()) == 1
     head, _, text = line.removeprefix("::error ").partition("::")

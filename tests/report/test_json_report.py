@@ -2,47 +2,66 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.hardware.in_force import Hardware
 from pytest_asperf.hardware.machine import Machine
-from pytest_asperf.report.json_report import SCHEMA, document, serialise
-from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.records.kinds import Noted
+from pytest_asperf.records.report import SCHEMA, Report
+from pytest_asperf.report.json_report import document, serialise
+from pytest_asperf.report.json_schema import schema_text, tables
 from pytest_asperf.report.session_meta import SessionMeta
 from tests.report import sample_reports as samples
 
 
 def test_the_document() -> None:
     """It is versioned, says what was measured with, and has each row under its test."""
-    row = ReportRow("μ:Q8_0", "ΔPPL", "+1 %", "5 chunks", raw={"n": 5})
-    noted = [("test_x.py::test_y", row)]
-    written = json.loads(serialise(document(noted, ["asperf: live"], {"seed": 7})))
+    noted = (Noted("test_x.py::test_y", samples.rates("μ:Q8_0")),)
+    whole = Report(meta=None, headline=("asperf: live",), rows=noted)
+    written = json.loads(serialise(document(whole)))
     assert written["schema"] == SCHEMA
-    assert written["meta"] == {"seed": 7}
     assert written["headline"] == ["asperf: live"]
-    assert written["rows"][0].items() >= {"test": "test_x.py::test_y", "model": "μ:Q8_0"}.items()
+    (row,) = written["rows"]
+    assert row.items() >= {"test": "test_x.py::test_y", "kind": "throughput"}.items()
+    assert row["ran"]["model"] == "μ:Q8_0"
+
+
+def test_the_schema_and_the_page_are_those_of_the_types() -> None:
+    """No key is written without an explanation; tests/report/write_json_docs.py makes both."""
+    assert json.loads(schema_text()) == samples.SCHEMA
+    page = Path("docs/json.md").read_text("utf-8")
+    assert page.endswith(tables())
+    keys = {key for row in samples.whole()["rows"] for key in row}
+    assert {key for key in keys if f"`{key}`" not in page} == set()
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_what_json_has_no_word_for_is_refused(number: float) -> None:
     """NaN in a report would be a file that other programs cannot read."""
-    row = ReportRow("m", "s", "", "", raw={"x": number})
+    record = replace(samples.speculation("d → t", 0.1, 3.0), alone_rate=None, drafting=number)
+    whole = Report(meta=None, headline=(), rows=(Noted("t", record),))
     with pytest.raises(ValueError, match="JSON compliant"):
-        serialise(document([("test", row)], [], {}))
+        serialise(document(whole))
 
 
 def test_claims_are_flat() -> None:
     """Each verdict is one object without objects in it, and names its row."""
-    noted = [("t", samples.rates("m")), ("t", samples.claimed("m", 10)), ("u", samples.invalid())]
+    noted: list[samples.Noting] = [
+        ("t", samples.rates("m")),
+        ("t", samples.claimed("m", 10)),
+        ("u", samples.invalid()),
+    ]
     written = samples.report(noted)
     sound, broken = written["claims"]
     assert not any(isinstance(value, dict | list) for value in (*sound.values(), *broken.values()))
-    assert sound["value"] == written["rows"][1]["raw"]["figures"][0]["point"]
+    assert sound["value"] == written["rows"][1]["figures"][0]["estimate"]["point"]
     expected = {"row": 1, "outcome": "PASS", "at_least": 10, "at_most": None, "unit": "tok/s"}
     assert sound.items() >= expected.items()
     assert (sound["model"], sound["sha256"]) == ("fake:Q8_0", "abc")
-    assert sound.keys() == samples.SCHEMA["$defs"]["claim"]["properties"].keys()
+    assert sound.keys() == samples.SCHEMA["$defs"]["Claim"]["properties"].keys()
     assert (broken["value"], broken["outcome"], broken["row"]) == (None, "INVALID", 2)
 
 
@@ -57,20 +76,20 @@ def test_a_command_without_arguments_has_no_options() -> None:
     meta = SessionMeta(
         "1", (), 0.0, 1.0, None, Hardware(Machine(os="Linux", arch="x", cpu_brand=None))
     )
-    assert (meta.as_dict()["command"], meta.as_dict()["options"]) == ("pytest", [])
+    assert (meta.facts().command, meta.facts().options) == ("pytest", ())
 
 
 def test_measurements_have_every_run() -> None:
     """A record for each model and side, with what ran and every count and time."""
-    noted = [("t", samples.rates("m")), ("t", samples.level("m:Q8_0", 0.01))]
+    noted: list[samples.Noting] = [("t", samples.rates("m")), ("t", samples.level("m:Q8_0", 0.01))]
     written = samples.report([*noted, ("t", samples.gate(1.3)), ("t", samples.invalid())])
     rate, level, base, candidate = written["measurements"]
-    assert rate.keys() == samples.SCHEMA["$defs"]["measurement"]["properties"].keys()
-    assert rate["runs"] == written["rows"][0]["raw"]["runs"]
+    assert rate.keys() == samples.SCHEMA["$defs"]["Entry"]["properties"].keys()
+    assert rate["runs"] == written["rows"][0]["runs"]
     stated = {"engine": "llama-cpp-python 0.3.36", "backend": "CPU", "threads": 2}
     assert rate.items() >= {**stated, "model": "m", "workload": "tg16", "unit": "tok/s"}.items()
-    assert level["runs"] == written["rows"][1]["raw"]["chunks"]
-    compared = written["rows"][2]["raw"]["comparison"]
+    assert level["runs"] == written["rows"][1]["chunks"]
+    compared = written["rows"][2]["compared"]
     assert [base["side"], candidate["side"]] == ["baseline", "candidate"]
     assert [base["value"], candidate["value"]] == compared["medians"]
     assert candidate.items() >= {**stated, "row": 2, "sha256": "0" * 64}.items()
@@ -78,7 +97,8 @@ def test_measurements_have_every_run() -> None:
         "pair": len(compared["pairs"]) - 1,
         "n_tokens": 4,
         "parts": 1,
-        "elapsed_ns": compared["pairs"][-1]["candidate_ns"][-1],
+        "elapsed_ns": compared["pairs"][-1]["candidate"][-1],
+        "energy_nj": None,
     }
     rates = [1e9 * run["n_tokens"] / run["elapsed_ns"] for run in base["runs"]]
     assert statistics.median(rates) == base["value"]
@@ -86,7 +106,7 @@ def test_measurements_have_every_run() -> None:
 
 def test_a_gate_repeats_as_a_whole() -> None:
     """Its command is not pytest's, and its options are in it."""
-    noted = [("tg16 fake", samples.gate(1.3))]
+    noted: list[samples.Noting] = [("tg16 fake", samples.gate(1.3))]
     options = ["a", "b", "--seed=7"]
     (claim,) = samples.report(noted, command="asperf gate a b", options=options)["claims"]
     assert claim["repeat"] == "asperf gate a b --seed=7"

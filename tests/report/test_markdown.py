@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.errors import printable
+from pytest_asperf.records.kinds import AnyRecord, VerdictRecord
 from pytest_asperf.report.markdown import escape, markdown
-from pytest_asperf.report.rows import ReportRow
 from tests.report import sample_reports as samples
 
 
-def _markdown(*rows: ReportRow) -> str:
+def _markdown(*rows: AnyRecord) -> str:
     return markdown([samples.read([("test_a.py::test_it", row) for row in rows])]).decode()
 
 
@@ -56,8 +56,17 @@ def test_a_session_without_claims_has_its_figures() -> None:
 
 def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
     """Recorded figures never pass for measured ones."""
-    row = ReportRow("", "q4-size", "69 %", "1 figure", "at least 73 %", "FAIL", source="recorded")
-    text = _markdown(replace(row, finding="q4-size", statement="Q4 is a quarter of F16"))
+    row = VerdictRecord(
+        outcome=Outcome.FAIL,
+        subject="q4-size",
+        measured="69 %",
+        rests_on="1 figure",
+        threshold="at least 73 %",
+        source="recorded",
+        finding="q4-size",
+        statement="Q4 is a quarter of F16",
+    )
+    text = _markdown(row)
     assert (
         "| q4-size\\: Q4 is a quarter of F16 | 69 % | at least 73 % | 1 figure, recorded |" in text
     )
@@ -85,7 +94,9 @@ def test_several_reports_follow_one_another() -> None:
 @given(st.text(max_size=60), st.text(min_size=1, max_size=60))
 def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
     """Whatever a model or an engine is called, a row has its cells, and shows the text."""
-    row = ReportRow("", name or "m", told, "7 pairs", "within +5 %", "FAIL")
+    row = VerdictRecord(
+        outcome=Outcome.FAIL, subject=name or "m", measured=told, rests_on="7 pairs"
+    )
     (line,) = (line for line in _markdown(row).splitlines() if line.startswith("| ❌"))
     cells = _cells(line)
     assert len(cells) == 5
@@ -105,8 +116,13 @@ def test_escaped_text_is_no_markup(text: str) -> None:
 @given(st.text(max_size=80))
 def test_a_note_cannot_end_its_block(text: str) -> None:
     """What an engine logs stays inside of the indented block, and heads no tag of its own."""
-    raw = {"details": [f"</details>{text}"], "advice": f"</details>{text}"}
-    row = ReportRow("", f"</summary>{text}", text, "", outcome="FAIL", raw=raw)
+    row = VerdictRecord(
+        outcome=Outcome.FAIL,
+        subject=f"</summary>{text}",
+        measured=text,
+        advice=f"</details>{text}",
+        details=(f"</details>{text}",),
+    )
     lines = _markdown(row).splitlines()
     assert lines.count("</details>") == 1
     (head,) = (line for line in lines if line.startswith("<details>"))
@@ -115,7 +131,8 @@ def test_a_note_cannot_end_its_block(text: str) -> None:
 
 def test_only_the_worst_claims_have_notes() -> None:
     """A page of notes would hide the tables; their number is said."""
-    row = ReportRow("", "m", "z", "", outcome="FAIL", raw={"details": [str(n) for n in range(99)]})
+    details = tuple(map(str, range(99)))
+    row = VerdictRecord(outcome=Outcome.FAIL, subject="m", measured="z", details=details)
     text = _markdown(*[row] * 40)
     assert text.count("<details>") == 30
     assert "10 more claims did not pass." in text

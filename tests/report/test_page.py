@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.report.page import page
-from pytest_asperf.report.read_report import read_report
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _page(*documents: dict[str, Any]) -> str:
-    return page([read_report(document, name="r.json") for document in documents]).decode()
+    return page([samples.shown(document) for document in documents]).decode()
 
 
 def _texts(content: str) -> str:
@@ -26,9 +25,9 @@ def test_every_judged_figure_stands_in_it_exactly() -> None:
     """What a program reads of the page is what it reads of the JSON report."""
     document = samples.whole()
     shown = set(re.findall(r'<data value="([^"]+)"', _page(document)))
-    figures = [figure for row in document["rows"] for figure in row["raw"].get("figures", ())]
+    figures = [figure for row in document["rows"] for figure in row.get("figures", ())]
     assert len(figures) == 6
-    assert {repr(figure["point"]) for figure in figures} <= shown
+    assert {repr(figure["estimate"]["point"]) for figure in figures} <= shown
 
 
 def test_texts_are_those_of_the_report() -> None:

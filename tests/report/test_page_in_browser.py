@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_asperf.report.page import page
-from pytest_asperf.report.read_report import read_report
 from tests.report import sample_reports as samples
 from tests.report.browser import CHROMIUM, Browser, open_browser
 
@@ -65,7 +64,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def _shown(browser: Browser, folder: Path, *documents: dict[str, Any]) -> None:
     path = folder / "page.html"
-    path.write_bytes(page([read_report(document, name="r.json") for document in documents]))
+    path.write_bytes(page([samples.shown(document) for document in documents]))
     browser.requested.clear()
     browser.open(path)
 
@@ -75,7 +74,7 @@ def test_the_page_as_a_browser_shows_it(browser: Browser, tmp_path: Path) -> Non
     document = samples.whole()
     _shown(browser, tmp_path, document)
     shown = browser.ask("[...document.querySelectorAll('data')].map(data => +data.value)")
-    figures = [figure for row in document["rows"] for figure in row["raw"].get("figures", ())]
+    figures = [figure for row in document["rows"] for figure in row.get("figures", ())]
     assert {figure["point"] for figure in figures} <= set(shown)
     assert browser.ask("window.hit === undefined && !document.querySelector('script, img, b b')")
     assert "<script>window.hit=1</script>" in browser.ask("document.body.textContent")
@@ -110,15 +109,14 @@ def test_an_interval_lies_where_its_axis_says(browser: Browser, tmp_path: Path) 
     def value(x: float) -> float:
         return float(first + (x - x1) * (last - first) / (x2 - x1))
 
-    figure = document["rows"][1]["raw"]["figures"][0]
+    figure = document["rows"][1]["figures"][0]["estimate"]
     for place, key in (("low", "low"), ("high", "high"), ("limit", "at_least")):
         assert value(drawn[place]) == pytest.approx(figure[key], abs=0.02), key
 
 
 def test_bars_are_as_long_as_their_figures(browser: Browser, tmp_path: Path) -> None:
     """Those of two machines begin at zero, and the table beside them has the report's numbers."""
-    slow = samples.rates("m")
-    slow.raw["estimate"] |= {key: slow.raw["estimate"][key] / 2 for key in ("point", "low", "high")}
+    slow = samples.rates("m", scale=0.5)
     documents = [
         samples.report([("t", row)], machine={**samples.META["machine"], "hardware": name})
         for name, row in (("m2ultra", samples.rates("m")), ("m1max", slow))

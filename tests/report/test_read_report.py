@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,19 +12,20 @@ from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.formats import WRITERS
-from pytest_asperf.report.read_report import read_report, read_report_file
-from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.report.read_report import read_report_file
+from pytest_asperf.store.figures import figures_of
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_claim_is_read_with_its_limit_and_its_runs() -> None:
     """The runs are those of the measurement whose estimate was judged."""
     row = samples.claimed("fake:Q8_0", 10)
-    noted = [("t", samples.rates("fake:Q8_0")), ("t", samples.level("fake:Q8_0", 0.1)), ("t", row)]
-    (claim,) = read_report(samples.report(noted), name="r").claims
+    noted: list[samples.Noting] = [
+        ("t", samples.rates("fake:Q8_0")),
+        ("t", samples.level("fake:Q8_0", 0.1)),
+        ("t", row),
+    ]
+    (claim,) = samples.read(noted).claims
     (figure,) = claim.figures
     assert (figure.at_least, figure.at_most) == (10, None)
     assert figure.estimate.point == pytest.approx(84.3)
@@ -33,8 +37,10 @@ def test_a_claim_is_read_with_its_limit_and_its_runs() -> None:
 def test_a_claim_on_a_figure_of_no_measurement_has_all_that_its_test_measured() -> None:
     """A difference of two levels is shown beside both."""
     other = samples.below("difference", 0.5, 1.0)
-    noted = [("t", samples.level(f"fake:{name}", 0.1)) for name in ("Q8_0", "Q6_K")]
-    (claim,) = read_report(samples.report([*noted, ("t", other)]), name="r").claims
+    noted: list[samples.Noting] = [
+        ("t", samples.level(f"fake:{name}", 0.1)) for name in ("Q8_0", "Q6_K")
+    ]
+    (claim,) = samples.read([*noted, ("t", other)]).claims
     assert [series.label for series in claim.series] == [
         "fake:Q8_0 PPL vs F16",
         "fake:Q6_K PPL vs F16",
@@ -44,52 +50,46 @@ def test_a_claim_on_a_figure_of_no_measurement_has_all_that_its_test_measured() 
 def test_times_are_read_as_times() -> None:
     """Where the estimate is a time, so is each run."""
     document = samples.report([("t", samples.rates("m"))])
-    document["rows"][0]["raw"]["estimate"]["unit"] = "ms"
-    series = read_report(document, name="r").measurements[0].series
-    assert series is not None
+    document["rows"][0]["estimate"]["unit"] = "ms"
+    (series,) = samples.shown(document).measurements[0].series
     assert series.values[0] == pytest.approx(16e3 / samples._RATES[0])
 
 
 def test_a_gate_has_its_pairs_in_order() -> None:
     """Both sides' times are in the file, and evidence that is enough at the end."""
     document = samples.report([("t", samples.gate(1.3))])
-    compared = document["rows"][0]["raw"]["comparison"]
-    assert compared["pairs"][0]["baseline_ns"] == [1_000_000, 1_003_000, 1_006_000, 1_009_000]
+    compared = document["rows"][0]["compared"]
+    assert compared["pairs"][0]["baseline"] == [1_000_000, 1_003_000, 1_006_000, 1_009_000]
     assert compared["medians"] == pytest.approx([4 / 1.0095e-3, 4 / 1.3e-3 / 1.0095], rel=0.01)
-    pairs = read_report(document, name="r").claims[0].pairs
-    assert pairs is not None
-    assert pairs.ratios == pytest.approx([1.3] * len(pairs.ratios), rel=1e-4)
-    assert pairs.candidate_first[:3] == (False, True, False)
-    assert pairs.evidence[-1][0] >= 1 > pairs.evidence[0][0]
+    found = samples.shown(document).claims[0].pairs
+    assert found is not None
+    pairs = found.pairs
+    assert [pair.ratio for pair in pairs] == pytest.approx([1.3] * len(pairs), rel=1e-4)
+    assert [pair.candidate_first for pair in pairs[:3]] == [False, True, False]
+    evidence = [pair.evidence_for_fail or 0 for pair in pairs]
+    assert evidence[-1] >= 1 > evidence[0]
 
 
 def test_levels_stand_from_the_largest_file_to_the_smallest() -> None:
     """The baseline is first, and each level has the rate that was measured of it."""
-    document = samples.whole()
-    (levels,) = read_report(document, name="r").level_sets
+    (levels,) = samples.shown(samples.whole()).level_sets
     assert [level.name for level in levels.levels] == ["F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"]
     assert [level.rate is not None for level in levels.levels] == [False, True, False, False, True]
 
 
-def test_a_report_of_an_earlier_version_is_read_with_what_it_has() -> None:
-    """It has no facts of the session, no claims, no limits and no command."""
+def test_a_report_of_an_early_version_is_read_with_what_it_has() -> None:
+    """It has no facts of the session, no claims table and no command."""
     document = samples.whole()
-    del document["meta"], document["claims"]
-    for row in document["rows"]:
-        for figure in row["raw"].get("figures", ()):
-            del figure["at_least"], figure["at_most"], figure["counted"]
-        for key in ("comparison", "details"):
-            row["raw"].pop(key, None)
-    data = read_report(document, name="old.json")
+    document["meta"] = None
+    del document["claims"], document["measurements"]
+    data = samples.shown(document, "old.json")
     assert data.facts == ()
     assert [claim.repeat for claim in data.claims] == [""] * 7
-    assert data.claims[0].figures[0].at_least is None
 
 
 def test_a_cell_that_could_not_be_run_is_read() -> None:
     """It is no pass, and has its reason."""
-    row = ReportRow("", "pp16 fake", "it refused", "", outcome="NOT RUN")
-    data = samples.read([("tg16 fake", samples.gate(1.001)), ("pp16 fake", row)])
+    data = samples.read([("tg16 fake", samples.gate(1.001)), ("pp16 fake", samples.not_run())])
     assert [(claim.outcome, claim.test) for claim in data.claims] == [
         ("PASS", "tg16 fake"),
         ("NOT RUN", "pp16 fake"),
@@ -104,10 +104,11 @@ def test_a_cell_that_could_not_be_run_is_read() -> None:
         ('{"a": NaN}', "NaN is not JSON"),
         ("[1]", "is not a report of pytest-asperf"),
         ('{"benchmarks": []}', "is not a report of pytest-asperf"),
-        ('{"schema": 2, "rows": []}', "has schema 2, and this version reads schema 1"),
+        ('{"schema": 3, "rows": []}', "has schema 3, and this version reads schema 1 to 2"),
         ('{"rows": []}', "has schema None"),
-        ('{"schema": 1, "rows": []}', "its head is not as pytest-asperf writes it: 'headline' is"),
+        ('{"schema": 2, "rows": []}', "its head is not as pytest-asperf writes it: 'headline' is"),
         ('{"schema": 1, "headline": [], "rows": [4]}', "row 1 is not as pytest-asperf writes it"),
+        ('{"schema": 2, "headline": [], "rows": [4]}', "row 1 is not as pytest-asperf writes it"),
         ("[" * 200_000, "is not JSON"),
     ],
 )
@@ -135,9 +136,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_malformed_figure_is_refused(key: str, value: Any) -> None:
     """No page shows a figure that is none; the error names the row."""
     document = samples.report([("t", samples.rates("m")), ("t", samples.claimed("m", 1))])
-    document["rows"][1]["raw"]["figures"][0][key] = value
+    figure = document["rows"][1]["figures"][0]
+    (figure if key in figure else figure["estimate"])[key] = value
     with pytest.raises(ConfigError, match=r"r\.json: row 2 is not as pytest-asperf writes it"):
-        read_report(document, name="r.json")
+        samples.shown(document)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +154,9 @@ def test_a_malformed_figure_is_refused(key: str, value: Any) -> None:
 def test_malformed_runs_are_refused(damage: Any) -> None:
     """Neither a run without time nor one that is none becomes a rate."""
     document = samples.report([("t", samples.rates("m"))])
-    damage(document["rows"][0]["raw"])
+    damage(document["rows"][0])
     with pytest.raises(ConfigError, match="row 1 is not as"):
-        read_report(document, name="r.json")
+        samples.shown(document)
 
 
 _JUNK = st.recursive(
@@ -187,6 +189,57 @@ def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
         holder = inner
     holder[key] = data.draw(_JUNK)
     with suppress(ConfigError):
-        report = read_report(document, name="r.json")
+        report = samples.shown(document)
         for form, writer in WRITERS.items():
             assert form == "json" or writer([report])
+
+
+EARLIER = Path(__file__).parent / "data" / "schema_1.json"
+
+
+def test_a_report_of_schema_1_is_read() -> None:
+    """Each of its rows has its kind again, with the figures and the names that it was written with.
+
+    A session of version 0.1.0 wrote the file; long lists were shortened.
+    """
+    (report,) = read_report_file(EARLIER)
+    kinds = [noted.record.kind for noted in report.whole.rows]
+    assert Counter(kinds) == {
+        "throughput": 2,
+        "memory": 1,
+        "quant": 1,
+        "speculation": 1,
+        "energy": 1,
+        "verdict": 5,
+        "broken": 1,
+    }
+    by_subject = {line.subject: line for line in (*report.measurements, *report.claims)}
+    for row in json.loads(EARLIER.read_text("utf-8"))["rows"]:
+        line = by_subject[row["subject"]]
+        for key in ("basis", "threshold", "outcome", "note", "measured") if row["raw"] else ():
+            # Schema 1 had the energy without that of the idle machine only by rail.
+            is_known = (row["subject"], key) != ("jtg8", "measured")
+            assert getattr(line, key) == row[key] or not is_known, (row["subject"], key)
+    assert by_subject["t.py::test_hot"].advice == "let it cool"
+    pairs = by_subject["Q4_K_M / F16 in tg16 of asperf-target"].pairs
+    assert pairs
+    assert [ran.level for ran in pairs.ran] == ["F16", "Q4_K_M"]
+    assert {ran.name for ran in pairs.ran} == {"asperf-target"}
+
+
+def test_a_report_of_schema_1_is_written_in_schema_2() -> None:
+    """With every record as it was read, and valid by the schema."""
+    (report,) = read_report_file(EARLIER)
+    made = json.loads(WRITERS["json"]([report]))
+    samples.check_schema(made)
+    assert samples.shown(made).whole == report.whole
+
+
+def test_a_report_of_schema_1_adds_to_the_series_that_it_began() -> None:
+    """A history that holds earlier reports goes on with their series."""
+    (report,) = read_report_file(EARLIER)
+    found = {one.key.metric: one for one in figures_of(report.whole, "r")}
+    assert found["tg16 ratio"].key.model == "asperf-target:F16 / asperf-target:Q4_K_M"
+    assert found["tg16"].value == pytest.approx(1369.6453882963378)
+    assert found["ppl ratio"].key.anchor.startswith("llama-cpp-python 0.3.36, ggml commit ")
+    assert {one.unit for one in (each.key for each in found.values())} >= {"J/token", "bytes"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,19 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pytest_asperf.report.row_names import cut, name_of, tail_starts, told_apart
-from pytest_asperf.report.rows import ReportRow
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.records.kinds import Noted, VerdictRecord
+from pytest_asperf.report.lines import first_line
+from pytest_asperf.report.row_names import cut, tail_starts, told_apart
+from tests.report import sample_reports as samples
 
 
-def row(model: str = "m", subject: str = "tg16", machine: str = "", **ran: str) -> ReportRow:
-    """A measurement's row; of a verdict, without a model."""
+def row(model: str = "m", subject: str = "tg16", machine: str = "", **ran: str) -> Noted:
+    """A measurement; without a model, a verdict."""
     facts = tuple((key.replace("_", " "), text) for key, text in ran.items())
-    return ReportRow(model, subject, "1 tok/s", "5 runs", machine=machine, ran=facts)
+    if not model:
+        verdict = VerdictRecord(outcome=Outcome.PASS, subject=subject, measured="1", facts=facts)
+        return Noted("test", verdict, machine)
+    return Noted("test", replace(samples.rates(model, workload=subject), facts=facts), machine)
 
 
-def names(*rows: ReportRow) -> list[str]:
-    """The names of rows in one table."""
-    return [name_of(each) for _, each in told_apart([("test", each) for each in rows])]
+def names(*rows: Noted) -> list[str]:
+    """The names of records in one table."""
+    return [first_line(each).what for each in told_apart(rows)]
 
 
 def test_rows_alike_are_told_apart_by_the_settings_asked_for() -> None:

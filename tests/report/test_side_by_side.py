@@ -8,6 +8,7 @@ from pytest_asperf.report.side_by_side import by_engine, by_machine
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
+    from pytest_asperf.records.kinds import AnyRecord
     from pytest_asperf.report.report_data import ReportData
 
 
@@ -33,8 +34,13 @@ def test_machines_of_one_kind_have_their_hosts_names() -> None:
 
 def test_engines_share_a_model() -> None:
     """A model on another engine has its name with it; a side of a gate is no engine."""
-    rows = [samples.rates("x"), samples.rates("x on mlx", library="mlx-lm"), samples.rates("y")]
-    report = samples.read([("t", row) for row in (*rows, samples.gate(1.3))])
+    rows: list[AnyRecord] = [
+        samples.rates("x"),
+        samples.rates("x on mlx", library="mlx-lm"),
+        samples.rates("y"),
+    ]
+    rows.append(samples.gate(1.3))
+    report = samples.read([("t", row) for row in rows])
     (found,) = by_engine(report.timed)
     assert found.names == ("llama-cpp-python 0.3.36", "mlx-lm 0.3.36")
     assert list(found.models) == ["x"]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.analysis.facts import ComparedPairs, PairFacts, Ran
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.records.kinds import JudgedFigure, Noted, ThroughputRecord, VerdictRecord
+from pytest_asperf.records.report import row_data
+
+if TYPE_CHECKING:
+    from pytest_asperf.records.kinds import AnyRecord
 
 #: The first night; each further one begins a day later.
 FIRST: Final = dt.datetime(2026, 11, 1, 2, tzinfo=dt.UTC)
@@ -30,59 +39,89 @@ def meta(night: float = 0, **changed: Any) -> dict[str, Any]:
     }
 
 
-def proof(model: str = "m", *, version: str = "1", **requested: Any) -> dict[str, Any]:
-    """What ran."""
-    engine: dict[str, Any] = {
-        "engine": "llama_cpp",
-        "library": "lib",
-        "version": version,
-        "ggml_commit": "abc",
-        "library_sha256": version * 12,
-        "devices": [],
-        "default_threads": None,
-    }
-    return {"model": model, "sha256": f"sha-{model}", "engine": engine, "requested": requested}
+def proof(
+    model: str = "m",
+    *,
+    version: str = "1",
+    sha256: str = "",
+    layers_offloaded: int = 0,
+    **asked: Any,
+) -> Ran:
+    """What ran; `asked` are the settings."""
+    release = f"lib {version}, ggml commit abc, libraries sha256 {version * 12}"
+    return Ran(
+        model=model,
+        address=model,
+        name=model,
+        sha256=sha256 or f"sha-{model}",
+        engine="llama_cpp",
+        library="lib",
+        version=version,
+        libraries=release,
+        layers_offloaded=layers_offloaded,
+        requested=asked,
+    )
 
 
-def estimate(point: float, unit: str) -> dict[str, Any]:
+def estimate(point: float, unit: str) -> Estimate:
     """An estimate with an interval of 1 % to both sides."""
     low, high = point - 0.01 * abs(point), point + 0.01 * abs(point)
-    return {"point": point, "low": low, "high": high, "n": 10, "unit": unit}
+    return Estimate(point, low, high, 10, method="by hand", unit=unit)
 
 
-def row(
-    raw: dict[str, Any], *, test: str = "test_it.py::test_tg", outcome: str = ""
-) -> dict[str, Any]:
+def row(record: AnyRecord, *, test: str = "test_it.py::test_tg") -> dict[str, Any]:
     """A row of a report."""
-    return {"test": test, "outcome": outcome, "source": "live", "raw": raw}
+    return row_data(Noted(test, record))
 
 
-def rate(tok_s: float, *, workload: str = "tg128", **ran: Any) -> dict[str, Any]:
+def rate(
+    tok_s: float, *, workload: str = "tg128", bytes_per_token: int | None = None, **ran: Any
+) -> dict[str, Any]:
     """A measurement of throughput."""
-    return row({"workload": workload, "estimate": estimate(tok_s, "tok/s"), **proof(**ran)})
+    return row(
+        ThroughputRecord(
+            workload=workload,
+            estimate=estimate(tok_s, "tok/s"),
+            bytes_per_token=bytes_per_token,
+            ran=proof(**ran),
+        )
+    )
 
 
 def gated(
-    ratio: float, *, outcome: str = "PASS", base: str = "1", candidate: str = "2", **claim: Any
+    ratio: float,
+    *,
+    outcome: str = "PASS",
+    base: str = "1",
+    candidate: str = "2",
+    source: str = "live",
+    **compared: Any,
 ) -> dict[str, Any]:
     """A gate of two builds, where the candidate took `ratio` times as long."""
-    figure = {**estimate(ratio, ""), "label": "tg128"}
-    comparison = {
-        "sides": ["baseline", "candidate"],
-        "ran": [proof(version=base), proof(version=candidate)],
+    pair = PairFacts(baseline=(1_000,), candidate=(1_000,), ratio=ratio, total_ratio=ratio)
+    known: dict[str, Any] = {
+        "sides": ("baseline", "candidate"),
+        "models": ("m", "m"),
+        "ran": (proof(version=base), proof(version=candidate)),
         "timed": "tg128",
         "unit": "tok/s",
-        "medians": [100.0, 100.0 / ratio],
-        "pairs": [{"ratio": ratio}] * 10,
-        **claim,
+        "medians": (100.0, 100.0 / ratio),
+        "pairs": (pair,) * 10,
     }
-    raw = {"figures": [figure], "comparison": comparison}
-    return row(raw, test="test_it.py::test_gate", outcome=outcome)
+    verdict = VerdictRecord(
+        outcome=Outcome(outcome),
+        source=source,
+        subject="tg128 m",
+        measured="in words",
+        figures=(JudgedFigure("tg128", estimate(ratio, "")),),
+        compared=ComparedPairs(**(known | compared)),
+    )
+    return row(verdict, test="test_it.py::test_gate")
 
 
 def night(*rows: dict[str, Any], number: float = 0, **changed: Any) -> dict[str, Any]:
     """A report of one night."""
-    return {"schema": 1, "meta": meta(number, **changed), "rows": list(rows)}
+    return {"schema": 2, "meta": meta(number, **changed), "headline": [], "rows": list(rows)}
 
 
 def drifting(number: int, *, step_at: int = 30) -> dict[str, Any]:

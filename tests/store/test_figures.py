@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.records.kinds import MemoryRecord, QuantRecord, TextFacts
+from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import figures_of
+from tests.report import sample_reports as samples
 from tests.store.documents import estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DRAFTED = {
-    "predicted_gain": {},
-    "gain": estimate(0.2, "change"),
-    "ran": [proof("d"), proof()],
-    "k": 4,
-    "temperature": 0.0,
-    "n_tokens": 64,
-}
-_SCORED = {
-    "n_ctx": 512,
-    "text": {"sha256": "t"},
-    "ppl": 5.0,
-    "delta_ppl": estimate(0.01, "change"),
-    "baseline": proof(),
-    **proof(),
-}
-_FITS = {"memory_bytes": {"weights": 5, "kv": 2}, "n_ctx": 512, **proof()}
+_DRAFTED = replace(
+    samples.speculation("d → m", 0.2, 3.0), k=4, n_tokens=64, ran=proof("m"), draft_ran=proof("d")
+)
+_SCORED = QuantRecord(
+    text=TextFacts(name="t", sha256="t", n_chunks=4, n_chunks_total=9, n_ctx=512),
+    ppl=5.0,
+    ppl_baseline=5.0,
+    delta_ppl=estimate(0.01, "change"),
+    size_bytes=9,
+    baseline=proof(),
+    ran=proof(),
+)
+_FITS = MemoryRecord(
+    n_ctx=512, weights_bytes=5, kv_bytes=2, compute_bytes=0, peak_rss_bytes=9, ran=proof()
+)
 EVERY = night(rate(100), gated(1.1), row(_DRAFTED), row(_SCORED), row(_FITS))
 _JUNK = st.sampled_from(
     [None, True, -1, 0, 1e300, float("nan"), "", "x" * 2000, "\x00", [], [1], {}, {"a": 1}]
@@ -49,7 +51,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 def test_every_kind_of_row_gives_its_figures() -> None:
     """Each metric once, by the row that it is from."""
-    found = [(one.row, one.key.metric, one.key.unit) for one in figures_of(EVERY, "x")]
+    found = [(one.row, one.key.metric, one.key.unit) for one in figures_of(read(EVERY, "x"), "x")]
     assert found == [
         (0, "tg128", "tok/s"),
         (1, "tg128 ratio", "log ratio"),
@@ -78,5 +80,5 @@ def test_a_value_that_is_wrong_or_missing_is_refused_or_left_out(
     else:
         holder[last] = junk
     with suppress(ConfigError):
-        figures = figures_of(document, "r.json")
+        figures = figures_of(read(document, "r.json"), "r.json")
         assert all(len(one.outcome) <= 16 and isinstance(one.test, str) for one in figures)

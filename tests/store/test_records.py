@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.records.kinds import BrokenRecord, EnergyRecord
+from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import figures_of
 from pytest_asperf.store.opening import open_store
 from tests.store.documents import FIRST, drifting, estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
 DAY_S = 86_400.0
 
@@ -31,7 +32,7 @@ def test_a_series_comes_back_in_the_order_of_its_nights(address: str) -> None:
         points = store.points(series.id)
     assert (series.n, series.key.metric, series.key.unit) == (5, "tg128", "tok/s")
     assert [point.time for point in points] == [FIRST.timestamp() + n * DAY_S for n in range(5)]
-    expected = [one["rows"][0]["raw"]["estimate"]["point"] for one in nights]
+    expected = [one["rows"][0]["estimate"]["point"] for one in nights]
     assert [point.value for point in points] == expected
     assert all(point.low < point.value < point.high for point in points)  # type: ignore[operator]
     assert dict(points[0].provenance)["os"] == "macOS 15.1"
@@ -70,7 +71,7 @@ def test_a_million_points_are_read_by_their_index(tmp_path: Path) -> None:
 
 def test_a_document_comes_back_whole(address: str) -> None:
     """Raw runs, pairs and verdicts are kept as they were written."""
-    document = night(gated(1.25), rate(90.0), headline="Größe \N{GREEK SMALL LETTER MU}")
+    document = night(gated(1.25), rate(90.0), host="Größe \N{GREEK SMALL LETTER MU}")
     with open_store(address) as store:
         recorded = store.record(document)
         assert store.document(recorded.session) == document
@@ -100,7 +101,7 @@ def test_a_gate_keeps_the_paired_log_ratio_beside_both_rates(address: str) -> No
     [
         ((), night(rate(90, version="2"), number=1)),
         (("machine",), night(rate(90), number=1, machine={"id": "bbbbbbbbbbbb"})),
-        (("model_sha256",), night(rate(90) | {"raw": rate(90)["raw"] | {"sha256": "x"}}, number=1)),
+        (("model_sha256",), night(rate(90, sha256="x"), number=1)),
         (("settings",), night(rate(90, threads=2), number=1)),
         (("settings", "machine"), night(rate(90, n_ctx=9), machine={"id": "c"})),
     ],
@@ -176,7 +177,7 @@ def test_what_states_rest_on_outlives_the_days_to_keep(address: str) -> None:
             one.key.metric: one.n for one in store.series() if "threads" not in one.key.settings
         }
         assert left == {"tg128 ratio": 5, "tg128": 2, "tg128 baseline": 2, "tg128 candidate": 2}
-        assert store.document(lonely)["rows"][0]["raw"]["estimate"]["point"] == 1
+        assert store.document(lonely)["rows"][0]["estimate"]["point"] == 1
         assert len(store.pruned()) == 3
         store.record(night(rate(2, threads=9), number=4), is_live=False)
         assert store.retain(before) == 1
@@ -185,27 +186,32 @@ def test_what_states_rest_on_outlives_the_days_to_keep(address: str) -> None:
 
 def test_energy_is_a_series_of_its_own() -> None:
     """J per token, by the workload that was metered."""
-    raw = {"metered": "jtg8", "joules_per_token": estimate(0.1, "J/token"), **proof()}
-    (found,) = figures_of(night(row(raw)), "x")
+    metered = EnergyRecord(workload="jtg8", joules_per_token=estimate(0.1, "J/token"), ran=proof())
+    (found,) = figures_of(read(night(row(metered)), "x"), "x")
     assert (found.key.metric, found.key.unit, found.value) == ("jtg8", "J/token", 0.1)
 
 
 def test_only_what_is_measured_and_valid_counts() -> None:
     """A measurement in a test that is INVALID says so; recorded figures are no point."""
-    invalid = rate(100) | {"outcome": "INVALID", "raw": {"figures": []}}
-    figures = figures_of(
-        night(rate(100), invalid, rate(5, workload="pp1") | {"source": "recorded"}), "x"
-    )
+    invalid = row(BrokenRecord(subject="tg128", found="it broke"))
+    whole = night(rate(100), invalid, gated(1.0, source="recorded"))
+    figures = figures_of(read(whole, "x"), "x")
     assert [(one.key.metric, one.outcome) for one in figures] == [("tg128", "INVALID")]
+
+
+def _infinite() -> dict[str, Any]:
+    found = rate(1)
+    found["estimate"]["point"] = math.inf
+    return found
 
 
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"rows": []}, "its meta is not as pytest-asperf writes it: 'meta' is missing"),
-        (night(rate(math.inf)), "row 1 is not as pytest-asperf writes it: inf is not a number"),
+        (night() | {"meta": None}, "r.json does not say when and where it was measured"),
+        (night(_infinite()), "row 1 is not as pytest-asperf writes it: inf is not a number"),
         (night(rate(1), time="soon"), "its time is not"),
-        (night({"test": "t"}), "its head is not as pytest-asperf writes it: 'outcome' is missing"),
+        (night({"test": "t"}), "row 1 is not as pytest-asperf writes it: 'kind' is missing"),
     ],
 )
 def test_a_malformed_document_is_refused_whole(
@@ -215,5 +221,5 @@ def test_a_malformed_document_is_refused_whole(
     with open_store(address) as store:
         with pytest.raises(ConfigError, match=says) as caught:
             store.record(document, where="r.json")
-        assert "r.json: " in str(caught.value)
+        assert "r.json" in str(caught.value)
         assert store.sessions() == []

@@ -143,6 +143,13 @@ class Estimate:
 
         Digits are added until no bound reads like a limit, in `apart_from`, that it is not.
         """
+        figure, interval = self.in_parts(apart_from=apart_from)
+        if not interval and not self.is_exact:
+            return f"{figure} (too few {self.counted} for an interval)"
+        return " ".join(filter(None, (figure, interval)))
+
+    def in_parts(self, *, apart_from: Iterable[float] = ()) -> tuple[str, str]:
+        """The figure and its interval as text, which is empty if there is none."""
         point, low, high = (_shown(v, self.unit) for v in (self.point, self.low, self.high))
         limits = [_shown(v, self.unit) for v in apart_from]
         # Of an interval that is open on one side, the other side says how wide it is.
@@ -152,17 +159,19 @@ class Estimate:
         decimals = _separating(low, high, limits, at_least=least)
         sign = "+" if self.unit == CHANGE else ""
         head = f"{point:{sign}z.{decimals}f}{_suffix(self.unit)}"
-        if self.is_exact and low == high:
-            return head
-        if not widths:
-            return f"{head} (too few {self.counted} for an interval)"
+        if not widths or (self.is_exact and low == high):
+            return head, ""
         shown = (f"{b:z.{decimals}f}" if math.isfinite(b) else "-" for b in (low, high))
-        return f"{head} [{', '.join(shown)}]"
+        return head, f"[{', '.join(shown)}]"
 
     def brief(self, *, apart_from: Iterable[float] = ()) -> str:
         """The same for a column beside that of what it rests on."""
-        text, few, _ = self.text(apart_from=apart_from).partition(" (too few ")
-        return f"about {text}" if few else text
+        return " ".join(filter(None, self.brief_parts(apart_from=apart_from)))
+
+    def brief_parts(self, *, apart_from: Iterable[float] = ()) -> tuple[str, str]:
+        """The figure, which says if it is vague, and its interval."""
+        figure, interval = self.in_parts(apart_from=apart_from)
+        return (figure if interval or self.is_exact else f"about {figure}"), interval
 
     def __str__(self) -> str:
         return self.text()

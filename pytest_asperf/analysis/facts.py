@@ -1,0 +1,217 @@
+"""Facts that measurements and verdicts rest on: what ran, what the machine did, what was compared.
+
+They are plain, so that a report can hold them all. Types that a field names are imported at run
+time: `records.codec` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+#: Words of an engine, kept as they came.
+Verbatim: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What ran: model, build and engine.
+
+    Attributes:
+        model: the name in a report, with the build where a gate compares two.
+        address: the same without the build.
+        name: the model without its quantization.
+        level: the quantization; empty if the file is measured as it is.
+        kv: the type of the KV cache; empty for the default.
+        build: what the user calls the build; empty for the own one.
+        title: the model's own name in its file, and its size.
+        path: the model's file.
+        sha256: of the file.
+        engine: the engine's name.
+        library: that the engine is.
+        version: of the library.
+        libraries: release and hash of the engine's libraries, which distinguish its builds.
+        threads: that computed.
+        n_params: of the model.
+        size_bytes: of the weights.
+        layers_offloaded: layers on a GPU.
+        backend: names of the buffers that hold the weights.
+        requested: the engine settings that were asked for.
+        described: the engine's own description of itself, word for word.
+        loaded: its answer to the load, word for word.
+        context: its answer about the context, word for word.
+    """
+
+    model: str
+    address: str
+    name: str
+    level: str = ""
+    kv: str = ""
+    build: str = ""
+    title: str = ""
+    path: str = ""
+    sha256: str
+    engine: str
+    library: str
+    version: str
+    libraries: str
+    threads: int | None = None
+    n_params: int | None = None
+    size_bytes: int | None = None
+    layers_offloaded: int = 0
+    backend: tuple[str, ...] = ()
+    requested: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    described: Verbatim = field(default_factory=dict)
+    loaded: Verbatim = field(default_factory=dict)
+    context: Verbatim = field(default_factory=dict)
+
+    @property
+    def release(self) -> str:
+        """The library and its version."""
+        return f"{self.library} {self.version}".strip()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The engine settings that were asked for, as texts."""
+        return {key: str(value) for key, value in self.requested.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CardSeen:
+    """The clock of a graphics card, MHz, and what limited it."""
+
+    clock_mhz: int | None
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentSeen:
+    """The machine at one moment; None is what the system does not report.
+
+    Attributes:
+        at_s: since the watch began.
+        foreign_cores: that other processes kept busy since the moment before.
+        stolen_cores: that other guests of the host took since then.
+        clock_mhz: mean clock of the processor.
+        thermal_level: macOS's thermal pressure, 0 to 4.
+        throttle_events: how often cores were throttled since boot.
+        swap_bytes: in use.
+        on_battery: whether no charger is connected.
+        cards: the graphics cards.
+    """
+
+    at_s: float
+    foreign_cores: float | None = None
+    stolen_cores: float | None = None
+    clock_mhz: float | None = None
+    thermal_level: int | None = None
+    throttle_events: int | None = None
+    swap_bytes: int | None = None
+    on_battery: bool | None = None
+    cards: tuple[CardSeen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen:
+    """The machine during a measurement: cores that others kept busy on average, and samples."""
+
+    foreign_cores: float | None = None
+    samples: tuple[MomentSeen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFacts:
+    """One pair of runs.
+
+    Attributes:
+        baseline: costs of the baseline's runs, turn by turn, in the comparison's `cost_unit`.
+        candidate: costs of the candidate's runs.
+        parts: that a long generation is timed in; each cost is that of one part.
+        n_tokens: tokens of one run, or part, of each side, if rates are compared; otherwise 1.
+        candidate_first: whether the candidate ran first; None if each prompt had its own order.
+        ratio: of the typical run, in the sense of the verdict's figure.
+        total_ratio: of all runs together.
+        evidence_for_fail: after this pair, as a multiple of what a FAIL needs.
+        evidence_for_pass: the same of a PASS.
+    """
+
+    baseline: tuple[int, ...]
+    candidate: tuple[int, ...]
+    parts: int = 1
+    n_tokens: tuple[int, int] = (1, 1)
+    candidate_first: bool | None = None
+    ratio: float
+    total_ratio: float
+    evidence_for_fail: float | None = None
+    evidence_for_pass: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPairs:
+    """Two sides that were measured in pairs.
+
+    Attributes:
+        sides: names of what ran as baseline and as candidate.
+        models: names of their models.
+        ran: what ran on each side.
+        timed: the workload.
+        of_rates: whether the verdict's figure is a ratio of rates, and not of times.
+        unit: of the medians.
+        medians: of all runs of each side.
+        cost_unit: of the costs in `pairs`.
+        pairs: in the order they ran.
+        elapsed_s: time that the runs took.
+        watched: the machine during the comparison.
+        drafted_and_accepted: of a gate of speculation, two counts for each prompt of each side.
+    """
+
+    kind: ClassVar[str] = "pairs"
+
+    sides: tuple[str, str]
+    models: tuple[str, str]
+    ran: tuple[Ran, Ran]
+    timed: str
+    of_rates: bool = False
+    unit: str
+    medians: tuple[float, float]
+    cost_unit: Literal["ns", "nJ"] = "ns"
+    pairs: tuple[PairFacts, ...]
+    elapsed_s: float | None = None
+    watched: MachineSeen | None = None
+    drafted_and_accepted: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedChunks:
+    """The chunks of a text that two builds scored.
+
+    Attributes:
+        ran: what ran in each build.
+        text: name of the text.
+        text_sha256: of the text.
+        n_chunks_total: chunks that the text has.
+        delta_nll: the candidate's mean NLL of each chunk less the baseline's, nats, as drawn.
+        elapsed_s: time that the scoring took.
+    """
+
+    kind: ClassVar[str] = "chunks"
+
+    ran: tuple[Ran, Ran]
+    text: str
+    text_sha256: str
+    n_chunks_total: int
+    delta_nll: tuple[float, ...]
+    elapsed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSides:
+    """Two sides of which only the verdict remains; `ran` is what ran on each."""
+
+    kind: ClassVar[str] = "sides"
+
+    ran: tuple[Ran, Ran]
+
+
+Compared: TypeAlias = ComparedPairs | ComparedChunks | ComparedSides

@@ -1,0 +1,472 @@
+"""The kinds of records: one for each thing that is measured, verdicts, and what broke.
+
+A record holds facts. `report.lines` puts them into words, `records.codec` into plain data. Types
+that a field names are imported at run time, for the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+from pytest_asperf.analysis.facts import Compared, ComparedPairs, MachineSeen, Ran
+from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
+
+#: Label and text of each fact of what ran.
+Facts: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFacts:
+    """A guard that tripped: its name, its effect, what it found, and the rule that this breaks."""
+
+    guard: str
+    consequence: Consequence
+    found: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementRecord:
+    """The common part of measurements that nothing judged.
+
+    Attributes:
+        ran: what ran.
+        facts: what ran, in words.
+        note: remarks on how it was measured, one a line.
+        watched: the machine during the measurement.
+    """
+
+    outcome: ClassVar[str] = ""
+
+    ran: Ran
+    facts: Facts = ()
+    note: str = ""
+    watched: MachineSeen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFacts:
+    """One request to a server, timed from its start."""
+
+    event_ns: tuple[int, ...]
+    n_prompt: int | None = None
+    n_cached: int | None = None
+    n_output: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """One timed run: its tokens, its time, the load that it is of, and a server's requests."""
+
+    n_tokens: int
+    elapsed_ns: int
+    load: int = 0
+    requests: tuple[RequestFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputRecord(MeasurementRecord):
+    """Runs of one workload on one model.
+
+    Attributes:
+        workload: what was timed.
+        estimate: the median rate or time.
+        prefill_share: of a whole request, the part until its first token.
+        effective_rate: of a whole request, tok/s.
+        user_rate: of several users, the rate that each gets.
+        loads: how often the model was loaded.
+        warm_ups: the runs that do not count.
+        runs: the runs that count.
+        bytes_per_token: that one step of TG reads.
+        peak_rss_bytes: the worker's peak resident memory.
+    """
+
+    kind: ClassVar[str] = "throughput"
+
+    workload: str
+    estimate: Estimate
+    prefill_share: Estimate | None = None
+    effective_rate: Estimate | None = None
+    user_rate: Estimate | None = None
+    loads: int = 1
+    warm_ups: tuple[RunFacts, ...] = ()
+    runs: tuple[RunFacts, ...] = ()
+    bytes_per_token: int | None = None
+    peak_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFacts:
+    """The text that PPL was taken over: its first `n_chunks` chunks of `n_ctx` tokens each."""
+
+    name: str
+    sha256: str
+    n_chunks: int
+    n_chunks_total: int
+    n_ctx: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkFacts:
+    """The sums of one scored chunk, nats."""
+
+    n_tokens: int
+    nll_sum: float
+    baseline_nll_sum: float
+    kld_sum: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantRecord(MeasurementRecord):
+    """A quantization that was scored against its baseline.
+
+    Attributes:
+        baseline: what ran as the baseline.
+        baseline_name: what the test calls the baseline.
+        text: what was scored.
+        ppl: perplexity.
+        ppl_baseline: perplexity of the baseline.
+        delta_ppl: relative change of PPL.
+        kld_mean: mean KLD, nats.
+        same_top: share of positions with the same likeliest token.
+        size_bytes: size of the file.
+        peak_rss_bytes: the worker's peak resident memory.
+        chunks: sums of each chunk.
+    """
+
+    kind: ClassVar[str] = "quant"
+
+    baseline: Ran
+    baseline_name: str = ""
+    text: TextFacts | None = None
+    ppl: float
+    ppl_baseline: float
+    delta_ppl: Estimate
+    kld_mean: Estimate | None = None
+    same_top: Estimate | None = None
+    size_bytes: int
+    peak_rss_bytes: int | None = None
+    chunks: tuple[ChunkFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailFacts:
+    """The energy of one rail."""
+
+    joules_per_token: Estimate
+    net_joules_per_token: Estimate
+    watts: Estimate
+    idle_watts: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowFacts:
+    """The energy between two updates of a counter; `power_w` is another source's, if any."""
+
+    name: str
+    rail: str
+    seconds: float
+    joules: float
+    n_updates: int
+    power_w: float | None = None
+    restarted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFacts:
+    """One kind of work while counters were recorded; an idle machine has no tokens."""
+
+    wall_s: float
+    busy_s: float
+    n_tokens: int
+    windows: tuple[WindowFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyRecord(MeasurementRecord):
+    """The energy of one workload on one model.
+
+    Attributes:
+        workload: what was metered.
+        joules_per_token: of all measured rails.
+        net_joules_per_token: without what the idle machine takes.
+        rails: by name.
+        unmeasured: the reason by rail.
+        idle: the idle machine, with the model loaded.
+        phases: in the order they ran.
+    """
+
+    kind: ClassVar[str] = "energy"
+
+    workload: str
+    joules_per_token: Estimate
+    net_joules_per_token: Estimate | None = None
+    rails: Mapping[str, RailFacts] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    idle: PhaseFacts | None = None
+    phases: tuple[PhaseFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord(MeasurementRecord):
+    """The memory that a model takes with `n_ctx` positions filled, in bytes."""
+
+    kind: ClassVar[str] = "memory"
+
+    n_ctx: int
+    weights_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+    peak_rss_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it, without the worker's own memory."""
+        return self.weights_bytes + self.kv_bytes + self.compute_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFacts:
+    """One prompt, by its index, without and with the draft.
+
+    A round is drafted, accepted and emitted tokens, then ns of drafting, verifying and rollback.
+    """
+
+    prompt: int
+    speculative_first: bool = False
+    alone_ns: int
+    speculative_ns: int
+    n_tokens: int = 0
+    rounds: tuple[tuple[int, int, int, int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceFacts:
+    """The first difference of two outputs; `margin` is the distance from a tie, in logits."""
+
+    prompt: int
+    position: int
+    tokens: tuple[int, int]
+    margin: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationRecord(MeasurementRecord):
+    """A draft and its target, against the target alone.
+
+    Costs are in steps of the target alone.
+
+    Attributes:
+        label: the pairing.
+        draft: address of the draft; None for lookup in the text.
+        target: address of the target.
+        k: tokens drafted in a round.
+        temperature: of the sampler; 0 is greedy.
+        n_tokens: generated after each prompt.
+        categories: of each prompt.
+        gain: rate with the draft over that of the target alone, less 1.
+        alone_rate: of the target alone, tok/s.
+        speculative_rate: with the draft, tok/s.
+        predicted_gain: from acceptance and the costs of steps.
+        ratio: rate of the draft over that of the target.
+        break_even_ratio: ratio from which the pair gains; None if there is none.
+        best_k: k with the highest predicted gain.
+        best_k_gain: that gain.
+        drafted, accepted: tokens of all rounds.
+        acceptance: accepted of drafted tokens.
+        acceptance_by_category, acceptance_by_position: the same in parts.
+        mean_length, mean_length_by_category: tokens that a round emits.
+        n_rounds: of all runs.
+        drafting, verifying: costs of a round, on average.
+        draft_step: cost of a step of the draft, c.
+        verify: cost of verifying a batch by its size, C.
+        time_split: shares of the time.
+        rollback: by context, how rejected tokens are removed.
+        contexts: by context, the engine's own words.
+        draft_ran: what ran as the draft.
+        guards: what guards found.
+        divergences: where outputs part.
+        seed: of the random order.
+        reloads: whether each pair began with a load.
+        interrupted: whether it was stopped.
+        comparison: the whole suite, in pairs.
+        prompts: of each pair, each prompt.
+    """
+
+    kind: ClassVar[str] = "speculation"
+
+    label: str
+    draft: str | None = None
+    target: str = ""
+    k: int
+    temperature: float = 0.0
+    n_tokens: int = 0
+    categories: tuple[str, ...] = ()
+    gain: Estimate
+    alone_rate: float | None = None
+    speculative_rate: float | None = None
+    predicted_gain: Estimate
+    ratio: Estimate
+    break_even_ratio: float | None = None
+    best_k: int
+    best_k_gain: float
+    drafted: int = 0
+    accepted: int = 0
+    acceptance: float
+    acceptance_by_category: Mapping[str, float] = field(default_factory=dict)
+    acceptance_by_position: tuple[float, ...] = ()
+    mean_length: float
+    mean_length_by_category: Mapping[str, float] = field(default_factory=dict)
+    n_rounds: int = 0
+    drafting: float
+    verifying: float
+    draft_step: Estimate | None = None
+    verify: Mapping[str, Estimate] = field(default_factory=dict)
+    time_split: Mapping[str, float] = field(default_factory=dict)
+    rollback: Mapping[str, str] = field(default_factory=dict)
+    contexts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    draft_ran: Ran | None = None
+    guards: tuple[GuardFacts, ...] = ()
+    divergences: tuple[DivergenceFacts, ...] = ()
+    seed: int | None = None
+    reloads: bool = False
+    interrupted: bool = False
+    comparison: ComparedPairs | None = None
+    prompts: tuple[tuple[PromptFacts, ...], ...] = ()
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether a guard found the measurement broken."""
+        return any(finding.consequence is Consequence.INVALID for finding in self.guards)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFigure:
+    """A judged estimate, with the limits of what is accepted; None is no limit, or not known."""
+
+    label: str
+    estimate: Estimate
+    at_least: float | None = None
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRecord:
+    """The common part of verdicts, and of measurements that broke.
+
+    Attributes:
+        subject: what it is about.
+        advice: what to do.
+        details: further remarks.
+        note: remarks on the measurement.
+        finding: id of the published finding that it is about; empty if there is none.
+        statement: the finding's words.
+        published: the finding's published figures.
+        recorded: the verdict on the finding's recorded figures.
+        elapsed_s: time that it took.
+    """
+
+    subject: str
+    advice: str = ""
+    details: tuple[str, ...] = ()
+    note: str = ""
+    finding: str = ""
+    statement: str = ""
+    published: str = ""
+    recorded: str = ""
+    elapsed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRecord(JudgedRecord):
+    """A verdict, with everything that led to it.
+
+    Attributes:
+        outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
+        source: `live`, `recorded`, `predicted`, or `elsewhere` for a finding out of scope.
+        subject_brief: the subject in a table, if it is another.
+        threshold: the claim's limit in words.
+        bound: the limit in a table, if it is another.
+        measured: the result in words.
+        brief: the result in a table, if it is another.
+        figures: what was judged.
+        why: why it is not decided.
+        rests_on: what it rests on, if that is no number of observations.
+        guards: what guards found.
+        compared: the measurements of two sides.
+        facts: what ran, in words.
+        builds: baseline and candidate of a gate.
+    """
+
+    kind: ClassVar[str] = "verdict"
+
+    outcome: Outcome
+    source: str = "live"
+    subject_brief: str = ""
+    threshold: str = ""
+    bound: str = ""
+    measured: str
+    brief: str = ""
+    figures: tuple[JudgedFigure, ...] = ()
+    why: str = ""
+    rests_on: str = ""
+    guards: tuple[GuardFacts, ...] = ()
+    compared: Compared | None = None
+    facts: Facts = ()
+    builds: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRecord(JudgedRecord):
+    """A measurement that broke, or that could not run.
+
+    Attributes:
+        outcome: INVALID, or NOT RUN.
+        found: what happened.
+        watched: the machine during the measurement.
+    """
+
+    kind: ClassVar[str] = "broken"
+
+    outcome: Literal["INVALID", "NOT RUN"] = "INVALID"
+    found: str
+    watched: MachineSeen | None = None
+
+
+AnyRecord: TypeAlias = (
+    ThroughputRecord
+    | QuantRecord
+    | EnergyRecord
+    | MemoryRecord
+    | SpeculationRecord
+    | VerdictRecord
+    | BrokenRecord
+)
+
+
+def ran_of(record: AnyRecord) -> tuple[Ran, ...]:
+    """What ran for a record; of two sides both."""
+    if isinstance(record, VerdictRecord):
+        return record.compared.ran if record.compared else ()
+    return () if isinstance(record, BrokenRecord) else (record.ran,)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A record with the test that noted it.
+
+    Attributes:
+        test: the test's id; of a gate, the check.
+        record: the record.
+        machine: name of the machine, if a report has several.
+        apart: what tells it from other records of its name.
+    """
+
+    test: str
+    record: AnyRecord
+    machine: str = ""
+    apart: str = ""

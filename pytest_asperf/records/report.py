@@ -1,0 +1,287 @@
+"""A whole report: its head, what a gate or a nightly run adds, and the records; read from JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.errors import ConfigError, printable, shown
+from pytest_asperf.records.codec import MALFORMED, decode, decode_as, encode
+from pytest_asperf.records.kinds import AnyRecord, Noted
+from pytest_asperf.records.schema_1 import upgraded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEMA: Final = 2
+#: Keys of a row beside those of its record.
+AROUND: Final = ("test", "machine", "apart")
+_REMEDY: Final = (
+    "name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """A graphics card; `memory_bytes` is its own memory, `partitioned` NVIDIA's MIG."""
+
+    name: str
+    cores: int | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """The hardware and the system of a machine.
+
+    Attributes:
+        id: its fingerprint; empty if it never reported what it is.
+        hardware: the name that figures are compared with.
+        profile: the hardware profile; None if there is none.
+    """
+
+    id: str = ""
+    hardware: str = ""
+    profile: str | None = None
+    os: str = ""
+    os_version: str = ""
+    arch: str = ""
+    cpu: str | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None
+    memory_bytes: int | None = None
+    virtualised: bool | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineMeta:
+    """One machine of several, with what it measured with."""
+
+    host: str = ""
+    python: str = ""
+    machine: MachineFacts = field(default_factory=MachineFacts)
+    headline: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """When, where and how a session was run.
+
+    Attributes:
+        version: of pytest-asperf.
+        command: the command line.
+        options: what repeats a measurement.
+        time: when the session began, ISO 8601.
+        duration_s: seconds until the report was written.
+        host: the machine's name on the network.
+        python: version of the interpreter.
+        seed: of every random order; None if each xdist worker drew its own.
+        machine: that measured.
+        machines: by name, if there are several.
+    """
+
+    version: str
+    command: str = ""
+    options: tuple[str, ...] = ()
+    time: str = ""
+    duration_s: float | None = None
+    host: str = ""
+    python: str = ""
+    seed: int | None = None
+    machine: MachineFacts = field(default_factory=MachineFacts)
+    machines: Mapping[str, MachineMeta] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFacts:
+    """One check of a gate: workload, model, settings and seconds."""
+
+    workload: str
+    model: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutFacts:
+    """A check that a gate left out."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateFacts:
+    """A gate as a whole.
+
+    Attributes:
+        baseline, candidate: names of the builds.
+        limits: what is accepted, in words.
+        answer, counts, exit_code: as the command printed them.
+        elapsed_s: time of all.
+        interrupted: whether it was stopped.
+        cells: the checks, in the order of their verdicts.
+        left_out: what was not compared.
+    """
+
+    baseline: str
+    candidate: str
+    limits: str = ""
+    answer: str = ""
+    counts: str = ""
+    exit_code: int
+    elapsed_s: float
+    interrupted: bool = False
+    cells: tuple[CheckFacts, ...] = ()
+    left_out: tuple[LeftOutFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightFacts:
+    """The notes of a nightly run.
+
+    Attributes:
+        job: its name.
+        facts: that results depend on, by name.
+        changes: name, earlier text and present text of each fact that changed.
+        missed: how many runs are missing since the last one.
+        unfinished: how an earlier run ended.
+        build: a name of the measured build that remains valid.
+        said: the answer, as it was printed.
+    """
+
+    job: str
+    facts: Mapping[str, str]
+    changes: tuple[tuple[str, str, str], ...] = ()
+    missed: int = 0
+    unfinished: str = ""
+    build: str
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report of a session or a gate.
+
+    Attributes:
+        meta: when, where and how it was run; None in files of early versions.
+        headline: what was measured with.
+        rows: the records, in the order they were noted.
+        gate: of a gate, its answer.
+        night: of a nightly run, its notes.
+    """
+
+    meta: Meta | None
+    headline: tuple[str, ...]
+    rows: tuple[Noted, ...]
+    gate: GateFacts | None = None
+    night: NightFacts | None = None
+
+
+def row_data(noted: Noted) -> dict[str, Any]:
+    """A noted record as plain data."""
+    around = {key: getattr(noted, key) for key in AROUND}
+    return {**around, **encode(noted.record)}
+
+
+def row_of(data: Mapping[str, Any]) -> Noted:
+    """The noted record in plain data; it raises what `codec.decode` raises."""
+    around = {key: decode(str, data[key]) for key in AROUND if key in data}
+    return Noted(record=decode_as(AnyRecord, data), **around)
+
+
+def read(document: object, where: str) -> Report:
+    """The report in a JSON document of this or an earlier schema.
+
+    Raises:
+        ConfigError: it is no report, one of a later version, or a part of it is malformed.
+    """
+    if not isinstance(document, dict) or "rows" not in document:
+        raise unusable(f"{where} is not a report of pytest-asperf: it has no rows")
+    schema = document.get("schema")
+    if schema not in [1, SCHEMA]:
+        raise ConfigError(
+            f"{where} has schema {shown(schema, 80)}, and this version reads schema 1 to {SCHEMA}",
+            why="its keys may mean something else",
+            remedy="use the version of pytest-asperf that wrote the file",
+        )
+    head = read_head(document, where)
+    listed = part(lambda: list(document["rows"]), where, "its head")
+    rows = []
+    for n, data in enumerate(listed, start=1):
+        reading = partial(row_of if schema == SCHEMA else _row_of_schema_1, data)
+        rows.append(part(reading, where, f"row {n}"))
+    found = tuple(row for row in rows if row is not None)
+    machines = head.meta.machines if head.meta else {}
+    if machines and (lost := next((one for one in found if one.machine not in machines), None)):
+        problem = (
+            f"its head is not as pytest-asperf writes it: no machine {shown(lost.machine, 60)}"
+        )
+        raise unusable(f"{where}: {problem}")
+    return replace(head, rows=found)
+
+
+def read_head(document: Mapping[str, Any], where: str) -> Report:
+    """A report without its records, which may be long; ConfigError if its head is malformed."""
+    head: Report = part(lambda: _head(document), where, "its head")
+    return head
+
+
+def _row_of_schema_1(data: Mapping[str, Any]) -> Noted | None:
+    row = upgraded(data)
+    return None if row is None else row_of(row)
+
+
+def _head(document: Mapping[str, Any]) -> Report:
+    meta, gate, night = (document.get(key) for key in ("meta", "gate", "night"))
+    return Report(
+        meta=decode(Meta, meta) if meta else None,
+        headline=tuple(decode(str, line) for line in document["headline"]),
+        rows=(),
+        gate=None if gate is None else decode(GateFacts, gate),
+        night=None if night is None else decode(NightFacts, night),
+    )
+
+
+def part(read_it: Callable[[], Any], where: str, what: str) -> Any:
+    """A part of a document; ConfigError names the place if it is malformed."""
+    try:
+        return read_it()
+    except MALFORMED as error:
+        missing = isinstance(error, KeyError)
+        reason = f"{error} is missing" if missing else printable(error, 200)
+        raise unusable(f"{where}: {what} is not as pytest-asperf writes it: {reason}") from None
+
+
+def unusable(what: str) -> ConfigError:
+    """The error for a file that is no report."""
+    return ConfigError(what, why="a report can be used only as a whole", remedy=_REMEDY)
+
+
+def of_each_machine(report: Report) -> list[Report]:
+    """A report for each machine; one of a single machine as it is."""
+    meta = report.meta
+    if meta is None or not meta.machines:
+        return [report]
+    return [
+        Report(
+            meta=replace(meta, host=one.host, python=one.python, machine=one.machine, machines={}),
+            headline=one.headline,
+            rows=tuple(row for row in report.rows if row.machine == name),
+        )
+        for name, one in meta.machines.items()
+    ]
+
+
+def known_machines(report: Report) -> list[Report]:
+    """The same, without the machines that never reported what they are: these measured nothing."""
+    every = of_each_machine(report)
+    if every == [report]:
+        return every
+    return [one for one in every if one.meta and one.meta.machine.id]

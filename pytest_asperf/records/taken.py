@@ -1,0 +1,311 @@
+"""Records of measurements and verdicts, taken from the results that rooms below give."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, astuple, replace
+from typing import TYPE_CHECKING, Literal
+
+from pytest_asperf.analysis.facts import MachineSeen
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.records.compared import compared_suite
+from pytest_asperf.records.kinds import (
+    BrokenRecord,
+    ChunkFacts,
+    DivergenceFacts,
+    EnergyRecord,
+    GuardFacts,
+    JudgedFigure,
+    JudgedRecord,
+    MemoryRecord,
+    PhaseFacts,
+    PromptFacts,
+    QuantRecord,
+    RailFacts,
+    RequestFacts,
+    RunFacts,
+    SpeculationRecord,
+    TextFacts,
+    ThroughputRecord,
+    VerdictRecord,
+    WindowFacts,
+)
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.engine_process import RawRun
+    from pytest_asperf.errors import AsperfError
+    from pytest_asperf.measure.energy import EnergyResult
+    from pytest_asperf.measure.engine_memory import MemoryResult
+    from pytest_asperf.measure.metered import PhaseEnergy
+    from pytest_asperf.measure.results import LevelResult, ThroughputResult
+    from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
+    from pytest_asperf.published.findings import Finding
+    from pytest_asperf.records.kinds import AnyRecord
+
+
+def verdict_record(verdict: Verdict, note: str = "") -> VerdictRecord:
+    """A verdict's record, with remarks on how it was measured."""
+    limits = verdict.accepted
+    if len(limits) != len(verdict.figures):
+        limits = ((None, None),) * len(verdict.figures)
+    return VerdictRecord(
+        outcome=verdict.outcome,
+        source=verdict.subject.source,
+        subject=verdict.subject.name,
+        subject_brief=verdict.subject.brief,
+        threshold=verdict.threshold,
+        bound=verdict.bound,
+        measured=verdict.measured,
+        brief=verdict.brief,
+        figures=tuple(
+            JudgedFigure(label, estimate, *accepted)
+            for (label, estimate), accepted in zip(verdict.figures, limits, strict=True)
+        ),
+        advice=verdict.advice,
+        details=verdict.details,
+        why=verdict.why,
+        rests_on=verdict.basis,
+        guards=tuple(map(_guard, verdict.guards)),
+        compared=verdict.compared,
+        facts=verdict.subject.ran,
+        note=note,
+    )
+
+
+def _guard(finding: GuardFinding) -> GuardFacts:
+    return GuardFacts(
+        guard=str(finding.guard),
+        consequence=finding.consequence,
+        found=finding.found,
+        rule=finding.rule,
+    )
+
+
+def broken_record(
+    what: str, error: AsperfError, outcome: Literal["INVALID", "NOT RUN"] = "INVALID"
+) -> BrokenRecord:
+    """The record of a measurement that broke."""
+    seen = error.machine if isinstance(error, MeasurementError) else None
+    return BrokenRecord(
+        outcome=outcome,
+        subject=what,
+        found=error.what,
+        advice=error.remedy,
+        details=(error.why, *(error.detail or "").splitlines()),
+        watched=seen if isinstance(seen, MachineSeen) else None,
+    )
+
+
+def about_finding(
+    record: AnyRecord, finding: Finding, published: str, elsewhere: str = ""
+) -> AnyRecord:
+    """A judged record with the published finding that it is on; others as they are.
+
+    Args:
+        record: any record.
+        finding: the finding.
+        published: its published figures.
+        elsewhere: what the finding is about, if that is not what was measured.
+    """
+    if not isinstance(record, JudgedRecord):
+        return record
+    if elsewhere:
+        note = f"{finding.id}: elsewhere: the finding is about {elsewhere}"
+        record = replace(record, note="\n".join(filter(None, (record.note, note))))
+        if isinstance(record, VerdictRecord):
+            record = replace(record, source="elsewhere")
+    return replace(
+        record,
+        finding=finding.id,
+        statement=finding.statement,
+        published=published,
+        recorded=str(finding.expected),
+    )
+
+
+def throughput_record(result: ThroughputResult, note: str = "") -> ThroughputRecord:
+    """A throughput measurement, with every run's count and time, and remarks."""
+    workload, loads = result.workload, list(enumerate(result.loads))
+    is_request = workload.kind == "request"
+    is_shared = workload.users > 1 and workload.generates
+    return ThroughputRecord(
+        workload=workload.name,
+        estimate=result.rate if workload.is_rate else result.time,
+        prefill_share=result.prefill_share if is_request else None,
+        effective_rate=result.rate if is_request else None,
+        user_rate=result.user_rate if is_shared and not is_request else None,
+        loads=len(loads),
+        warm_ups=tuple(_run(load.warm_up, index) for index, load in loads if load.warm_up),
+        runs=tuple(_run(run, index) for index, load in loads for run in load.runs),
+        bytes_per_token=result.bytes_per_token,
+        peak_rss_bytes=max(run.peak_rss_bytes for run in result.runs),
+        watched=result.watched.facts(),
+        ran=result.ran.facts(),
+        facts=result.ran.rows(),
+        note=note,
+    )
+
+
+def _run(run: RawRun, load: int) -> RunFacts:
+    """A run; of a server's users each request, timed from its start."""
+    requests = tuple(
+        RequestFacts(
+            event_ns=tuple(ns - request.start_ns for ns in request.event_ns),
+            n_prompt=request.n_prompt,
+            n_cached=request.n_cached,
+            n_output=request.n_output,
+        )
+        for request in run.requests
+    )
+    return RunFacts(n_tokens=run.n_tokens, elapsed_ns=run.elapsed_ns, load=load, requests=requests)
+
+
+def quant_record(result: LevelResult, baseline: str, note: str) -> QuantRecord:
+    """A scored quantization, with each chunk's sums."""
+    compared, kld = result.comparison, result.comparison.kld
+    return QuantRecord(
+        baseline=result.baseline_ran.facts(),
+        baseline_name=baseline,
+        text=TextFacts(**asdict(result.text)),
+        ppl=compared.ppl.value,
+        ppl_baseline=compared.ppl_base.value,
+        delta_ppl=compared.delta_ppl,
+        kld_mean=kld.mean if kld is not None else None,
+        same_top=compared.same_top,
+        size_bytes=result.size_bytes,
+        peak_rss_bytes=result.peak_rss_bytes,
+        chunks=tuple(
+            ChunkFacts(
+                n_tokens=len(chunk.nll),
+                nll_sum=sum(chunk.nll),
+                baseline_nll_sum=sum(base.nll),
+                kld_sum=sum(chunk.kld),
+            )
+            for chunk, base in zip(result.chunks, result.baseline_chunks, strict=True)
+        ),
+        ran=result.ran.facts(),
+        facts=result.rows(),
+        note=note,
+    )
+
+
+def memory_record(result: MemoryResult) -> MemoryRecord:
+    """The memory that a model takes with its context filled."""
+    return MemoryRecord(
+        n_ctx=result.n_ctx,
+        weights_bytes=result.memory.weights,
+        kv_bytes=result.memory.kv,
+        compute_bytes=result.memory.compute,
+        peak_rss_bytes=result.peak_rss_bytes,
+        ran=result.ran.facts(),
+        facts=result.ran.rows(),
+    )
+
+
+def energy_record(result: EnergyResult, note: str) -> EnergyRecord:
+    """J per token of all measured rails, with every window of every counter, and remarks."""
+    return EnergyRecord(
+        workload=result.workload.name,
+        joules_per_token=result.joules_per_token(),
+        net_joules_per_token=result.joules_per_token(net=True),
+        rails={
+            rail: RailFacts(
+                joules_per_token=result.joules_per_token(rail),
+                net_joules_per_token=result.joules_per_token(rail, net=True),
+                watts=result.watts(rail),
+                idle_watts=result.idle.watts(rail),
+            )
+            for rail in result.rails
+        },
+        unmeasured={m.rail: m.reason for m in result.phases[-1].unmeasured},
+        idle=_phase(result.idle),
+        phases=tuple(map(_phase, result.phases)),
+        watched=result.watched.facts(),
+        ran=result.ran.facts(),
+        facts=result.ran.rows(),
+        note=note,
+    )
+
+
+def _phase(phase: PhaseEnergy) -> PhaseFacts:
+    return PhaseFacts(
+        wall_s=phase.wall_s,
+        busy_s=phase.busy_s,
+        n_tokens=phase.n_tokens,
+        windows=tuple(WindowFacts(**asdict(window)) for window in phase.windows),
+    )
+
+
+def speculation_record(result: SpeculationResult) -> SpeculationRecord:
+    """A measurement of speculation with all raw counts, and what explains the gain."""
+    pairing, counts = result.pairing, result.counts
+    best_k, best_k_gain = result.best_k
+    even = result.break_even_ratio
+    remarks = [*map(str, result.guard_findings), *result.watched.remarks_on_pairs]
+    if result.interrupted:
+        remarks.append(f"stopped after {result.gain.basis}")
+    return SpeculationRecord(
+        label=pairing.label,
+        draft=pairing.draft.label if pairing.draft else None,
+        target=pairing.target.label,
+        k=pairing.k,
+        temperature=pairing.temperature,
+        n_tokens=pairing.n_tokens,
+        categories=result.categories,
+        gain=result.gain,
+        alone_rate=result.alone_rate,
+        speculative_rate=result.speculative_rate,
+        predicted_gain=result.predicted_gain,
+        ratio=result.ratio,
+        break_even_ratio=even if even < math.inf else None,
+        best_k=best_k,
+        best_k_gain=best_k_gain,
+        drafted=counts.drafted,
+        accepted=counts.accepted,
+        acceptance=counts.acceptance,
+        acceptance_by_category=counts.acceptance_by_category,
+        acceptance_by_position=counts.acceptance_by_position,
+        mean_length=counts.mean_length,
+        mean_length_by_category=counts.length_by_category,
+        n_rounds=len(counts.rounds),
+        drafting=result.drafting,
+        verifying=result.verifying,
+        draft_step=result.c,
+        verify={str(size): cost for size, cost in result.verify.items()},
+        time_split=result.time_split,
+        rollback={name: context.rollback or "" for name, context in result.contexts.items()},
+        contexts={name: context.verbatim for name, context in result.contexts.items()},
+        draft_ran=result.ran[1].facts() if len(result.ran) > 1 else None,
+        guards=tuple(map(_guard, result.guard_findings)),
+        divergences=tuple(
+            DivergenceFacts(
+                prompt=one.prompt,
+                position=one.position,
+                tokens=one.tokens,
+                margin=one.margin.largest,
+            )
+            for one in result.divergences
+        ),
+        seed=result.seed,
+        reloads=result.reloads,
+        interrupted=result.interrupted,
+        comparison=compared_suite(result),
+        prompts=tuple(tuple(map(_prompt, pair.runs)) for pair in result.pairs),
+        watched=result.watched.facts(),
+        ran=result.ran[0].facts(),
+        facts=result.ran[0].rows(),
+        note="\n".join(f"{pairing.label}: {remark}" for remark in remarks),
+    )
+
+
+def _prompt(run: PromptRun) -> PromptFacts:
+    return PromptFacts(
+        prompt=run.prompt,
+        speculative_first=run.speculative_first,
+        alone_ns=run.alone.elapsed_ns,
+        speculative_ns=run.speculative.elapsed_ns,
+        n_tokens=len(run.speculative.tokens),
+        rounds=tuple(map(astuple, run.speculative.rounds)),
+    )

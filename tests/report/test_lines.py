@@ -1,0 +1,109 @@
+"""Records in words, and as plain data and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.analysis.limit_verdict import judge_below
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.errors import MeasurementError
+from pytest_asperf.plugin.carried import noted_in
+from pytest_asperf.records.codec import decode_as, encode
+from pytest_asperf.records.kinds import AnyRecord, Noted
+from pytest_asperf.records.taken import broken_record, verdict_record
+from pytest_asperf.report.lines import first_line
+from tests.report import sample_reports as samples
+
+if TYPE_CHECKING:
+    from pytest_asperf.report.lines import Line
+
+RECORDS: dict[str, AnyRecord] = {
+    "throughput": samples.rates("fake:Q8_0"),
+    "quant": samples.level("fake:Q8_0", 0.01),
+    "speculation": samples.speculation("d → t", 0.2, 3.0),
+    "verdict": samples.claimed("fake:Q8_0", 10),
+    "pairs": samples.gate(1.3),
+    "broken": samples.not_run(),
+}
+
+
+def line(record: AnyRecord) -> Line:
+    """The first line of a record."""
+    return first_line(Noted("t", record))
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_record_survives_being_plain_data(kind: str) -> None:
+    """What xdist and JSON carry is the same record again."""
+    data = json.loads(json.dumps(encode(RECORDS[kind]), allow_nan=False))
+    found: AnyRecord = decode_as(AnyRecord, data)
+    assert found == RECORDS[kind]
+    assert encode(found) == data
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("kind", "song", "kind 'song' is unknown"),
+        ("workload", 7, "7 is not a text"),
+        ("runs", "many", "'many' is not a list"),
+        ("estimate", [], "\\[\\] is not an object"),
+    ],
+)
+def test_a_value_of_another_type_is_rejected(key: str, value: object, says: str) -> None:
+    """Each value of a file is checked against the type that its key has."""
+    data = encode(RECORDS["throughput"]) | {key: value}
+    with pytest.raises((TypeError, ValueError), match=says):
+        decode_as(AnyRecord, data)
+
+
+def test_an_unknown_bound_is_null() -> None:
+    """JSON has no infinity, and the estimate has it again."""
+    half = Estimate(1.0, -math.inf, 1.5, 9, method="by hand", unit="MB")
+    record = verdict_record(judge_below(half, 2.0, Subject("x", "live")))
+    (figure,) = encode(record)["figures"]
+    assert (figure["estimate"]["low"], figure["estimate"]["high"]) == (None, 1.5)
+    assert figure["at_most"] == 2.0
+    assert decode_as(AnyRecord, encode(record)) == record
+
+
+def test_records_come_in_the_order_they_were_noted() -> None:
+    """Pytest groups reports by outcome; records follow the clock."""
+    reports = [
+        SimpleNamespace(nodeid=name, start=start, asperf_rows=[encode(RECORDS["verdict"])])
+        for name, start in (("late", 3.0), ("early", 1.0), ("middle", 2.0))
+    ]
+    assert [noted.test for noted in noted_in(reports)] == ["early", "middle", "late"]
+
+
+def test_a_verdicts_line_names_what_its_interval_rests_on() -> None:
+    """An exact figure has no basis."""
+    subject = Subject("size of x", "recorded")
+    sampled = Estimate(1.0, -math.inf, math.inf, 3, method="by hand", unit="MB")
+    found = line(verdict_record(judge_below(sampled, 2.0, subject)))
+    assert (found.basis, found.outcome, found.source) == ("3 samples", "INCONCLUSIVE", "recorded")
+    exact = judge_below(Estimate.exact(1.0, "MB"), 2.0, subject)
+    assert line(verdict_record(exact)).basis == ""
+
+
+def test_a_broken_measurement_is_a_line() -> None:
+    """It carries the error's first sentence, and no figure."""
+    error = MeasurementError("it broke", why="w", remedy="r")
+    found = line(broken_record("test_x.py::test_y", error))
+    assert (found.subject, found.measured) == ("test_x.py::test_y", "it broke")
+    assert (found.outcome, found.advice, found.figures) == ("INVALID", "r", ())
+
+
+def test_what_tells_a_record_apart_is_in_its_name() -> None:
+    """Of a measurement after its model, of a verdict after its subject."""
+    noted = [Noted("t", RECORDS[kind], apart="threads=2") for kind in ("throughput", "verdict")]
+    assert [first_line(one).what for one in noted] == [
+        "tg16 fake:Q8_0, threads=2",
+        "tg16 fake:Q8_0, threads=2",
+    ]
