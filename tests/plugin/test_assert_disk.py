@@ -46,7 +46,7 @@ def test_what_is_reported(files: Project, rows: Callable[..., list[dict[str, Any
     assert row["measured"].startswith("4.7")
     assert row["measured"].endswith(" MiB")
     assert row["basis"] == "1 file"
-    assert ["counted once", "1 further names of them"] in row["ran"]
+    assert ["counted once", "1 further names of them"] in row["facts"]
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,12 @@ def test_not_alike(engines):
     assert passed["threshold"] == "faster by 50 % or more"
     assert failed["threshold"] == "faster"
     assert re.match(r"0\.\d+x \[", failed["measured"])
-    assert failed["raw"]["figures"][0]["high"] <= 1
+    assert failed["figures"][0]["estimate"]["high"] <= 1
     # A history keeps it as the time of the candidate, llama.cpp, over that of MLX.
     kept = figures_of({"meta": MINI, "rows": [passed]}, "report")
     (logs,) = (one for one in kept if one.key.metric == "tg8 ratio")
     assert (logs.value < math.log(1 / 1.5), logs.key.engine) == (True, "mlx / llama_cpp")
-    ran = dict(passed["ran"])
+    ran = dict(passed["facts"])
     assert "mlx-lm" in ran["mlx engine"]
     assert "llama-cpp-python" in ran["llama_cpp engine"]
     # By default at F16, where all of it can be matched but what MLX computes in on this device.

@@ -66,9 +66,10 @@ def test_it(memory, hardware):
     assert reading["subject"] == "memory at 256 tokens"
     assert reading["measured"].startswith("weights 4.75 MiB, KV 0.12")
     # To the hundredth of a MiB that the log has.
-    assert reading["raw"]["memory_bytes"]["kv"] == pytest.approx(131072, abs=5300)
-    assert reading["raw"]["peak_rss_bytes"] > 10_000_000
-    assert reading["raw"]["context"]["memory_bytes"] == reading["raw"]["memory_bytes"]
+    assert reading["kv_bytes"] == pytest.approx(131072, abs=5300)
+    assert reading["peak_rss_bytes"] > 10_000_000
+    stated = reading["ran"]["context"]["memory_bytes"]
+    assert stated == {key: reading[f"{key}_bytes"] for key in ("weights", "kv", "compute")}
     assert (verdict["outcome"], verdict["source"]) == ("PASS", "live")
 
 

@@ -50,7 +50,7 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
     )
     found = {row["subject"]: row for row in rows()}
     assert found["pp512+tg64"]["measured"].endswith("7.52 % of it prefill, 940 tok/s in effect")
-    assert found["pp512+tg64"]["raw"]["estimate"]["unit"] == "ms"
+    assert found["pp512+tg64"]["estimate"]["unit"] == "ms"
     assert found["ttft512"]["measured"].startswith("5.120 ms [")
 
 

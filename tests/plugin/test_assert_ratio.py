@@ -57,9 +57,9 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
     assert row["threshold"] == "at least 1.3x"
     assert row["measured"].startswith("1.428x [1.3")
     assert row["brief"].startswith("1428 / 1000 tok/s, 1.428x [1.3")
-    (figure,) = row["raw"]["figures"]
-    assert figure["unit"] == "x"
-    assert {"Q4_K_M model", "F16 model"} <= set(dict(row["ran"]))
+    (figure,) = row["figures"]
+    assert figure["estimate"]["unit"] == "x"
+    assert {"Q4_K_M model", "F16 model"} <= set(dict(row["facts"]))
 
 
 def test_types_of_the_cache(project: Project) -> None:

@@ -73,10 +73,10 @@ def test_each_run_is_from_a_fresh_load(
     project.script("f16", tg_ns_per_token=SPREAD, log=str(project.path / "log.txt"))
     project.test(CLAIM.format(claim='throughput("tg512"), at_least=900'))
     measured, verdict = rows()
-    assert [run["load"] for run in measured["raw"]["runs"]] == [0, 1, 2, 3, 4]
-    assert [run["load"] for run in measured["raw"]["warm_ups"]] == [0, 1, 2, 3, 4]
+    assert [run["load"] for run in measured["runs"]] == [0, 1, 2, 3, 4]
+    assert [run["load"] for run in measured["warm_ups"]] == [0, 1, 2, 3, 4]
     assert (measured["basis"], verdict["basis"]) == ("5 loads", "5 loads")
-    assert "covers loads and runs" in verdict["raw"]["figures"][0]["method"]
+    assert "covers loads and runs" in verdict["figures"][0]["estimate"]["method"]
     done = [line.split()[0] for line in (project.path / "log.txt").read_text().splitlines()]
     assert done.count("load") == 5
     assert done.count("generate") == 10
@@ -89,10 +89,10 @@ def test_runs_of_one_load_where_loading_costs_more(
     project.script("f16", tg_ns_per_token=SPREAD, load_ns=10**10)
     project.test(CLAIM.format(claim='throughput("tg512"), at_least=900'))
     measured, verdict = rows()
-    assert [run["load"] for run in measured["raw"]["runs"]] == [0] * 5
-    assert len(measured["raw"]["warm_ups"]) == 1
+    assert [run["load"] for run in measured["runs"]] == [0] * 5
+    assert len(measured["warm_ups"]) == 1
     assert verdict["basis"] == "5 runs of one load"
-    assert "not how loads differ" in verdict["raw"]["figures"][0]["method"]
+    assert "not how loads differ" in verdict["figures"][0]["estimate"]["method"]
 
 
 def test_a_verdict_names_the_variance_it_covers(project: Project) -> None:
@@ -111,7 +111,7 @@ def test_levels_that_are_compared_are_loaded_anew_together(
         '@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")\n'
         "def test_it(ladder):\n    ladder.readings('tg512')\n"
     )
-    assert [len(row["raw"]["warm_ups"]) for row in rows()] == [1, 1]
+    assert [len(row["warm_ups"]) for row in rows()] == [1, 1]
 
 
 def test_live(live: Project) -> None:

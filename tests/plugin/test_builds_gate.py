@@ -43,7 +43,7 @@ def test_a_wheel_against_this_interpreter(
     live.test('@pytest.mark.quant("F16")' + GATE)
     (row,) = rows(f"--asperf-candidate=./{wheel.name}")
     assert row["outcome"] == "PASS"
-    ran = dict(row["ran"])
+    ran = dict(row["facts"])
     assert ran["candidate made"] == f"{wheel.name}: llama-cpp-python 0.0.7"
     assert "baseline made" not in ran
     assert "in ./llama_cpp_python-0.0.7" in ran["candidate model"]

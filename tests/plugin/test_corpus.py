@@ -74,16 +74,16 @@ def test_it(perplexity):
     level, verdict = rows("--asperf-chunks=7")
     text = (project.path / "corpus.txt").read_text()
     told = f"corpus.txt, sha256 {_told(text)}, chunks 1 to 7 of 39, of 512 tokens"
-    assert level["raw"]["text"] == {
+    assert level["text"] == {
         "name": "corpus.txt",
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "n_chunks": 7,
         "n_chunks_total": 39,
         "n_ctx": 512,
     }
-    assert level["raw"]["baseline"]["model"] == "fake:F16"
-    assert ["text", told] in level["ran"]
-    assert ["text", told] in verdict["ran"]
+    assert level["baseline"]["model"] == "fake:F16"
+    assert ["text", told] in level["facts"]
+    assert ["text", told] in verdict["facts"]
     project.run("--asperf-chunks=7").stdout.fnmatch_lines([f"*text: {told}"])
     project.run("--asperf-chunks=7", "-v").stdout.fnmatch_lines([f"E *text: {told}"])
 
@@ -97,7 +97,7 @@ def test_a_gate_of_ppl_names_its_text(project: Project) -> None:
     report = project.path / "gate.json"
     project.run("--asperf-candidate=current", f"--asperf-report=json:{report}")
     (verdict,) = json.loads(report.read_text())["rows"]
-    (told,) = [text for label, text in verdict["ran"] if label == "text"]
+    (told,) = [text for label, text in verdict["facts"] if label == "text"]
     assert told.startswith("corpus.txt, sha256 ")
     assert told.endswith("chunks 1 to 6 of 39, of 512 tokens")
 

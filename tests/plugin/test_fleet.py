@@ -181,8 +181,8 @@ def test_a_machine_that_can_take_a_worker() -> None:
 
 def _told(worker: str, name: str, id_: str) -> Any:
     machine = {"id": id_, "hardware": "M2", "os": "macOS", "arch": "arm64"}
-    said = {"name": name, "host": name, "python": "3", "headline": [], "machine": machine}
-    return SimpleNamespace(worker_id=worker, asperf_machine=said)
+    meta = {"host": name, "python": "3", "headline": [], "machine": machine}
+    return SimpleNamespace(worker_id=worker, asperf_machine={"name": name, "meta": meta})
 
 
 def test_two_machines_of_one_name_stay_apart() -> None:

@@ -228,10 +228,10 @@ def test_a_machine_that_cools_itself_during_a_run_is_invalid(
     project.test(TEST.format(claim=USES["throughput"]))
     measured, claim = rows()
     assert claim["outcome"] == "PASS"
-    seen = measured["raw"]["machine"]["samples"][-1]
+    seen = measured["watched"]["samples"][-1]
     assert (seen["thermal_level"], seen["swap_bytes"] >= 0) == (0, True)
     levels = chain([0], repeat(2))
     (broken,) = rows()
     assert broken["outcome"] == "INVALID"
     assert "tg8 fake:F16: throttled: thermal pressure" in broken["measured"]
-    assert broken["raw"]["machine"]["samples"][-1]["thermal_level"] == 2
+    assert broken["watched"]["samples"][-1]["thermal_level"] == 2

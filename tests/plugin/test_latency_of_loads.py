@@ -76,10 +76,10 @@ def test_which_load_it_was(
     """The row names the load and says cold or warm; a later load is one of the same process."""
     loading.test(TEST + f'assert_latency(latency("{name}"), at_most="1 s")')
     measured, judged = rows("--asperf-repetitions=4")
-    assert measured["subject"] == measured["raw"]["workload"] == name
+    assert measured["subject"] == measured["workload"] == name
     assert judged["subject"] == f"{name} fake:F16"
-    assert [run["elapsed_ns"] for run in measured["raw"]["runs"]] == [LOAD_NS + 80_000] * 4
-    facts = dict(judged["ran"])
+    assert [run["elapsed_ns"] for run in measured["runs"]] == [LOAD_NS + 80_000] * 4
+    facts = dict(judged["facts"])
     assert facts["load"].startswith(says)
     assert facts["load"].endswith("0.08 ms are the first token")
     loads = _loads(loading)

@@ -29,9 +29,7 @@ def test_all(ladder):
     assert list(readings) == ["baseline", "q8_0", "q4_0"]
 """)
     found = rows()
-    by_model = {
-        row["model"]: row["raw"] for row in found if row["subject"] == "PPL vs an F16 cache"
-    }
+    by_model = {row["model"]: row for row in found if row["subject"] == "PPL vs an F16 cache"}
     types = {
         "asperf-draft KV q8_0": ("q8_0", "q8_0"),
         "asperf-draft KV q4_0": ("q4_0", "q4_0"),
@@ -63,7 +61,7 @@ def test_all(ladder):
     assert_monotonic(ladder, "kld")
 """)
     found = rows()
-    by_model = {row["model"]: row["raw"] for row in found if row["model"]}
+    by_model = {row["model"]: row for row in found if row["model"]}
     assert set(by_model) == {
         "asperf-draft KV 8bit on mlx",
         "asperf-draft KV 4bit-g32 on mlx",

@@ -50,7 +50,7 @@ def test_two(throughput):
 def test_own(throughput):
     throughput("tg8").rate
 """)
-    threads = {row["test"]: row["raw"]["loaded"]["threads"] for row in rows()}
+    threads = {row["test"]: row["ran"]["loaded"]["threads"] for row in rows()}
     assert threads == {
         "test_it.py::test_three": 3,
         "test_it.py::test_two": 2,
@@ -74,7 +74,7 @@ def test_a(throughput):
 def test_b(throughput):
     throughput("tg8").rate
 """)
-    points = [row["raw"]["estimate"]["point"] for row in rows()]
+    points = [row["estimate"]["point"] for row in rows()]
     assert points == [1e6, 5e5]
 
 
@@ -150,7 +150,7 @@ def test_proof_of_path_says_what_the_file_calls_itself(
 def test_it(throughput):
     assert_throughput(throughput("tg8"), at_least="1000000 tok/s")
 """)
-    raw = rows()[0]["raw"]
+    raw = rows()[0]
     assert raw["title"].endswith("M")
     result = live.run()
     size = raw["title"].removeprefix("asperf-draft, ")

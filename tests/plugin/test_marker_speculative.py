@@ -36,11 +36,11 @@ def test_a_gain_is_judged_and_explained(
     pair.test(_test(_SHORT, "assert_sd_gain(speculation, when_ratio=1000)"))
     found = {row["subject"]: row for row in rows("--asperf-max-pairs=5", "--asperf-seed=3")}
     verdict = next(row for row in found.values() if row["outcome"])
-    gain = verdict["raw"]["figures"][0]
+    gain = verdict["figures"][0]["estimate"]
     assert verdict["outcome"] == ("FAIL" if gain["low"] > 0 else "PASS")
     assert "beside the rule's 1000 x" in verdict["measured"]
     assert {"acceptance", "accepted length", "speed ratio", "predicted SD gain"} <= found.keys()
-    raw = found["SD gain"]["raw"]
+    raw = found["SD gain"]
     assert set(raw["acceptance_by_category"]) == {"code", "text"}
     assert set(raw["verify"]) == {str(size) for size in range(1, 10)}
     assert raw["seed"] == 3

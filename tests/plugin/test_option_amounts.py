@@ -16,9 +16,9 @@ def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]
         '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
     )
     (row,) = rows("--asperf-repetitions=7")
-    assert len(row["raw"]["runs"]) == 7
-    assert row["raw"]["runs"][0] == {"n_tokens": 8, "elapsed_ns": 8_000_000, "load": 0}
-    assert row["raw"]["warm_ups"][0]["n_tokens"] == 8
+    assert len(row["runs"]) == 7
+    assert row["runs"][0].items() >= {"n_tokens": 8, "elapsed_ns": 8_000_000, "load": 0}.items()
+    assert row["warm_ups"][0]["n_tokens"] == 8
 
 
 @pytest.mark.parametrize(("chunks", "scored"), [("3", 3), ("all", 39)])
@@ -28,7 +28,7 @@ def test_chunks(
     """PPL is taken over so many chunks of 512 tokens, or over the whole corpus."""
     project.test('@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n    perplexity.ppl\n')
     (row,) = rows(f"--asperf-chunks={chunks}")
-    assert len(row["raw"]["chunks"]) == scored
+    assert len(row["chunks"]) == scored
     assert row["basis"] == f"{scored} chunks"
 
 

@@ -37,7 +37,7 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["asperf: wrote *out/report.json"])
     document = _strict((project.path / "out" / "report.json").read_text("utf-8"))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["headline"][1].startswith("asperf: live, engine scripted")
     kinds = [(row["test"], row["model"], row["outcome"]) for row in document["rows"]]
     assert kinds == [
@@ -47,18 +47,20 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
         ("test_it.py::test_speed", "fake:F16", ""),
     ]
     level, _, verdict, speed = document["rows"]
-    assert len(level["raw"]["chunks"]) == 6
-    assert level["raw"]["chunks"][0].keys() == {
+    assert len(level["chunks"]) == 6
+    assert level["chunks"][0].keys() == {
         "n_tokens",
         "nll_sum",
         "baseline_nll_sum",
         "kld_sum",
     }
-    assert len(level["raw"]["sha256"]) == 64
-    assert verdict["raw"]["figures"][0]["confidence"] >= 0.9
-    runs = [{"n_tokens": 8, "elapsed_ns": 8_000_000, "load": load} for load in range(5)]
-    assert speed["raw"]["runs"] == speed["raw"]["warm_ups"] == runs
-    assert speed["raw"]["engine"]["library"] == "scripted"
+    assert len(level["ran"]["sha256"]) == 64
+    assert verdict["figures"][0]["estimate"]["confidence"] >= 0.9
+    runs = [
+        {"n_tokens": 8, "elapsed_ns": 8_000_000, "load": load, "requests": []} for load in range(5)
+    ]
+    assert speed["runs"] == speed["warm_ups"] == runs
+    assert speed["ran"]["library"] == "scripted"
 
 
 def test_a_page_is_written_beside_it(project: Project) -> None:
@@ -122,16 +124,16 @@ def test_gate(gate):
 """)
     project.run("--asperf-report=json:r.json", "--asperf-candidate=current,slow_by=1.5")
     speed, ppl = _strict((project.path / "r.json").read_text("utf-8"))["rows"]
-    compared = speed["raw"]["comparison"]
+    compared = speed["compared"]
     for pair in compared["pairs"]:
-        turns = zip(pair["candidate_ns"], pair["baseline_ns"], strict=True)
+        turns = zip(pair["candidate"], pair["baseline"], strict=True)
         assert pair["ratio"] == pytest.approx(statistics.median(c / b for c, b in turns))
     base, candidate = compared["medians"]
     assert compared["unit"] == "tok/s"
-    assert base / candidate == pytest.approx(speed["raw"]["figures"][0]["point"], rel=0.2)
-    assert speed["raw"]["figures"][0]["at_most"] == pytest.approx(1.05)
-    assert ppl["raw"]["comparison"]["delta_nll"]
-    assert ppl["raw"]["comparison"]["text"] == "corpus.txt"
+    assert base / candidate == pytest.approx(speed["figures"][0]["estimate"]["point"], rel=0.2)
+    assert speed["figures"][0]["at_most"] == pytest.approx(1.05)
+    assert ppl["compared"]["delta_nll"]
+    assert ppl["compared"]["text"] == "corpus.txt"
 
 
 def test_what_has_no_interval_is_null(project: Project) -> None:
@@ -139,7 +141,7 @@ def test_what_has_no_interval_is_null(project: Project) -> None:
     project.test(MEASURES)
     project.run("--asperf-report=json:report.json", "--asperf-chunks=1", "--asperf-repetitions=1")
     document = _strict((project.path / "report.json").read_text("utf-8"))
-    assert document["rows"][0]["raw"]["delta_ppl"]["low"] is None
+    assert document["rows"][0]["delta_ppl"]["low"] is None
 
 
 def test_a_broken_measurement_is_in_it(project: Project) -> None:

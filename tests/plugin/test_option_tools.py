@@ -46,10 +46,10 @@ def test_every_run_has_a_load(
     """Programs load for each run, so the interval covers loads; what they fed is said."""
     tooled.test(SPEED)
     (row,) = rows(f"--asperf-tools={tools}")
-    assert [run["load"] for run in row["raw"]["runs"]] == [0, 1, 2, 3, 4]
-    assert (row["raw"]["loads"], row["raw"]["warm_ups"]) == (5, [])
-    assert "covers loads and runs" in row["raw"]["estimate"]["method"]
-    assert dict(row["ran"])["settings"].endswith(", random tokens")
+    assert [run["load"] for run in row["runs"]] == [0, 1, 2, 3, 4]
+    assert (row["loads"], row["warm_ups"]) == (5, [])
+    assert "covers loads and runs" in row["estimate"]["method"]
+    assert dict(row["facts"])["settings"].endswith(", random tokens")
 
 
 def test_a_ladder_is_scored(tooled: Project, tools: Path) -> None:

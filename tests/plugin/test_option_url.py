@@ -48,8 +48,8 @@ def test_a_running_server_is_measured(
         f"--asperf-url=http://{served.endpoint.authority}", "--asperf-repetitions=10"
     )
     assert "a user" in row["measured"]
-    assert [len(run["requests"]) for run in row["raw"]["runs"]] == [2] * 10
-    assert "not known: build, slots" in dict(row["ran"])["server"]
+    assert [len(run["requests"]) for run in row["runs"]] == [2] * 10
+    assert "not known: build, slots" in dict(row["facts"])["server"]
     assert [other["outcome"] for other in others if other["outcome"]] == ["PASS", "PASS"]
     assert len({r["prompt"] for r in served.requests if "prompt" in r}) > 15
 
@@ -83,7 +83,7 @@ def test_a_chat_is_asked_where_there_is_nothing_else(
     url = f"--asperf-url=http://{server.endpoint.authority}/v1"
     (row,) = rows(url, "--asperf-repetitions=10")
     assert any("messages" in request for request in server.requests)
-    assert {run["requests"][0]["n_prompt"] for run in row["raw"]["runs"]} == {64}
+    assert {run["requests"][0]["n_prompt"] for run in row["runs"]} == {64}
 
 
 def test_a_server_that_is_not_there_is_named(project: Project) -> None:

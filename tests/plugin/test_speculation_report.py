@@ -158,8 +158,8 @@ def test_what_was_stopped_keeps_its_finished_pairs(
     code, output = session("--asperf-max-pairs=1000", "--asperf-report=json:rows.json")
     assert code == pytest.ExitCode.INTERRUPTED
     rows = json.loads((pair.path / "rows.json").read_text("utf-8"))["rows"]
-    (measured,) = [row for row in rows if row["raw"].get("interrupted")]
-    assert len(measured["raw"]["pairs"]) == 2
+    (measured,) = [row for row in rows if row.get("interrupted")]
+    assert len(measured["prompts"]) == 2
     assert "stopped after 2 pairs" in measured["note"]
     (verdict,) = [row for row in rows if row["outcome"]]
     assert verdict["outcome"] == "INCONCLUSIVE"
