@@ -33,22 +33,23 @@ _MODELS = {
 }
 _TESTS = """
 import pytest
-from pytest_asperf import assert_figure, assert_same_output
+from pytest_asperf import assert_lossless
 
-def test_crossover(pipelines):
-    assert_figure(pipelines.crossover("split", "by_token", over="ttft16..ttft512"), at_most=512)
+def test_crossover(latency):
+    assert latency.crossover("split", "by_token", over="ttft16..ttft512") <= 512
 
-def test_no_crossover(pipelines):
-    assert_figure(pipelines.crossover("split", "by_batch", over="ttft16..ttft512"), at_least=513)
+def test_no_crossover(latency):
+    assert latency.crossover("split", "by_batch", over="ttft16..ttft512") > 512
 
-def test_output(pipelines):
-    assert_same_output(pipelines, "split", "by_token")
+@pytest.mark.model("split")
+def test_output(model):
+    assert_lossless(model, than="by_token")
 
 @pytest.mark.model("resident")
-def test_handover(latency):
+def test_handoff(latency):
     for workload in ("ttft128", "ttft410", "ttft1024"):
-        reading = latency(workload)
-        print(f"{workload}: handover {reading.handover}, TTFT {reading.time}")
+        time = latency(workload)
+        print(f"{workload}: handoff {time.handoff.estimate}, TTFT {time.estimate}")
 """
 
 

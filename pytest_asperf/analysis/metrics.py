@@ -137,9 +137,7 @@ class Comparison:
     same_top_printed: PlusMinus | None = None
 
     def __bool__(self) -> NoReturn:
-        raise no_truth_value(
-            "a comparison of two models", "assert perplexity.delta_ppl.high < 0.01"
-        )
+        raise no_truth_value("a comparison of two models", 'assert perplexity.delta < "1%"')
 
 
 def tokens_per_second(n_tokens: int, elapsed_ns: int) -> float:

@@ -53,7 +53,7 @@ class EnergyFigure(TimedQuantity):
     example: ClassVar = 'assert energy("tg128") <= "0.5 J/token"'
 
     def rail(self, rail: str) -> EnergyFigure:
-        """The same of one rail: `package`, `cpu`, `gpu`, `ane` or `dram`; or of the `machine`.
+        """The energy on one rail, `package`, `cpu`, `gpu`, `ane` or `dram`, or on the `machine`.
 
         Raises:
             ConfigError: no such rail.
@@ -65,12 +65,12 @@ class EnergyFigure(TimedQuantity):
 
     @property
     def net(self) -> EnergyFigure:
-        """The same less what the idle machine, with the model loaded, takes in that time."""
+        """The energy less that of the idle machine with the model loaded."""
         return energy_of(self.variant, self.workload, self.unit, self.of_rail, is_net=True)
 
     @property
     def power(self) -> EnergyFigure:
-        """The mean power in the same phase, W."""
+        """The mean power in the phase, W."""
         return energy_of(self.variant, self.workload, "W", self.of_rail, is_net=self.is_net)
 
     @property

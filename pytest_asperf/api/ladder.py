@@ -74,7 +74,7 @@ class Quant(FixtureValue):
 
     @property
     def same_top(self) -> Figure:
-        """The share of tokens for which its likeliest token is the baseline's."""
+        """The share of tokens whose likeliest token is the baseline's too."""
         rung = self.scored
 
         def measure() -> Found:

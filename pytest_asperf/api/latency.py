@@ -53,7 +53,7 @@ class Time(TimedQuantity):
         return self.percentile(99)
 
     def percentile(self, percentile: float) -> Figure:
-        """The time in ms that a share of runs, or of tokens, does not exceed.
+        """The time that a share of runs, or of tokens, does not exceed, ms.
 
         Args:
             percentile: 99.9 for p99.9.
@@ -75,13 +75,13 @@ class Time(TimedQuantity):
 
     @property
     def ttft(self) -> Figure:
-        """Of a whole request, the time until its first output token, ms."""
+        """The time of a whole request until its first output token, ms."""
         self._require_request()
         return self._figure("TTFT in", "ms", lambda r: r.over_runs(_firsts_ms(r), "ms"), _firsts_ms)
 
     @property
     def tpot(self) -> Figure:
-        """Of a whole request, the time of each output token after the first, ms."""
+        """The time of each output token of a whole request after the first, ms."""
         self._require_request()
         return self._figure("TPOT in", "ms", lambda r: r.over_runs(_later_ms(r), "ms"), _later_ms)
 
@@ -93,13 +93,13 @@ class Time(TimedQuantity):
 
     @property
     def effective_rate(self) -> Figure:
-        """Output tokens of a whole request over its time, tok/s."""
+        """The output tokens of a whole request over its time, tok/s."""
         self._require_request()
         return self._figure("effective rate of", "tok/s", lambda r: r.rate, lambda r: r.rates)
 
     @property
     def handoff(self) -> Figure:
-        """What a pipeline of several programs takes besides its prompt and its output, ms."""
+        """The time of a pipeline besides its prompt and its output, ms."""
         return self._figure("handoff in", "ms", lambda r: _handoff(r, self.name))
 
     @property
@@ -163,7 +163,7 @@ class Latency(FixtureValue):
         return time_of(self.variant.other(model, engine, quant), workload)
 
     def crossover(self, first: str, second: str, over: str = "ttft64..ttft4096") -> Figure:
-        """The prompt length from which one model is faster than another, in tokens.
+        """The prompt length from which the first model is faster than the second, tokens.
 
         Both run in pairs at lengths that are chosen by bisection, until two lengths within 10 %
         of each other are decided. The interval is between decided lengths.

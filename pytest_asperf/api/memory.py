@@ -40,22 +40,22 @@ class AllocatedMemory(Figure):
 
     @property
     def weights(self) -> Figure:
-        """Of it, the weights."""
+        """The part that the weights take, GiB."""
         return self._part("weights", lambda result: result.memory.weights)
 
     @property
     def kv(self) -> Figure:
-        """Of it, the KV cache and the state of recurrent layers."""
+        """The part that the KV cache and the state of recurrent layers take, GiB."""
         return self._part("KV cache", lambda result: result.memory.kv)
 
     @property
     def compute(self) -> Figure:
-        """Of it, the buffers that steps compute in."""
+        """The part that the buffers of a step take, GiB."""
         return self._part("compute buffers", lambda result: result.memory.compute)
 
     @property
     def peak_rss(self) -> Figure:
-        """The peak resident memory of the engine's process; of a GPU's memory it knows nothing."""
+        """The peak resident memory of the engine's process, GiB, without a GPU's memory."""
         return self._part("peak RSS", lambda result: result.peak_rss_bytes)
 
     def _part(self, what: str, of: Callable[[MemoryResult], int]) -> Figure:

@@ -135,11 +135,11 @@ class Model(FixtureValue):
 
     @property
     def disk(self) -> Figure:
-        """The room that its file takes on the disk, GiB."""
+        """The disk space that its file takes, GiB."""
         return disk_of(self.variant, ())
 
     def disk_of(self, *paths: str | Path) -> Figure:
-        """The room that files and folders take on the disk together, GiB.
+        """The disk space that files and folders take together, GiB.
 
         A file of several names counts once: hard links, and the blobs that snapshots of a hub's
         cache share. Files that a file system clones silently, as APFS does, count in full.

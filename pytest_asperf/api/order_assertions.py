@@ -89,11 +89,11 @@ def assert_pareto_optimal(
     level: str,
     objectives: Sequence[str] = ("size", "tg128", "ppl"),
 ) -> Verdict:
-    """Claim that a level is on the Pareto front: none is as good in all objectives, better in one.
+    """Assert that a quantization is on the Pareto front: no other is as good and in one better.
 
     Args:
-        ladder: the levels.
-        level: the one the claim is about.
+        ladder: the quantizations.
+        level: the one that the assertion is about.
         objectives: of `ppl`, `kld`, `size` and workloads such as `tg128`.
 
     Raises:

@@ -155,17 +155,17 @@ class Speculation(FixtureValue):
 
     @property
     def gain(self) -> Gain:
-        """Rate with the draft over that of the target alone, less 1."""
+        """The rate with the draft over that of the target alone, less 1."""
         name = f"SD gain {self.pairing.label}"
         return Gain(name, CHANGE, self.measurement.record, self)
 
     @property
     def acceptance(self) -> Figure:
-        """Accepted of drafted tokens, with an interval over prompts, of which it needs five."""
+        """The share of drafted tokens that are accepted; its interval needs five prompts."""
         return self._figure("acceptance by", SHARE, lambda result: result.accepted())
 
     def acceptance_of(self, category: str) -> Figure:
-        """The same of the prompts of a category, such as `code`.
+        """The acceptance on prompts of a category, such as `code`.
 
         Raises:
             ConfigError: when it is compared, no prompt has that category.
@@ -180,16 +180,16 @@ class Speculation(FixtureValue):
 
     @property
     def ratio(self) -> Figure:
-        """Speed ratio: rate of the draft by itself over that of the target by itself."""
+        """The speed ratio: the rate of the draft alone over that of the target alone."""
         return self._figure("speed ratio of", RATIO, lambda result: result.ratio)
 
     @property
     def break_even(self) -> Figure:
-        """Speed ratio from which this draft, as often accepted, would gain."""
+        """The speed ratio from which a draft with this acceptance would gain."""
         return self._figure("break-even ratio of", RATIO, lambda result: result.break_even)
 
     def verify_cost(self, positions: int) -> Figure:
-        """C: what verifying so many positions in one batch costs, in steps of the target alone.
+        """The cost of verifying some positions in one batch, in steps of the target alone.
 
         Raises:
             ConfigError: when it is compared, no batch of that size was timed.
@@ -302,17 +302,17 @@ class RemoteOverhead(NoTruthValue):
 
     @property
     def change(self) -> Figure:
-        """Change of TG: `"-79%"` is a fifth of the rate."""
+        """The change of TG by a draft on another machine: `"-79%"` is a fifth of the rate."""
         return self._figure("change of TG by distance", CHANGE, lambda result: result.change)
 
     @property
     def per_token(self) -> Figure:
-        """What an emitted token takes longer, ms."""
+        """The extra time of an emitted token, ms."""
         return self._figure("extra time of an emitted token", "ms", lambda r: r.per_token)
 
     @property
     def per_drafted_token(self) -> Figure:
-        """What a drafted token takes longer, ms: one graph that the server computes."""
+        """The extra time of a drafted token, ms: the server computes one graph for it."""
         return self._figure("extra time of a drafted token", "ms", lambda r: r.per_drafted_token)
 
     def _figure(

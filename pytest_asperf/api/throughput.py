@@ -33,7 +33,7 @@ class Rate(TimedQuantity):
 
     @property
     def bandwidth_utilization(self) -> Figure:
-        """TG times bytes read per token over the memory bandwidth, a share.
+        """The share of the memory bandwidth that TG uses: TG times the bytes of a token.
 
         More than 1 is impossible for a model that is read from memory, but not for one that stays
         in the processor's cache.

@@ -14,7 +14,6 @@ from pytest_asperf.api.measurement_context import told_apart
 from pytest_asperf.api.quantity import Figure, Found, Quantity, note
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.engine_matching import (
-    BITS_WITHIN,
     Term,
     require_matched_bits,
     terms_of,
@@ -197,7 +196,7 @@ class Paired(Quantity):
         models = [v.measurement.runner.locate(v.ref) for v in (first, second)]
         require_one_model(*((model.ref.title, model.info) for model in models))
         if first.is_matched or second.is_matched:
-            require_matched_bits((models[0], models[1]), BITS_WITHIN)
+            require_matched_bits((models[0], models[1]))
         return True
 
     def _terms(self, result: ABResult) -> tuple[Term, ...]:

@@ -59,5 +59,5 @@ def show_placement(
     observed = list(ladder("ANE").items())[1:]
     seen += [CheckLine(name, "unknown", rung_text(verdict)) for name, verdict in observed]
     sections = Section("planned", tuple(planned)), Section("what ran", tuple(seen))
-    last_line = f"planned by {plan.made}; assert_placement(…, observed=…) claims what ran"
+    last_line = f"planned by {plan.made}; a test with model.placement(…, observed=…) shows what ran"
     print_sections(sections, last_line=last_line)

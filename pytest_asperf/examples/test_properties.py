@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_asperf import Ladder, Scores, Speculation, assert_lossless
+from pytest_asperf import Ladder, Model, Speculation, assert_lossless
 
 pytest.importorskip("hypothesis", reason="pip install 'pytest-asperf[properties]'")
 
@@ -35,21 +35,21 @@ def test_speculation_is_lossless_on_any_prompt(speculation: Speculation, prompt:
 @bounded(examples=10, seconds=60)
 @given(text=prompts(), changed=settings(ENGINE))
 def test_logits_are_the_same_in_any_batches(
-    scores: Scores, text: str, changed: dict[str, Any]
+    model: Model, text: str, changed: dict[str, Any]
 ) -> None:
     """Sizes of batches, threads and flash attention decide how logits are computed, and no more."""
-    assert scores(text, **changed).agrees
+    assert model.scores(text, **changed).agrees
 
 
 @bounded(examples=10, seconds=60)
 @given(text=prompts(), data=st.data())
-def test_a_split_leaves_the_nll(scores: Scores, text: str, data: st.DataObject) -> None:
+def test_a_split_leaves_the_nll(model: Model, text: str, data: st.DataObject) -> None:
     """The NLL of a text is that of its beginning, and of the rest after it."""
-    whole = scores(text)
+    whole = model.scores(text)
     at = data.draw(st.integers(2, len(whole.tokens)), label="split at token")
-    parts = scores(whole.tokens[:at]).nll
+    parts = model.scores(whole.tokens[:at]).nll
     if at < len(whole.tokens):
-        parts += scores(whole.tokens, after=at).nll
+        parts += model.scores(whole.tokens, after=at).nll
     assert math.isclose(sum(parts), sum(whole.nll), rel_tol=1e-3, abs_tol=1e-2)
 
 
@@ -59,18 +59,18 @@ def test_a_split_leaves_the_nll(scores: Scores, text: str, data: st.DataObject) 
 def test_the_order_of_a_ladder_leaves_its_verdicts(
     ladder: Ladder, drawn: tuple[str, ...], data: st.DataObject
 ) -> None:
-    """The interval that decides a claim is the same wherever a level stands in the ladder."""
+    """A quantization's interval does not depend on its place in the ladder."""
     order = data.draw(st.permutations(drawn), label="order")
     one, other = ladder.of(*drawn), ladder.of(*order)
     for level in drawn:
-        assert one[level].delta_ppl == other[level].delta_ppl
+        assert one[level].delta.estimate == other[level].delta.estimate
 
 
 @bounded(examples=5, seconds=60)
 @given(more=levels(ENGINE), fewer=levels(ENGINE))
 @pytest.mark.quant_ladder("Q8_0", chunks=5)
 def test_more_bits_have_no_larger_kld(ladder: Ladder, more: str, fewer: str) -> None:
-    """With a bit per weight more, a level is no farther from the baseline, as far as is shown."""
+    """With a bit more for each weight, no quantization is shown to be farther from the baseline."""
     assume(bits(more) >= bits(fewer) + 1)
     pair = ladder.of(more, fewer)
-    assert pair[more].kld.low <= pair[fewer].kld.high
+    assert pair[more].kld.estimate.low <= pair[fewer].kld.estimate.high

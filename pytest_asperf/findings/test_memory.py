@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_asperf import Hardware, Ladder, Model, assert_fits, assert_ratio
+from pytest_asperf import Hardware, Ladder, Model, assert_fits
 
 pytestmark = pytest.mark.model("@target")
 
@@ -19,7 +19,7 @@ def test_weights_keep_to_60_percent(model: Model, hardware: Hardware) -> None:
 @pytest.mark.quant_ladder("Q4_K_M")
 def test_q4_k_m_takes_a_quarter(ladder: Ladder) -> None:
     """Q4_K_M takes 75 % less than F16, to the percentage points that the check allows."""
-    assert_ratio(ladder, "Q4_K_M", "F16", "size", at_least=0.23, at_most=0.27)
+    assert "23%" <= ladder["Q4_K_M"].size / ladder["F16"].size <= "27%"
 
 
 #: Bits per weight: by the type's definition, and of the mixture llama.cpp's own average.
@@ -29,7 +29,7 @@ _BITS = {"Q8_0": 8.5, "Q4_K_M": 4.8944}
 @pytest.mark.finding("ram-table")
 @pytest.mark.quant_ladder(*_BITS)
 def test_weights_take_their_bits(ladder: Ladder) -> None:
-    """Of the size in F16, 16 bits a weight, each level takes its share of bits, within 5 %."""
-    for level, bits in _BITS.items():
+    """Each quantization takes its share of the 16 bits that F16 takes for a weight, within 5 %."""
+    for quant, bits in _BITS.items():
         share = bits / 16
-        assert_ratio(ladder, level, "F16", "size", at_least=0.95 * share, at_most=1.05 * share)
+        assert 0.95 * share <= ladder[quant].size / ladder["F16"].size <= 1.05 * share

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_asperf import (
     Ladder,
-    Perplexity,
+    Quant,
     assert_monotonic,
     assert_pareto_optimal,
     assert_ppl_delta,
@@ -32,6 +32,6 @@ def test_divergence_rises_as_bits_fall(ladder: Ladder) -> None:
 
 
 @pytest.mark.kv_ladder("8bit", chunks=_CHUNKS)
-def test_8_bit_cache_is_near_lossless(perplexity: Perplexity) -> None:
+def test_8_bit_cache_is_near_lossless(perplexity: Quant) -> None:
     """A KV cache of 8 bits costs less than 1 % of PPL."""
     assert_ppl_delta(perplexity, below="1%")

@@ -86,8 +86,8 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
             f"weight{nearest}",
             why="what a step reads decides how fast it can be, whatever the engine",
             remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
-            opt_out=f'name the level of each engine, as in "{engine}:{near or "LEVEL"}", and say '
-            'how far apart they may be with bits_within="50%"',
+            opt_out=f'name the quantization, as in engine="{engine}", quant="{near or "LEVEL"}"; '
+            "the verdict lists the difference",
         )
     return near
 
@@ -107,23 +107,23 @@ def file_bits_per_weight(model: LocatedModel) -> float | None:
     return None if info is None else 8 * sum(t.nbytes for t in info.tensors) / info.n_params
 
 
-def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: float) -> None:
-    """Refuse two files if the larger bits per weight exceed the other's by more than a fraction."""
+def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
+    """Reject two files whose bits per weight differ by more than `BITS_WITHIN`."""
     first, second = models
     bits = file_bits_per_weight(first), file_bits_per_weight(second)
-    if _are_near(*bits, within):
+    if _are_near(*bits):
         return
     # MLX quantises every matrix alike, so that a file of its has the bits of its level.
     wanted = bits[1] if first.ref.spec.engine in MLX_ENGINES else bits[0]
     near = _nearest(wanted, "mlx") if wanted else None
     raise UnfitError(
         f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "
-        f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * within:g} % apart",
+        f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * BITS_WITHIN:g} % apart",
         why="the engines would read different amounts for each token, and the faster level would "
         "look like the faster engine",
-        remedy=f'name a nearer level with its engine, as in "mlx:{near or "LEVEL"}"',
-        opt_out="accept it with bits_within, as in "
-        'assert_faster(..., bits_within="50%"); the verdict says so',
+        remedy="name the quantization, as in "
+        f'throughput("tg128", engine="mlx", quant="{near or "4bit"}"); '
+        "the verdict then lists the difference",
     )
 
 
@@ -142,8 +142,8 @@ def terms_of(
     bits = _bits_text(first), _bits_text(second)
     return (
         _source(source_sha256),
-        # Accepted to be further apart is not matched.
-        Term("bits per weight", bits, _are_near(first, second, BITS_WITHIN)),
+        # A quantization that the test names may be farther apart.
+        Term("bits per weight", bits, _are_near(first, second)),
         _alike("scheme", *map(_scheme, models)),
         _alike("group", *map(_group, models)),
         _alike("KV", *map(_kv_types, ran)),
@@ -206,10 +206,10 @@ def _device(ran: Provenance) -> str:
     return "GPU" if ran.loaded.layers_offloaded else "CPU"
 
 
-def _are_near(first: float | None, second: float | None, within: float) -> bool:
+def _are_near(first: float | None, second: float | None) -> bool:
     if first is None or second is None:
         return False
-    return max(first, second) <= (1 + within) * min(first, second)
+    return max(first, second) <= (1 + BITS_WITHIN) * min(first, second)
 
 
 def _bits_text(bits: float | None) -> str:

@@ -33,7 +33,7 @@ def hardware(pytestconfig: pytest.Config) -> Hardware:
 
 @pytest.fixture
 def quant(request: pytest.FixtureRequest) -> str | None:
-    """The quantisation level that a test measures: the ladder's rung, the marker's, or None."""
+    """The quantization that a test measures: the ladder's, the marker's, or None."""
     from pytest_asperf.plugin import fixture_values as given
 
     rung: str | None = getattr(request, "param", None)
@@ -42,7 +42,7 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def kv_type(request: pytest.FixtureRequest) -> str | None:
-    """The type of the KV cache that a test measures: the ladder's rung, or None."""
+    """The type of the KV cache that a test measures in a ladder, or None."""
     return getattr(request, "param", None)
 
 
@@ -114,7 +114,7 @@ def energy(_asperf_variant: ModelUnderTest) -> Energy:
 def gate(
     request: pytest.FixtureRequest, _asperf_ref: ModelRef, _asperf_bench: MeasurementContext
 ) -> Gate:
-    """The candidate build against the baseline; call it with workloads."""
+    """The candidate build against the baseline; call it with workloads, `ppl` or `logits`."""
     from pytest_asperf.plugin import fixture_values as given
 
     return given.gates(request, _asperf_ref, _asperf_bench)

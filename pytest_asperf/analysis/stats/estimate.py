@@ -71,7 +71,7 @@ class Estimate:
             raise ValueError(f"impossible n={self.n} or confidence={self.confidence}")
 
     def __bool__(self) -> NoReturn:
-        raise no_truth_value(f"the estimate {self.text()}", "assert reading.rate.point >= 40")
+        raise no_truth_value(f"the estimate {self.text()}", "assert estimate.low >= 40")
 
     @classmethod
     def exact(cls, value: float, unit: str) -> Estimate:

@@ -1,0 +1,58 @@
+"""docs/quantities.md is what the code says, and has every quantity."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_asperf import ConfigError
+
+WRITER = Path(__file__).parents[1] / "docs" / "quantities_page.py"
+
+
+@pytest.fixture
+def writer() -> dict[str, Any]:
+    """Return the names of the module that writes the page."""
+    return runpy.run_path(str(WRITER))
+
+
+def test_the_page_is_up_to_date(writer: dict[str, Any]) -> None:
+    """Its words and units are the code's; otherwise run `python docs/quantities_page.py`."""
+    page: Path = writer["PAGE"]
+    assert page.read_text(encoding="utf-8") == writer["page"]()
+
+
+def test_the_page_has_every_fixture(writer: dict[str, Any]) -> None:
+    """Each fixture is listed, and those that give quantities have examples."""
+    names = [row[0].strip("`") for row in writer["_fixture_rows"]()]
+    assert sorted(names) == sorted([*writer["EXAMPLES"], "hardware", "quant", "kv_type"])
+
+
+@pytest.mark.parametrize(
+    ("example", "instead", "error"),
+    [
+        ('throughput("tg128").cv < "1%"', 'throughput("tg64") > 1', ValueError),
+        ('model.size <= "5 GiB"', "model.size <= '5 ms'", ConfigError),
+        ("perplexity.kld < 0.01", "perplexity.divergence < 0.01", AttributeError),
+        ('latency("load") <= "2 s"', 'latency("load") < throughput("tg128")', ValueError),
+    ],
+)
+def test_an_example_that_does_not_hold_is_an_error(
+    writer: dict[str, Any], example: str, instead: str, error: type[Exception]
+) -> None:
+    """A missing quantity, a wrong unit and a misspelt name never reach the page."""
+    examples = writer["EXAMPLES"]
+    for fixture, lines in examples.items():
+        examples[fixture] = tuple(instead if line == example else line for line in lines)
+    with pytest.raises(error):
+        writer["page"]()
+
+
+def test_each_function_has_an_example(writer: dict[str, Any]) -> None:
+    """An example too many, or too few, is an error."""
+    writer["page"].__globals__["FUNCTIONS"] = writer["FUNCTIONS"][1:]
+    with pytest.raises(ValueError, match="an example of each function"):
+        writer["page"]()
