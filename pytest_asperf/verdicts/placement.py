@@ -116,7 +116,7 @@ def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Ver
 def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Verdict:
     """Whether a token takes another time than on the GPU."""
     if observed is None or gpu_path is None:
-        return _unavailable("gpu_path=energy(…) was not given")
+        return _unavailable("unlike=energy(…) was not given")
     change = unpaired_change_interval(gpu_path.token_s, observed.token_s)
     same = judge_within(change, _SUBJECT, at_least=-IDENTICAL, at_most=IDENTICAL)
     outcome = _OPPOSITE.get(same.outcome, same.outcome)
