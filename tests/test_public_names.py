@@ -1,9 +1,12 @@
-"""What a user imports: every name is there, and the documents' examples pass `mypy --strict`."""
+"""A user's imports: every name is there, and examples pass `mypy --strict` and pyright."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from mypy import api
 
 import pytest_asperf
+from pytest_asperf import Quantity
 from pytest_asperf.plugin import fixtures
 
 ROOT = Path(__file__).parents[1]
@@ -21,14 +25,23 @@ strict = True
 [mypy-numpy.*,scipy.*,rich.*,gguf.*,psutil.*,typer.*,filelock.*,platformdirs.*,packaging.*]
 follow_imports = skip
 """
-WRONG = {
-    "typo_of_a_name": "from pytest_asperf import assert_troughput",
-    "typo_of_a_keyword": (
-        "from pytest_asperf import Perplexity, assert_ppl_delta\n"
-        "def test_it(perplexity: Perplexity) -> None:\n"
-        "    assert_ppl_delta(perplexity, bellow='1%')\n"
-    ),
+USERS_FILE = Path(__file__).with_name("every_quantity.py")
+#: By a slip, a line of a user's test that type checkers must find.
+_SLIPS = {
+    "typo_of_a_name": "from pytest_asperf import assert_lossles",
+    "typo_of_a_keyword": "assert_ppl_delta(perplexity, bellow='1%')",
+    "typo_of_a_quantity": "assert perplexity.klt < 0.01",
+    "limit_of_no_type": "assert perplexity.kld < None",
+    "fixture_not_called": "assert throughput >= '40 tok/s'",
+    "ratio_to_a_number": "assert perplexity.ppl / 2 < 5",
+    "sum": "assert perplexity.ppl + perplexity.ppl < 5",
 }
+_HEAD = """from pytest_asperf import Quant, Throughput, assert_ppl_delta
+
+
+def test_it(perplexity: Quant, throughput: Throughput) -> None:
+    """
+WRONG = {name: f"{_HEAD}{slip}\n" for name, slip in _SLIPS.items()}
 
 
 def public_fixtures() -> dict[str, str]:
@@ -49,10 +62,9 @@ def typed(code: str) -> str:
             node.returns = node.returns or ast.Constant(None)
             for argument in node.args.args:
                 if argument.annotation is None and argument.arg in annotations:
-                    plain = annotations[argument.arg] == "str | None"
-                    name = "str | None" if plain else argument.arg.capitalize()
+                    name = annotations[argument.arg]
                     argument.annotation = ast.Name(name)
-                    added |= set() if plain else {name}
+                    added |= {name} & set(pytest_asperf.__all__)
     # An example with imports is complete; one without is a fragment of a file.
     fragment = "import pytest\nfrom pytest_asperf import *\n"
     types = f"from pytest_asperf import {', '.join(sorted(added))}\n" if added else ""
@@ -77,6 +89,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Check all examples and the wrong ones in one run; return mypy's errors by module."""
     folder = tmp_path_factory.mktemp("examples")
     modules = {name: typed(code) for name, code in examples().items()} | WRONG
+    modules["every_quantity"] = USERS_FILE.read_text(encoding="utf-8")
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     (folder / "mypy.ini").write_text(CONFIGURATION)
@@ -117,9 +130,53 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_typo_is_an_error(name: str, errors: dict[str, list[str]]) -> None:
-    """A type checker sees the names that there are, and no catch-all behind them."""
+def test_a_slip_is_an_error(name: str, errors: dict[str, list[str]]) -> None:
+    """A type checker sees the names and operators that there are, and no catch-all behind them."""
     assert len(errors[name]) == 1
+
+
+def test_every_quantity_is_typed(errors: dict[str, list[str]]) -> None:
+    """A user's file with all of them passes `mypy --strict`."""
+    assert errors["every_quantity"] == []
+
+
+def test_pyright_agrees(tmp_path: Path) -> None:
+    """The same file passes pyright's strict mode, and each slip does not."""
+    pytest.importorskip("pyright")
+    for name, code in (WRONG | {"every_quantity": USERS_FILE.read_text("utf-8")}).items():
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "include": ["."]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(
+        [*command, "-p", str(tmp_path)], capture_output=True, text=True, check=False, timeout=300
+    )
+    found: dict[str, list[str]] = {}
+    for problem in json.loads(done.stdout)["generalDiagnostics"]:
+        found.setdefault(Path(problem["file"]).stem, []).append(problem["message"])
+    assert "every_quantity" not in found, found["every_quantity"]
+    assert found.keys() == WRONG.keys()
+
+
+def _quantities(of: type[Quantity] = Quantity) -> set[str]:
+    names = {of.__name__}
+    return names.union(*map(_quantities, of.__subclasses__()))
+
+
+def test_the_users_file_has_every_quantity() -> None:
+    """Each property and method of a public type that gives a quantity is used in it."""
+    text, kinds = USERS_FILE.read_text("utf-8"), _quantities()
+    types = [t for name in pytest_asperf.__all__ if isinstance(t := getattr(pytest_asperf, name), type)]
+    given = {
+        name
+        for one in types
+        for name, member in vars(one).items()
+        if not name.startswith("_")
+        and getattr(member, "fget", member).__dict__ is not None
+        and inspect.get_annotations(getattr(member, "fget", member)).get("return") in kinds
+    }
+    assert len(given) > 30
+    assert {name for name in given if f".{name}" not in text} == set()
 
 
 @pytest.mark.parametrize("name", pytest_asperf.__all__)
@@ -132,15 +189,7 @@ def test_a_public_name_is_there(name: str) -> None:
 @pytest.mark.parametrize(("fixture", "annotation"), public_fixtures().items())
 def test_the_value_of_a_fixture_has_a_public_type(fixture: str, annotation: str) -> None:
     """A test can annotate what it takes: `throughput: Throughput`."""
-    if annotation in {"str", "str | None"}:
-        return
-    public = {
-        getattr(pytest_asperf, name).__name__: name
-        for name in pytest_asperf.__all__
-        if isinstance(getattr(pytest_asperf, name), type)
-    }
-    named_after = "PublishedFinding" if fixture == "asperf_finding" else fixture.capitalize()
-    assert public[annotation] == named_after
+    assert {annotation} <= {*pytest_asperf.__all__, "str | None"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "pytest_asperf").glob("*/test_*.py")))

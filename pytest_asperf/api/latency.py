@@ -28,14 +28,11 @@ _DEFAULT: Final = "ttft512"
 _MEDIAN: Final = 50.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Time(TimedQuantity):
     """The median time of one workload, ms: of a whole run, or of each token of a generation."""
 
     example: ClassVar = 'assert latency("ttft512") <= "250 ms"'
-
-    def __repr__(self) -> str:
-        return f"<Time {self.name}>"
 
     @property
     def cv(self) -> CvFigure:

@@ -167,6 +167,18 @@ class NoTruthValue:
     def __bool__(self) -> NoReturn:
         raise no_truth_value(shown(self, 80), self.example)
 
+    if not TYPE_CHECKING:  # a type checker finds this slip by itself
+
+        def _refuse(self, other: object) -> NoReturn:
+            verb = "was not called" if callable(self) else "is no quantity"
+            raise ConfigError(
+                f"{shown(self, 80)} {verb}: it cannot be compared with {shown(other, 80)}",
+                why="only a measured quantity has a value to compare",
+                remedy=f"compare one of its quantities, as in {self.example}",
+            )
+
+        __lt__ = __le__ = __gt__ = __ge__ = __truediv__ = __sub__ = _refuse
+
 
 class FixtureValue(NoTruthValue):
     """The value of a fixture, which Hypothesis shows by its repr and not by its fields."""

@@ -230,7 +230,7 @@ class _Plan:
         return Found(plan.share(self.device), subject)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PlannedShare(Figure):
     """The share of a model's cost that a plan places on a device, and what its run showed."""
 

@@ -38,20 +38,24 @@ class Asserted(Verdict):
     it for one until then.
     """
 
-    __slots__ = ("_record",)
+    __slots__ = ("_record", "_verdict")
     _record: Record
+    _verdict: Verdict
 
     def __init__(self, verdict: Verdict, record: Record) -> None:
         for field in fields(Verdict):  # the slots of a frozen dataclass
             getattr(Verdict, field.name).__set__(self, getattr(verdict, field.name))
         object.__setattr__(self, "_record", record)
+        object.__setattr__(self, "_verdict", verdict)
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self._verdict.line()}>"  # printing it does not assert it
 
     @property
     def outcome(self) -> Outcome:
         """The outcome, read without raising."""
         self._record.asserted(self)
-        outcome: Outcome = Verdict.__dict__["outcome"].__get__(self)  # the slot of the same name
-        return outcome
+        return self._verdict.outcome
 
     def __bool__(self) -> bool:
         __tracebackhide__ = True
@@ -87,7 +91,7 @@ class Found:
     check: Callable[[Verdict], Verdict] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantity(NoTruthValue):
     """A measured quantity: a comparison of it is a verdict, for `assert`.
 
@@ -223,7 +227,7 @@ class Quantity(NoTruthValue):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Figure(Quantity):
     """A quantity that one measurement gives, by `measure`."""
 
@@ -234,7 +238,7 @@ class Figure(Quantity):
         return self.measure()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Apart(Quantity):
     """A ratio or a difference of two quantities, of which each has an interval of its own."""
 

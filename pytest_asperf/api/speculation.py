@@ -207,10 +207,15 @@ class Speculation(FixtureValue):
         return self._figure(f"C({positions}) of", RATIO, cost)
 
     def whole(self) -> SpeculationResult:
-        """The result of pairs that show whether it gains; KeyboardInterrupt if it was stopped."""
+        """The result of pairs that show whether it gains.
+
+        Raises:
+            KeyboardInterrupt: it was stopped; a verdict says what the finished pairs show.
+        """
         result = self.against()
         if result.interrupted:
-            raise KeyboardInterrupt
+            verdict = stopped_verdict(result, self.subject("SD gain", result))
+            note(verdict, self.measurement.record, stopped=True)
         return result
 
     def _figure(self, what: str, unit: str, of: Callable[[SpeculationResult], Estimate]) -> Figure:
@@ -236,7 +241,7 @@ class Speculation(FixtureValue):
         return Subject(f"{what} {self.pairing.label}", "live", ran)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gain(Quantity):
     """The gain of a pairing, measured until its side of a limit is shown."""
 

@@ -15,16 +15,13 @@ from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rate(TimedQuantity):
     """The rate of one workload, tok/s: the median of its runs.
 
     If loading is cheap, each run is from a fresh load, and the interval covers differences between
     loads. The verdict says which it was.
     """
-
-    def __repr__(self) -> str:
-        return f"<Rate {self.name}>"
 
     @property
     def cv(self) -> CvFigure:

@@ -99,7 +99,7 @@ class WorkloadRuns:
         return result, measurement.noted(result)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TimedQuantity(Figure):
     """A quantity whose ratio to another one is measured in turns of both.
 
@@ -135,7 +135,7 @@ class TimedQuantity(Figure):
         return Paired(name, unit, self.record, self, other)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Paired(Quantity):
     """The ratio or the difference of two timed quantities, run in pairs until a claim is decided.
 
@@ -234,7 +234,7 @@ def _names_of_sides(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[
     return tuple(both), what.removeprefix(" of ") or "speed"  # type: ignore[return-value]  # two
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CvFigure(Figure):
     """The coefficient of variation of a measurement's runs; `--asperf-max-cv` does not matter."""
 

@@ -183,7 +183,7 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
     levels = tuple(level for level in named if level != baseline)
     if not levels:
         raise _unusable(
-            f"no level beside the baseline {baseline}" if named else "no level",
+            f"no level other than the baseline {baseline}" if named else "no level",
             'name at least one, as in quant_ladder("Q8_0")',
             where=where,
         )
@@ -205,7 +205,8 @@ def parse_kv_ladder(
             raise _unusable(f"{name} is named twice", "name each type once", where=where)
         types[name] = settings
     if not types:
-        raise _unusable("no type", 'name at least one, as in kv_ladder("q8_0")', where=where)
+        lack = "no type other than the baseline f16" if args else "no type"
+        raise _unusable(lack, 'name at least one, as in kv_ladder("q8_0")', where=where)
     return KvLadderMark(types, table.get("chunks", _CHUNKS))
 
 

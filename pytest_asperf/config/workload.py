@@ -133,7 +133,7 @@ def parse_workload(
             raise ConfigError(
                 f"{where}: {name} is the time of a load",
                 why="no tokens are counted in it",
-                remedy=f'take the latency fixture: assert latency("{name}") <= "2 s"',
+                remedy=f'take the latency fixture, as in assert latency("{name}") <= "2 s"',
             )
     if re.match(f"{_METERED}(pp|tg)", name):
         timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)

@@ -200,6 +200,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """End a tear-down that compared and did not assert as an error."""
+    from pytest_asperf.plugin.stash import forgotten_by
+
+    result = yield
+    if (error := forgotten_by(item)) is not None:
+        raise error
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -171,14 +171,12 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
 
     None if it needs no error. A test that has raised one of its own keeps that.
     """
-    course = item.stash.get(_COURSE, None)
-    if course is None:
-        return None
+    course = _course_of(item)
     course.is_over = True  # what is asserted in its tear-down can wait for nothing
+    if course.forgotten:
+        return forgotten_by(item)
     if course.undecided:
         return course.undecided[0]
-    if course.forgotten:
-        return _forgotten(item, course.forgotten[0])
     # What the `benchmark` fixture of pytest-benchmark times is in its own table.
     is_recorded = "benchmark" in getattr(item, "fixturenames", ())
     if not course.measured or course.has_asserted or is_recorded:
@@ -199,11 +197,15 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     )
 
 
-def _forgotten(item: pytest.Item, verdict: Verdict) -> AsperfError:
-    """The error for a comparison whose verdict nothing has read."""
+def forgotten_by(item: pytest.Item) -> AsperfError | None:
+    """The error for a comparison whose verdict nothing has read; None if there is none."""
+    course = _course_of(item)
+    if not course.is_over or not course.forgotten:  # a set-up that failed has its own error
+        return None
     from pytest_asperf.errors import ConfigError, printable
 
-    claim = printable(verdict.claim, 120)
+    claim = printable(course.forgotten[0].claim, 120)
+    course.forgotten.clear()  # the tear-down reports its own
     return ConfigError(
         f"{item.name} compared and did not assert: {claim}",
         why="it would pass whatever the verdict is",

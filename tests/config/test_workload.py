@@ -37,7 +37,9 @@ def test_a_warm_prompt_and_a_tail_have_suffixes() -> None:
     for name in ("ttft512@warm@p95", "itl128@d64@p99", "pp512+tg128@c2@p90"):
         parsed = parse_workload(name, where="test", any_cost=True)
         assert (parsed.name, parsed.percentile) == (name, int(name[-2:]))
-        with pytest.raises(ConfigError, match=rf"gate\(\"{re.escape(name)}\"\), or assert_latency"):
+        alone, percentile = name.split("@p")
+        remedy = f'gate("{name}"), or latency("{alone}").percentile({percentile})'
+        with pytest.raises(ConfigError, match=re.escape(remedy)):
             parse_workload(name, where="test")
 
 

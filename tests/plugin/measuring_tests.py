@@ -8,9 +8,9 @@ def test_ppl(perplexity):
 
 @pytest.mark.quant("Q8_0")
 def test_open(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+    assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)
 
 @pytest.mark.model("fake:F16")
 def test_speed(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 """

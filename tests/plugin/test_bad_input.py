@@ -54,48 +54,48 @@ files = ["missing", "folder", "empty", "truncated", "corrupt", "unknown_arch", "
     "name", [pytest.param(n, marks=pytest.mark.model(f"./{n}.gguf"), id=n) for n in files]
 )
 def test_file(name, throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("asperf-draft:F16")
 def test_sound(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.quant("Q9_K")
 def test_unknown_level(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.quant("IQ1_S")
 def test_level_needs_importance(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("quantised:Q4_0")
 def test_level_of_a_quantised_file(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("misnamed:Q4_K_M")
 def test_level_of_another_name(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("short:Q8_0")
 def test_short_corpus(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.model("absent:Q8_0")
 def test_absent_corpus(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.model("asperf-draft:F16")
 def test_context(throughput):
-    throughput("tg128@d999999").rate
+    throughput("tg128@d999999").estimate
 
 @pytest.mark.model("asperf-draft:F16")
 def test_word(throughput):
-    throughput("128tg").rate
+    throughput("128tg").estimate
 
 @pytest.mark.model("mixed")
 @pytest.mark.quant_ladder("Q8_0")
 def test_tokenizers(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.hardware("m2ultr")
 def test_hardware(throughput):
@@ -107,7 +107,7 @@ def test_marker(throughput):
 
 @pytest.mark.quant("Q8_0")
 def test_sound_too(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """
 #: By test: the phase that it fails in, and what its message says. A message is its four parts.
 TOLD = {
@@ -201,11 +201,11 @@ def test_its_neighbours_are_measured(told: dict[str, ET.Element], name: str) -> 
 NEEDS_CACHE = """
 @pytest.mark.model("asperf-draft:F16")
 def test_made(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("./sound.gguf", threads=1)
 def test_given(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 """
 
 

@@ -52,15 +52,15 @@ addresses = [
     "name", [pytest.param(n, marks=pytest.mark.model(n), id=n.strip("./")) for n in addresses]
 )
 def test_folder(name, throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.model("./sound")
 def test_sound(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.quant("Q4_K_M")
 def test_level_of_the_other_engine(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.quant_ladder("8bit", "Q4_0")
 def test_rung_of_the_other_engine(ladder):
@@ -68,43 +68,43 @@ def test_rung_of_the_other_engine(ladder):
 
 @pytest.mark.quant("4bits")
 def test_no_level(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.quant("4bit-g48")
 def test_group_size(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.model("misnamed")
 def test_misnamed(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.model("published", engine="mlx")
 def test_published_gguf(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.model("mixed")
 @pytest.mark.quant_ladder("8bit")
 def test_other_start(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.model("gguf:4bit")
 def test_level_of_a_gguf_file(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.model("asperf-draft", threads=2)
 def test_setting(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 @pytest.mark.model("asperf-draft", engine="mxl")
 def test_engine(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 
 def test_context(throughput):
-    throughput("tg4@d4000").rate
+    throughput("tg4@d4000").estimate
 
 @pytest.mark.model("./sound")
 def test_sound_too(throughput):
-    throughput("pp4").rate
+    throughput("pp4").estimate
 """
 #: By test: the phase that it fails in, and what its message says. A message is its four parts.
 TOLD = {
@@ -222,7 +222,9 @@ def test_its_neighbours_are_measured(told: dict[str, ET.Element], name: str) -> 
 
 def test_an_interpreter_without_mlx(live: Project, bare_python: Path) -> None:
     """It names the extra to install, and says that not every platform has the engine."""
-    live.test('@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n')
+    live.test(
+        '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
+    )
     result = live.run(f"--asperf-python={bare_python}", "--asperf-engine=mlx")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

@@ -22,7 +22,7 @@ models = pytest.mark.parametrize(
 
 @models
 def test_rate(throughput, name):
-    assert_throughput(throughput("{rate}"), at_least="1 tok/s")
+    assert throughput("{rate}") >= "1 tok/s"
 
 @models
 def test_gate(gate, name):
@@ -38,7 +38,7 @@ MLX_TESTS = """
     ],
 )
 def test_rate(throughput, name, rate):
-    assert_throughput(throughput(rate), at_least="1 tok/s")
+    assert throughput(rate) >= "1 tok/s"
 """
 QUICK = ("--asperf-repetitions=5", "--asperf-max-pairs=5", "--asperf-candidate=current")
 
@@ -88,7 +88,7 @@ def test_speculation(broken: Project) -> None:
             f"""
 @pytest.mark.speculative(draft="ngram", target="{how}.gguf", k=2)
 def test_{how}(speculation):
-    assert_sd_loss(speculation)
+    assert speculation.gain < 0
 """
             for how in BREAKS
         )

@@ -7,7 +7,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
+MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
 
 
 @pytest.mark.parametrize(

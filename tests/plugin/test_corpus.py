@@ -17,15 +17,15 @@ TEXT = "def area(width, height):\n    return width * height\n"
 EVERY_USE = """
 @pytest.mark.quant("Q8_0")
 def test_throughput(throughput):
-    assert_throughput(throughput("tg32"), at_least=1)
+    assert throughput("tg32") >= 1
 
 @pytest.mark.quant("Q8_0")
 def test_perplexity(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.quant("Q8_0")
 def test_memory(memory):
-    memory(600).kv_bytes
+    memory(600).kv.estimate
 """
 
 
@@ -57,7 +57,7 @@ def test_a_chunk_of_text_may_be_repeated(project: Project) -> None:
     """A workload longer than the corpus is fed with it again."""
     (project.path / "corpus.txt").write_text(TEXT * 12)
     project.test(
-        '@pytest.mark.quant("Q8_0")\ndef test_it(throughput):\n    throughput("pp2048").rate\n'
+        '@pytest.mark.quant("Q8_0")\ndef test_it(throughput):\n    throughput("pp2048").estimate\n'
     )
     project.run().assert_outcomes(passed=1)
 
@@ -114,12 +114,12 @@ kept = {}
 @pytest.mark.quant("Q8_0")
 def test_one(perplexity):
     kept["one"] = perplexity
-    assert perplexity.ppl > 0
+    assert perplexity.ppl > 1
 
 @pytest.mark.model("moved")
 @pytest.mark.quant("Q4_K_M")
 def test_other(perplexity):
-    assert_degrades_less(kept["one"], than=perplexity)
+    assert kept["one"].kld < perplexity.kld
 """)
     result = project.run()
     result.stdout.fnmatch_lines(["test_it.py .V *", "! *tokens sha256 *"])
@@ -150,11 +150,11 @@ def test_pareto(ladder):
 
 @two
 def test_degrades(ladder):
-    assert_degrades_less(ladder["Q8_0"], than=ladder["Q4_K_M"])
+    assert ladder["Q8_0"].kld < ladder["Q4_K_M"].kld
 
 @two
 def test_equivalent(ladder):
-    assert_equivalent(ladder, "Q8_0", "Q4_K_M", "ppl", within="90%")
+    assert 0.1 <= ladder["Q8_0"].ppl / ladder["Q4_K_M"].ppl <= 10
 
 @pytest.mark.model("fake:F16")
 def test_gate(gate):

@@ -17,7 +17,7 @@ _TOX = Path(__file__).parents[2] / "tox.ini"
 _CLAIMS = """
 @pytest.mark.quant("Q8_0")
 def test_undecided(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+    assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)
 
 @pytest.mark.quant("Q4_K_M")
 def test_wrong(perplexity):

@@ -33,7 +33,7 @@ TWO = (
 MEASURES = """
 @pytest.mark.model("fake:Q8_0")
 def test_rate(throughput):
-    assert_throughput(throughput(), at_least=1)
+    assert throughput() >= 1
 """
 #: Ends the worker of the second machine, as a lost connection does.
 DIES = """

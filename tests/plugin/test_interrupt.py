@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 MEASURES = """
 @pytest.mark.model("fake:Q8_0")
 def test_first(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("fake:F16")
 def test_hangs(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 """
 
 

@@ -14,15 +14,15 @@ _TESTS = """
 @pytest.mark.quant("F16")
 @pytest.mark.parametrize("least", [10, 9999])
 def test_speed(throughput, least):
-    assert_throughput(throughput("tg8"), at_least=f"{least} tok/s")
+    assert throughput("tg8") >= f"{least} tok/s"
 
 @pytest.mark.quant("Q4_K_M")
 def test_open(throughput):
-    assert_throughput(throughput("tg8"), at_least="1000 tok/s")
+    assert throughput("tg8") >= "1000 tok/s"
 
 @pytest.mark.quant("Q8_0")
 def test_broken(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 def test_other():
     assert 1 == 2

@@ -18,15 +18,14 @@ def test_a_ladder_on_llama_cpp(live: Project, rows: Callable[..., list[dict[str,
     live.test("""
 @pytest.mark.kv_ladder("q8_0", "Q4_0", "q8_0/f16")
 def test_each(perplexity, kv_type):
-    assert perplexity.level == kv_type
-    assert perplexity.kld.point > 0
+    assert perplexity.name == kv_type
+    assert perplexity.kld.estimate.point > 0
     assert_ppl_delta(perplexity, below="15%")
 
 @pytest.mark.kv_ladder("q8_0", "q4_0")
 def test_all(ladder):
     assert_monotonic(ladder, "kld")
-    readings = ladder.readings("tg4@d8", with_baseline=True)
-    assert list(readings) == ["baseline", "q8_0", "q4_0"]
+    assert ladder["q8_0"].throughput("tg4@d8") / ladder["f16"].throughput("tg4@d8") >= "1%"
 """)
     found = rows()
     by_model = {row["model"]: row for row in found if row["subject"] == "PPL vs an F16 cache"}
@@ -54,7 +53,7 @@ def test_a_ladder_on_mlx(live: Project, rows: Callable[..., list[dict[str, Any]]
     live.test("""
 @pytest.mark.kv_ladder("8bit", "4bit-g32")
 def test_each(perplexity):
-    assert perplexity.kld.point > 0
+    assert perplexity.kld.estimate.point > 0
 
 @pytest.mark.kv_ladder("8bit", "4bit-g32")
 def test_all(ladder):
@@ -83,10 +82,10 @@ def test_types_scored_side_by_side_keep_their_own(live: Project, draft_gguf: Pat
     live.test("""
 @pytest.mark.kv_ladder("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 def test_it(ladder):
-    for name in ladder.levels:
-        context = ladder[name].result.ran.context
+    for name in ladder.quants:
+        context = ladder[name].scored.result().ran.context
         assert (context.type_k, context.type_v) == (name, name)
-    assert not ladder.result.note
+        assert ladder[name].kld > 0
 """)
     live.run().assert_outcomes(passed=1)
 
@@ -104,8 +103,8 @@ def test_one_thing_differs(live: Project, marker: str, level: str, baseline: str
     live.test(f"""
 @pytest.mark.{marker}
 def test_it(perplexity):
-    assert (perplexity.level, perplexity.baseline) == ({level!r}, {baseline!r})
-    assert perplexity.kld.point > 0
+    assert (perplexity.name, perplexity.scored.baseline) == ({level!r}, {baseline!r})
+    assert perplexity.kld.estimate.point > 0
 """)
     live.run("--asperf-chunks=2").assert_outcomes(passed=1)
 
@@ -132,12 +131,12 @@ def test_all_types_are_one_pass(project: Project) -> None:
 @pytest.mark.model("fake:F16")
 @pytest.mark.kv_ladder("q8_0", "q4_0", "q5_0")
 def test_each(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.model("fake:F16")
 @pytest.mark.kv_ladder("q8_0")
 def test_one(ladder):
-    assert ladder["q8_0"].kld.point > 0
+    assert ladder["q8_0"].kld.estimate.point > 0
 """)
     project.run("-k", "not q5_0").assert_outcomes(passed=3, deselected=1)
     # Of 6 chunks each: the baseline and two types.
@@ -173,7 +172,7 @@ def test_one(ladder):
 )
 def test_what_cannot_be_is_refused(live: Project, marker: str, told: str) -> None:
     """Its test is an error that says why; nothing is measured under another type's name."""
-    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    perplexity.ppl\n")
+    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    perplexity.ppl.estimate\n")
     result = live.run("--asperf-chunks=2")
     result.assert_outcomes(errors=1)
     assert told in result.stdout.str()
@@ -193,7 +192,7 @@ def test_what_mlx_cannot_is_refused(live: Project, settings: str, told: str) -> 
     live.test(f"""
 @pytest.mark.model("asperf-draft", engine="mlx", {settings})
 def test_bad(throughput):
-    throughput("tg4").rate
+    throughput("tg4").estimate
 """)
     result = live.run()
     result.assert_outcomes(failed=1)
@@ -206,7 +205,7 @@ def test_two_ladders_are_refused(live: Project) -> None:
 @pytest.mark.quant_ladder("Q8_0")
 @pytest.mark.kv_ladder("q8_0")
 def test_it(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.kv_ladder("q8_0")
 def test_unused():

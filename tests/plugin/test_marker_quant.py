@@ -13,10 +13,11 @@ def test_it_names_the_level(project: Project) -> None:
     project.test("""
 @pytest.mark.quant("q4_k_m")
 def test_it(quant, model, throughput, perplexity):
-    assert quant == model.level == perplexity.level == "Q4_K_M"
-    assert perplexity.baseline == "F16"
-    assert throughput("tg8").result.ran.model == "fake:Q4_K_M"
-    assert perplexity.kld.low > 0 < perplexity.delta_ppl.low
+    assert quant == model.quant == perplexity.name == "Q4_K_M"
+    assert repr(perplexity) == "<Quant fake:Q4_K_M vs F16>"
+    timed = throughput("tg8") > 1
+    assert timed and dict(timed.subject.ran)["model"] == "fake:Q4_K_M"
+    assert perplexity.kld.estimate.low > 0 < perplexity.delta.estimate.low
     assert perplexity.ppl > 1
 """)
     project.run().assert_outcomes(passed=1)
@@ -40,11 +41,11 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told
     project.test(f"""
 @pytest.mark.{marker}
 def test_bad(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.quant("Q8_0")
 def test_sound(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """)
     result = project.run()
     result.assert_outcomes(errors=1, passed=1)
@@ -75,7 +76,7 @@ def test_bad(quant, throughput):
 
 def test_without_a_level_there_is_no_delta(project: Project) -> None:
     """PPL against a baseline needs to be told the level."""
-    project.test("def test_it(perplexity):\n    perplexity.ppl\n")
+    project.test("def test_it(perplexity):\n    perplexity.ppl.estimate\n")
     result = project.run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(

@@ -36,8 +36,8 @@ def test_a_test_runs_once_for_each_level(project: Project) -> None:
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "q4_k_m")
 def test_it(quant, perplexity):
-    assert perplexity.level == quant
-    assert perplexity.ppl > 0
+    assert perplexity.name == quant
+    assert perplexity.ppl > 1
 """)
     result = project.run("-v")
     result.assert_outcomes(passed=2)
@@ -52,9 +52,9 @@ def test_the_whole_ladder_is_one_test(project: Project) -> None:
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_it(ladder):
-    assert ladder.levels == ("Q8_0", "Q4_K_M")
-    assert ladder["Q8_0"].kld.point < ladder["Q4_K_M"].kld.point
-    with pytest.raises(AsperfError, match="no level 'Q6_K'"):
+    assert ladder.quants == ("Q8_0", "Q4_K_M")
+    assert ladder["Q8_0"].kld.estimate.point < ladder["Q4_K_M"].kld.estimate.point
+    with pytest.raises(AsperfError, match="no quantization 'Q6_K'"):
         ladder["Q6_K"].ppl
 """)
     project.run().assert_outcomes(passed=1)
@@ -66,7 +66,7 @@ def test_the_baseline_is_scored_once_for_all_tests(project: Project) -> None:
     project.test("""
 @pytest.mark.quant_ladder("Q8_0")
 def test_each(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_all(ladder):
@@ -74,7 +74,7 @@ def test_all(ladder):
 
 @pytest.mark.quant("Q4_K_M")
 def test_one(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """)
     project.run().assert_outcomes(passed=3)
     assert _scored(project, "f16", "q8", "q4") == dict.fromkeys(("f16", "q8", "q4"), N_CHUNKS)
@@ -86,11 +86,13 @@ def test_another_baseline_is_another_pass(project: Project) -> None:
     project.test("""
 @pytest.mark.quant_ladder("Q4_K_M")
 def test_f16(perplexity):
-    assert (perplexity.baseline, perplexity.ppl > 0) == ("F16", True)
+    assert repr(perplexity).endswith(" vs F16>")
+    assert perplexity.ppl > 1
 
 @pytest.mark.quant_ladder("Q4_K_M", baseline="Q8_0")
 def test_q8(perplexity):
-    assert (perplexity.baseline, perplexity.ppl > 0) == ("Q8_0", True)
+    assert repr(perplexity).endswith(" vs Q8_0>")
+    assert perplexity.ppl > 1
 """)
     project.run().assert_outcomes(passed=2)
     scored = _scored(project, "f16", "q8", "q4")
@@ -103,7 +105,7 @@ def test_deselected_levels_are_not_measured(project: Project) -> None:
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_it(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """)
     project.run("test_it.py::test_it[Q8_0]").assert_outcomes(passed=1)
     assert _scored(project, "q8", "q4") == {"q8": N_CHUNKS, "q4": 0}
@@ -115,7 +117,7 @@ def test_a_level_that_crashes_costs_the_others_nothing(project: Project) -> None
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_it(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """)
     result = project.run()
     result.stdout.fnmatch_lines(
@@ -130,7 +132,7 @@ def test_a_crashing_baseline_is_asked_once(project: Project) -> None:
 @pytest.mark.quant_ladder("Q8_0")
 @pytest.mark.parametrize("n", range(3))
 def test_it(perplexity, n):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """)
     result = project.run()
     result.stdout.fnmatch_lines(["test_it.py VVV *", "* 3 invalid in *"])
@@ -156,11 +158,11 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told
     project.test(f"""
 @pytest.mark.{marker}
 def test_bad(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 
 @pytest.mark.quant_ladder("Q8_0")
 def test_sound(perplexity):
-    perplexity.ppl
+    perplexity.ppl.estimate
 """)
     result = project.run()
     result.assert_outcomes(errors=1, passed=1)

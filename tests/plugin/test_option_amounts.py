@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """A workload is timed as often as asked for, each time beside a warm-up of its load."""
     project.test(
-        '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
+        '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
     )
     (row,) = rows("--asperf-repetitions=7")
     assert len(row["runs"]) == 7
@@ -26,7 +26,9 @@ def test_chunks(
     project: Project, rows: Callable[..., list[dict[str, Any]]], chunks: str, scored: int
 ) -> None:
     """PPL is taken over so many chunks of 512 tokens, or over the whole corpus."""
-    project.test('@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n    perplexity.ppl\n')
+    project.test(
+        '@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n    perplexity.ppl.estimate\n'
+    )
     (row,) = rows(f"--asperf-chunks={chunks}")
     assert len(row["chunks"]) == scored
     assert row["basis"] == f"{scored} chunks"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 KEY = "sk-a-secret-of-24-letters"
-SPEED = 'def test_it(throughput):\n    throughput("tg16").rate\n'
+SPEED = 'def test_it(throughput):\n    throughput("tg16").estimate\n'
 
 
 def test_a_key_is_sent_and_never_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,11 +54,11 @@ ON_A_MAC = """
 @pytest.mark.quant("F16")
 def test_chip(throughput, hardware):
     assert hardware.profile.id == "m2ultra-60"
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.hardware("m2ultra-76", "m4max")
 def test_other_bin(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 """
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 UNDECIDED = """
 @pytest.mark.quant("Q8_0")
 def test_it(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+    assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)
 """
 FAILS = """
 @pytest.mark.quant("Q4_K_M")

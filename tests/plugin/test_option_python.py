@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
+MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
 
 
 def test_the_engine_runs_in_that_interpreter(project: Project, bare_python: Path) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 SOUND = "def test_sound():\n    pass\n"
-SPEED = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").rate\n'
+SPEED = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
 LADDER = """
 @pytest.mark.quant_ladder("Q8_0")
 def test_level(perplexity):

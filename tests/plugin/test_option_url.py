@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 SOUND = "def test_sound():\n    pass\n"
 SPEED = """
 def test_speed(throughput, latency):
-    throughput("tg16@c2").rate
-    assert_latency(latency("ttft64"), at_most="5 s")
-    assert_latency(latency("itl16"), at_most="5 s")
+    throughput("tg16@c2").estimate
+    assert latency("ttft64") <= "5 s"
+    assert latency("itl16") <= "5 s"
 """
 GATE = """
 def test_gate(gate):
@@ -68,7 +68,7 @@ def test_two_urls_gate_each_other(project: Project, served: WordServer) -> None:
 def test_a_cached_prompt_is_invalid(project: Project) -> None:
     """A server that had the prompt already has not computed it."""
     server = WordServer(cached=60)
-    asked(project, 'def test_it(latency):\n    latency("ttft64").time\n')
+    asked(project, 'def test_it(latency):\n    latency("ttft64").estimate\n')
     result = project.run(f"--asperf-url=http://{server.endpoint.authority}")
     result.stdout.fnmatch_lines(["*cached-prompt: 1 prompts came from the server's cache*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -79,7 +79,7 @@ def test_a_chat_is_asked_where_there_is_nothing_else(
 ) -> None:
     """A server without completions is asked as a chat, whose head is part of the prompt."""
     server = WordServer(has_completions=False)
-    asked(project, 'def test_it(latency):\n    latency("ttft64").time\n')
+    asked(project, 'def test_it(latency):\n    latency("ttft64").estimate\n')
     url = f"--asperf-url=http://{server.endpoint.authority}/v1"
     (row,) = rows(url, "--asperf-repetitions=10")
     assert any("messages" in request for request in server.requests)
@@ -88,7 +88,7 @@ def test_a_chat_is_asked_where_there_is_nothing_else(
 
 def test_a_server_that_is_not_there_is_named(project: Project) -> None:
     """The test says where nothing answered; the session goes on."""
-    asked(project, f'{SOUND}\ndef test_it(throughput):\n    throughput("tg16").rate\n')
+    asked(project, f'{SOUND}\ndef test_it(throughput):\n    throughput("tg16").estimate\n')
     result = project.run("--asperf-url=http://127.0.0.1:9")
     result.stdout.fnmatch_lines(["*no connection to http://127.0.0.1:9/v1: Connection refused*"])
     result.stdout.fnmatch_lines(["*1 passed, 1 invalid*"])

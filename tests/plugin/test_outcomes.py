@@ -23,15 +23,15 @@ def test_fail(perplexity):
 
 @pytest.mark.quant("Q8_0")
 def test_open(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+    assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)
 
 @pytest.mark.quant("F16")
 def test_broken(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.quant("Q8_0")
 def test_after_it(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 """
 
 
@@ -126,7 +126,7 @@ models = [model for one in {FAULTY} for model in ("-".join(one) + ":F16", "fake:
     "n", [pytest.param(n, marks=pytest.mark.model(model)) for n, model in enumerate(models)]
 )
 def test_it(throughput, n):
-    throughput(f"tg{{n + 8}}").rate
+    throughput(f"tg{{n + 8}}").estimate
 """
 
 
@@ -219,7 +219,7 @@ def test_names_that_modules_share_are_told_apart(project: Project) -> None:
     project.script("f16", faults={"generate": "crash"})
     for name in ("test_a", "test_b"):
         project.test(
-            '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput().rate\n', name
+            '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput().estimate\n', name
         )
     result = project.run()
     result.stdout.fnmatch_lines(
@@ -253,7 +253,7 @@ def test_no_source_of_ours_is_read_for_an_error(
     project.test("""
 @pytest.mark.model("fake:F16")
 def test_broken(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model("fake:F16", depth=1)
 def test_bad_input(throughput):

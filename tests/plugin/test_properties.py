@@ -1,4 +1,4 @@
-"""Properties: `scores`, `speculation.on`, `ladder.of`, and the shipped example that uses them."""
+"""Properties: `model.scores`, `speculation.on`, `ladder.of`, and the shipped example that uses them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pytest_asperf.strategies import bounded, prompts
 @bounded(examples=6, seconds=60)
 @given(text=prompts(max_chars=3), n_ubatch=st.integers(1, 3))
 @pytest.mark.model("fake:F16")
-def test_batches(scores, text, n_ubatch):
-    assert scores(text, n_ubatch=n_ubatch).agrees
+def test_batches(model, text, n_ubatch):
+    assert model.scores(text, n_ubatch=n_ubatch).agrees
 """
 
 
@@ -30,7 +30,7 @@ def test_a_property_that_fails_ends_at_a_small_example(project: Project) -> None
     project.test(BATCHES)
     result = project.run("-p", "hypothesispytest")
     result.assert_outcomes(failed=1)
-    shown = ["*scores=<Scores of fake:F16>,*", "*text='00',*", "*n_ubatch=1,*"]
+    shown = ["*model=<Model fake:F16>,*", "*text='00',*", "*n_ubatch=1,*"]
     result.stdout.fnmatch_lines(shown)
     scoring = {line.split()[1] for line in log.read_text().splitlines() if line[:5] == "score"}
     assert len(scoring) == 1
@@ -49,22 +49,22 @@ def test_scores_of_a_text(project: Project) -> None:
     project.test(
         """
 @pytest.mark.model("fake:F16")
-def test_it(scores: Scores):
-    whole = scores("ab")
+def test_it(model: Model):
+    whole = model.scores("ab")
     assert whole.tokens == (256, 97, 98)
     assert len(whole.nll) == 2 and not whole.kld and whole.agrees
-    assert len(scores(whole.tokens, after=2).nll) == 1
-    far = scores("ab", level="Q4_K_M")
+    assert len(model.scores(whole.tokens, after=2).nll) == 1
+    far = model.scores("ab", quant="Q4_K_M")
     assert len(far.kld) == 2 and far.mean_kld > 0 and not far.agrees
     assert (dict(far.ran)["model"], dict(far.ran)["type"]) == ("fake:Q4_K_M", "scripted")
     with pytest.raises(ConfigError, match="'n_bach'; did you mean 'n_batch'"):
-        scores("ab", n_bach=1)
+        model.scores("ab", n_bach=1)
     with pytest.raises(ConfigError, match="3 tokens, of which none is left to score after 3"):
-        scores("ab", after=3)
+        model.scores("ab", after=3)
     with pytest.raises(ConfigError, match="after=-1 is not a position"):
-        scores("ab", after=-1)
+        model.scores("ab", after=-1)
     with pytest.raises(ConfigError, match="not a text"):
-        scores([1, "a"])
+        model.scores([1, "a"])
 """
     )
     project.run().assert_outcomes(passed=1)
@@ -77,12 +77,12 @@ def test_a_ladder_of_other_levels(project: Project) -> None:
 @pytest.mark.quant_ladder("Q8_0")
 def test_it(ladder):
     one, other = ladder.of("Q8_0", "q4_k_m"), ladder.of("Q4_K_M", "Q8_0")
-    assert other.levels == ("Q4_K_M", "Q8_0")
-    for level in one.levels:
-        assert one[level].delta_ppl == other[level].delta_ppl
-    for levels in [(), ("Q8_0", "Q8_0"), ("F16",)]:
-        with pytest.raises(ConfigError, match="no level, one twice, or the baseline"):
-            ladder.of(*levels)
+    assert other.quants == ("Q4_K_M", "Q8_0")
+    for quant in one.quants:
+        assert one[quant].delta.estimate == other[quant].delta.estimate
+    for quants in [(), ("Q8_0", "Q8_0"), ("F16",)]:
+        with pytest.raises(ConfigError, match="no quantization, one twice, or the baseline"):
+            ladder.of(*quants)
 """
     )
     project.run().assert_outcomes(passed=1)

@@ -20,7 +20,7 @@ MEASURES = """
 @pytest.mark.model("fake:F16")
 @pytest.mark.parametrize("n", range(4))
 def test_it(throughput, n):
-    throughput(f"tg{n + 8}").rate
+    throughput(f"tg{n + 8}").estimate
 """
 #: Whoever has the machine first keeps it until the other waits for it, or for five minutes.
 MEET = """
@@ -117,11 +117,11 @@ def test_xdist_carries_all_outcomes(project: Project) -> None:
     project.test("""
 @pytest.mark.quant("Q8_0")
 def test_open(perplexity):
-    assert_ppl_delta(perplexity, below=perplexity.delta_ppl.point)
+    assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)
 
 @pytest.mark.model("fake:F16")
 def test_broken(throughput):
-    throughput().rate
+    throughput().estimate
 """)
     result = project.run("-n", "2", "--asperf-report=json:report.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 LADDER = """
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_rung(perplexity, throughput, model, quant):
-    assert perplexity.level == quant == model.level
-    assert perplexity.ppl > 0
+    assert perplexity.name == quant == model.quant
+    assert perplexity.ppl > 1
 """
 ADDED = """
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _added(request):
     request.node.add_marker(pytest.mark.quant("Q8_0"))
 
 def test_it(model):
-    assert model.level == "Q8_0"
+    assert model.quant == "Q8_0"
 """
 
 

@@ -1,4 +1,4 @@
-"""A share that is written as a number from 1 on is an error in each public assertion."""
+"""A share that is written as a number from 1 on is an error in each assertion."""
 
 from __future__ import annotations
 
@@ -11,44 +11,46 @@ if TYPE_CHECKING:
 
 _F16 = '@pytest.mark.quant("F16")\n'
 _LADDER = '@pytest.mark.quant_ladder("Q8_0")\n'
-#: By the argument: the test before its claim, and the claim.
+#: By what the error names: the test before its claim, and the claim.
 _CLAIMS = {
     "tolerance": ("def test_it(gate):\n", 'assert_no_regression(gate("tg8"), tolerance={})'),
     "ppl_below": ("def test_it(gate):\n", 'assert_no_regression(gate("ppl"), ppl_below={})'),
-    "faster_by": ("def test_it(gate):\n", 'assert_improvement(gate("tg8"), faster_by={})'),
-    "below": (_LADDER + "def test_it(perplexity):\n", "assert_ppl_delta(perplexity, below={})"),
-    "above": (_LADDER + "def test_it(perplexity):\n", "assert_ppl_delta(perplexity, above={})"),
-    "within": (
-        _LADDER + "def test_it(ladder):\n",
-        'assert_equivalent(ladder, "Q8_0", "F16", within={})',
+    "faster_by": ("def test_it(gate):\n", 'assert_no_regression(gate("tg8"), faster_by={})'),
+    "fake:Q8_0 vs F16 < 5": (
+        _LADDER + "def test_it(perplexity):\n",
+        "assert_ppl_delta(perplexity, below={})",
     ),
-    "cv_below": (
+    "fake:Q8_0 vs F16 > 5": (
+        _LADDER + "def test_it(perplexity):\n",
+        "assert_ppl_delta(perplexity, above={})",
+    ),
+    "CV of tg8 fake:F16 < 5": (
         _F16 + "def test_it(throughput):\n",
-        'assert_steady(throughput("tg8"), cv_below={})',
+        'assert throughput("tg8").cv < {}',
     ),
-    "at_most": (
+    "share of prefill in pp8+tg8 fake:F16 <= 5": (
         _F16 + "def test_it(latency):\n",
-        'assert_figure(latency("pp8+tg8").prefill_share, at_most={})',
+        'assert latency("pp8+tg8").prefill_share <= {}',
     ),
 }
 
 
-@pytest.mark.parametrize("name", list(_CLAIMS))
-def test_a_number_without_a_unit_is_refused(project: Project, name: str) -> None:
-    """The message names the argument and offers percent and the fraction; nothing passes."""
-    head, claim = _CLAIMS[name]
+@pytest.mark.parametrize("named", list(_CLAIMS))
+def test_a_number_without_a_unit_is_refused(project: Project, named: str) -> None:
+    """The message names the argument, or the comparison, and offers percent and the fraction."""
+    head, claim = _CLAIMS[named]
     project.test(f"{head}    {claim.format(5)}\n")
     result = project.run("--asperf-candidate=current", "--asperf-max-pairs=5")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        [f"*{name}: 5 is not a usable limit: it has no unit", '*write "5%" or 0.05;*"500%"']
+        [f"*{named}: 5 is not a usable limit: it has no unit", '*write "5%" or 0.05;*"500%"']
     )
 
 
 @pytest.mark.parametrize(("limit", "letter"), [('"5%"', "."), ("0.05", "."), ('"500%"', ".")])
 def test_what_is_offered_is_accepted(project: Project, limit: str, letter: str) -> None:
     """A share in percent may be above 100 %, and a fraction needs no unit."""
-    head, claim = _CLAIMS["below"]
+    head, claim = _CLAIMS["fake:Q8_0 vs F16 < 5"]
     assert project.letters([f"{head}    {claim.format(limit)}\n"]) == letter
 
 

@@ -137,11 +137,11 @@ def test_a_models_name_does_nothing(project: Project, name: str) -> None:
     project.test(f"""
 @pytest.mark.model({f"./{path.name}"!r})
 def test_there(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 
 @pytest.mark.model({f"./{path.name}2.gguf"!r})
 def test_missing(throughput):
-    throughput("tg8").rate
+    throughput("tg8").estimate
 """)
     result = project.run("--color=no")
     result.assert_outcomes(passed=1, failed=1)

@@ -18,9 +18,9 @@ RATES = """
 @pytest.mark.parametrize("name", {names})
 def test_rate(throughput, latency, name):
     if name.startswith(("ttft", "itl", "pp64+")):
-        assert_latency(latency(name), at_most="60 s")
+        assert latency(name) <= "60 s"
     else:
-        assert_throughput(throughput(name), at_least="1 tok/s")
+        assert throughput(name) >= "1 tok/s"
 """
 GATE = """
 def test_gate(gate):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.limit_verdict import judge_limit
+from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 from tests.power_samples import energy
@@ -39,8 +40,9 @@ def _judged(
     device: Device = "ANE",
     at_least: float = 0.9,
 ) -> Verdict:
-    limits = (at_least, None)
-    rungs = ladder(device, plan, limits if plan else (None, None), observed, gpu_path)
+    subject = Subject("", "live")
+    planned = plan and judge_limit(plan.share(device), ">=", at_least, subject)
+    rungs = ladder(device, planned, observed, gpu_path)
     return placement_verdict("m", rungs, device, plan, observed)
 
 
@@ -56,7 +58,7 @@ def test_a_plan_by_itself(at_least: float, outcome: Outcome) -> None:
     assert verdict.claim == f"m is planned on ANE at least {at_least:.0%}".replace("%", " %")
     proof = _proof(verdict)
     assert proof["ANE energy"] == "unavailable: observed=energy(…) was not given"
-    assert proof["latency"] == "unavailable: gpu_path=energy(…) was not given"
+    assert proof["latency"] == "unavailable: unlike=energy(…) was not given"
     assert verdict.details[-1].startswith("not on ANE: ios17.linear 4.97 % (CPU), ios18.gather")
 
 
