@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.analysis.limit_verdict import Limit
+from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -19,12 +21,11 @@ from pytest_asperf.engine_process import Margin
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
 from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
-from pytest_asperf.measure.engine_matching import EngineComparison
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Divergence
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
-from pytest_asperf.verdicts.ratio import faster_verdict
+from pytest_asperf.verdicts.ratio import PairedClaim, paired_verdict
 from tests.engine_facts import ENGINE, context, loaded
 
 if TYPE_CHECKING:
@@ -182,13 +183,12 @@ def test_what_a_server_adds_to_its_library_is_said(*, is_candidate: bool) -> Non
         pairs.add(Pair(base, candidate, candidate_first=False))
     result = _result(pairs, Budget(0.05, 5, 60, 1, claim=(0.0, 1.0)))
     served = replace(RAN, loaded=loaded(served="s"))
-    versus = EngineComparison(replace(result, ran=(RAN, served)), ("llama_cpp", "llama_server"), ())
+    names, ran = ("llama_server", "llama_cpp"), (RAN, served)
     if not is_candidate:
-        versus = EngineComparison(
-            replace(result, ran=(served, RAN)), ("llama_server", "llama_cpp"), ()
-        )
+        names, ran = names[::-1], ran[::-1]
+    claim = PairedClaim(names, "tg64", "<", Limit(1.0, RATIO), is_rate=False)
     said = "llama_server takes +6.4 ms a request, +100 us a token of 64 (median of 5 pairs"
-    assert said in faster_verdict(versus, 0.0).note()
+    assert said in paired_verdict(replace(result, ran=ran), claim).note()
 
 
 def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:
