@@ -64,7 +64,7 @@ OPTIONS: Final = {
     "--asperf-remote": (
         "remote",
         "HOST:PORT",
-        "llama.cpp RPC server of another machine, for tests that take rpc_remote",
+        "llama.cpp RPC server of another machine, for tests that call overhead_on",
     ),
     "--asperf-url": ("url", "URL", "server that the engine openai asks; it must be running"),
     "--asperf-api-key-variable": (

@@ -133,7 +133,7 @@ def parse_workload(
             raise ConfigError(
                 f"{where}: {name} is the time of a load",
                 why="no tokens are counted in it",
-                remedy=f'take the latency fixture: assert_latency(latency("{name}"), at_most=…)',
+                remedy=f'take the latency fixture, as in assert latency("{name}") <= "2 s"',
             )
     if re.match(f"{_METERED}(pp|tg)", name):
         timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
@@ -156,11 +156,11 @@ def parse_workload(
             "jtg128 for its energy; load, load@cold and reload for the time of a load",
         )
     if workload.percentile and not any_cost:
+        plain = replace(workload, percentile=0).name
         raise ConfigError(
             f"{where}: {workload.name} is a percentile, which is judged in pairs",
             why="a percentile of one server has an interval of its own kind",
-            remedy=f'write gate("{name}"), or assert_latency(..., percentile='
-            f"{workload.percentile})",
+            remedy=f'write gate("{name}"), or latency("{plain}").percentile({workload.percentile})',
         )
     return workload
 

@@ -106,7 +106,7 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
     raise ConfigError(
         f"{base} and {candidate} are not two builds of {named or 'one engine'}",
         why="a gate runs the same model in both, on one engine",
-        remedy="name two builds of one engine; assert_faster compares engines (docs/gating.md)",
+        remedy="name two builds of one engine; to compare engines, see docs/gating.md",
     )
 
 
