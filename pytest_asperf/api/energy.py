@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MACHINE: Final = "machine"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EnergyFigure(TimedQuantity):
     """The energy of a workload's token, J/token; or the mean power, W.
 
@@ -107,7 +107,7 @@ class EnergyFigure(TimedQuantity):
         return _OfSameRails(f"{self.name} {sign} {other.name}", unit, self.record, self, other)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _OfSameRails(Apart):
     """Two figures of energy that were measured apart."""
 

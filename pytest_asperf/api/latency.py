@@ -28,7 +28,7 @@ _DEFAULT: Final = "ttft512"
 _MEDIAN: Final = 50.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Time(TimedQuantity):
     """The median time of one workload, ms: of a whole run, or of each token of a generation."""
 

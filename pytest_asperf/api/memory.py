@@ -29,7 +29,7 @@ _GIB: Final = 2**30
 _EXAMPLE: Final = "assert_fits(memory(4096), hardware)"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AllocatedMemory(Figure):
     """The memory that a model takes with its context filled, GiB, by the engine's own count."""
 

@@ -48,7 +48,7 @@ def size_of(variant: ModelUnderTest) -> Figure:
 
 def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
     """The room on the disk that files take together, or a variant's own file if none is named."""
-    own = " and ".join(Path(path).name for path in paths[:2]) or variant.title
+    own = " and ".join(str(path) for path in paths[:2]) or variant.title
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
 
     def measure() -> Found:
@@ -205,7 +205,7 @@ class _Plan:
         return Found(plan.share(self.device), subject)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PlannedShare(Figure):
     """The share of a model's cost that a plan places on a device, and what its run showed."""
 

@@ -87,7 +87,7 @@ class Found:
     check: Callable[[Verdict], Verdict] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quantity(NoTruthValue):
     """A measured quantity: a comparison of it is a verdict, for `assert`.
 
@@ -181,6 +181,10 @@ class Quantity(NoTruthValue):
         verdict = guarded(verdict, found.guard_findings)
         return note(found.check(verdict) if found.check else verdict, self.record)
 
+    def is_again(self, other: Quantity) -> bool:
+        """Whether the other one is this one again, so that comparing the two shows nothing."""
+        return self.name == other.name
+
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, each measured by itself."""
         return Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other)
@@ -213,6 +217,12 @@ class Quantity(NoTruthValue):
                 why="quantities of two kinds have no ratio and no difference",
                 remedy="compare two rates, two times or two sizes",
             )
+        if self.is_again(other):
+            raise ConfigError(
+                f"{self.name} is compared with itself",
+                why="that shows nothing",
+                remedy="name two quantizations, models, workloads, engines or builds",
+            )
         return self.ratio_to(other) if sign == "/" else self.difference_from(other)
 
     def _never_equal(self) -> ConfigError:
@@ -223,7 +233,7 @@ class Quantity(NoTruthValue):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Figure(Quantity):
     """A quantity that one measurement gives, by `measure`."""
 
@@ -234,7 +244,7 @@ class Figure(Quantity):
         return self.measure()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Apart(Quantity):
     """A ratio or a difference of two quantities, of which each has an interval of its own."""
 

@@ -76,7 +76,7 @@ class ScoredRung:
         return level_trips(result, is_other_model=self.is_other_model)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scored(Quantity):
     """A quantity that is a mean over scored tokens, or the exponential of one.
 

@@ -237,7 +237,7 @@ class Speculation(FixtureValue):
         return Subject(f"{what} {self.pairing.label}", "live", ran)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gain(Quantity):
     """The gain of a pairing, measured until its side of a limit is shown."""
 

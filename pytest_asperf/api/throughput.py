@@ -15,7 +15,7 @@ from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rate(TimedQuantity):
     """The rate of one workload, tok/s: the median of its runs.
 

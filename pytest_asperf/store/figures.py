@@ -209,17 +209,18 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
 def _compared(
     row: _Row, comparison: Mapping[str, Any], figure: Mapping[str, Any]
 ) -> Iterator[SeriesValue]:
-    """The log ratio of the pairs, and the rate or time of each side."""
+    """The log ratio of the pairs, unless a difference was judged; the rate or time of each side."""
     ran = comparison["ran"]
     timed = comparison.get("timed", "ppl")
-    sign = -1 if comparison.get("of_rates") else 1
-    one = 1.0 if figure["unit"] == "change" else 0.0
-    logs = [_log(figure[key], sign, plus=one) for key in ("point", "low", "high")]
-    low, high = logs[1:][::sign]
-    log_ratio = {"point": logs[0], "low": low, "high": high, "n": figure["n"], "unit": LOG_RATIO}
-    alike = _asked(ran[0]) == _asked(ran[1])
-    anchor = _engine(ran[0]).build if alike else ""
-    yield _measured(row, ran, f"{timed} ratio", log_ratio, anchor=anchor)
+    if figure["unit"] != comparison.get("unit"):
+        sign = -1 if comparison.get("of_rates") else 1
+        one = 1.0 if figure["unit"] == "change" else 0.0
+        logs = [_log(figure[key], sign, plus=one) for key in ("point", "low", "high")]
+        low, high = logs[1:][::sign]
+        ratio = {"point": logs[0], "low": low, "high": high, "n": figure["n"], "unit": LOG_RATIO}
+        alike = _asked(ran[0]) == _asked(ran[1])
+        anchor = _engine(ran[0]).build if alike else ""
+        yield _measured(row, ran, f"{timed} ratio", ratio, anchor=anchor)
     for side, proof, middle in zip(
         comparison["sides"], ran, comparison.get("medians", ()), strict=False
     ):
