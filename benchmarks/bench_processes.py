@@ -135,6 +135,10 @@ class SimulatedArm:
         """The same in both arms."""
         return workload
 
+    def own(self, workload: Workload) -> Workload:
+        """The same in both arms."""
+        return workload
+
     def run(self, workload: Workload, turn: int, parts: int) -> Any:  # noqa: ARG002
         """The time of a run."""
         rng, condition = self.world.rng, self.world.condition

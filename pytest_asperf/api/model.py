@@ -73,7 +73,7 @@ def size_of(variant: ModelUnderTest) -> FileSize:
 
 def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
     """The room on the disk that files take together, or a variant's own file if none is named."""
-    own = " and ".join(Path(path).name for path in paths[:2]) or variant.title
+    own = " and ".join(str(path) for path in paths[:2]) or variant.title
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
 
     def measure() -> Found:

@@ -185,6 +185,10 @@ class Quantity(NoTruthValue):
         verdict = guarded(verdict, found.guard_findings)
         return note(found.check(verdict) if found.check else verdict, self.record)
 
+    def is_again(self, other: Quantity) -> bool:
+        """Whether the other one is this one again, so that comparing the two shows nothing."""
+        return self.name == other.name
+
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, each measured by itself."""
         return Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other)
@@ -216,6 +220,12 @@ class Quantity(NoTruthValue):
                 f"{self.name} {sign} {other.name}: these are in {units}",
                 why="quantities of two kinds have no ratio and no difference",
                 remedy="compare two rates, two times or two sizes",
+            )
+        if self.is_again(other):
+            raise ConfigError(
+                f"{self.name} is compared with itself",
+                why="that shows nothing",
+                remedy="name two quantizations, models, workloads, engines or builds",
             )
         return self.ratio_to(other) if sign == "/" else self.difference_from(other)
 

@@ -9,7 +9,7 @@ from pytest_asperf.analysis.guards import Voids
 from pytest_asperf.analysis.limit_verdict import Limit
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
 from pytest_asperf.api.measurement_context import told_apart
 from pytest_asperf.api.quantity import Figure, Found, Quantity, note
 from pytest_asperf.errors import ConfigError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import ThroughputResult
+    from pytest_asperf.measure.runner import ComparedSide
 
 #: A larger factor between two figures, or a smaller one than its inverse, is a slip of the pen.
 _LARGEST_RATIO: Final = 1e4
@@ -111,6 +112,16 @@ class TimedQuantity(Figure):
     variant: ModelUnderTest
     workload: Workload
 
+    @property
+    def side(self) -> ComparedSide:
+        """What runs for it in pairs."""
+        is_time = self.unit == "ms" and self.workload.is_rate
+        return self.variant.side(replace(self.workload, timed=is_time))
+
+    def is_again(self, other: Quantity) -> bool:
+        """Whether the other one is this one again; two builds of a gate may be equal."""
+        return self.variant.build is None and super().is_again(other)
+
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, measured in pairs if both are timed."""
         pair = self._in_pairs(other, "/")
@@ -122,14 +133,9 @@ class TimedQuantity(Figure):
         return super().difference_from(other) if pair is None else pair
 
     def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
-        if not isinstance(other, TimedQuantity):
+        # A load takes processes of its own, which no pair has.
+        if not isinstance(other, TimedQuantity) or self.workload.is_load or other.workload.is_load:
             return None
-        if (self.variant, self.workload) == (other.variant, other.workload):
-            raise ConfigError(
-                f"{self.name} is compared with itself",
-                why="that shows nothing",
-                remedy="name two quantizations, models, workloads, engines or builds",
-            )
         name = f"{self.name} {sign} {other.name}"
         unit = RATIO if sign == "/" else self.unit
         return Paired(name, unit, self.record, self, other)
@@ -153,11 +159,13 @@ class Paired(Quantity):
     def find(self) -> Found:
         """Run pairs until they show which side is larger."""
         claim = self._claim(">", Limit(0.0 if self.is_signed else 1.0, self.unit))
-        result = self._run(claim)
+        result, verdict, _ = self._judged(claim)
         if result.interrupted:
             raise KeyboardInterrupt
-        verdict = paired_verdict(result, claim, twins=self._twins(result))
-        return Found(claim.estimate(result.by_workload[0]), verdict.subject)
+        (pairs,) = result.by_workload
+        if verdict.outcome is Outcome.INVALID or not pairs.pairs:
+            raise VerdictError(verdict)
+        return Found(claim.estimate(pairs), verdict.subject)
 
     def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
         """The verdict on a comparison with a limit, noted for the test to assert."""
@@ -169,14 +177,17 @@ class Paired(Quantity):
                 remedy="write a factor such as 1.5; 92 % slower is a ratio of at most 0.08",
             )
         claim = self._claim(operator, limit)
-        is_of_engines = self._compares_engines()
-        result = self._run(claim)
-        terms = self._terms(result) if is_of_engines else ()
-        verdict = paired_verdict(result, claim, twins=self._twins(result), terms=terms)
+        result, verdict, terms = self._judged(claim)
         remark = "\n".join(
             (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
         )
         return note(verdict, self.record, remark=remark, stopped=result.interrupted)
+
+    def _judged(self, claim: PairedClaim) -> tuple[ABResult, Verdict, tuple[Term, ...]]:
+        is_of_engines = self._compares_engines()
+        result = self._run(claim)
+        terms = self._terms(result) if is_of_engines else ()
+        return result, paired_verdict(result, claim, twins=self._twins(result), terms=terms), terms
 
     def _claim(self, operator: Operator, limit: Limit) -> PairedClaim:
         names, what = _names_of_sides(self.first, self.second)
@@ -184,9 +195,9 @@ class Paired(Quantity):
         return PairedClaim(names, what, operator, limit, is_rate, of_difference=self.is_signed)
 
     def _run(self, claim: PairedClaim) -> ABResult:
-        sides = tuple(timed.variant.side(timed.workload) for timed in (self.second, self.first))
         base = self.second.variant.measurement
-        return base.runner.paired((sides[0], sides[1]), claim.within(base.budget))
+        sides = self.second.side, self.first.side
+        return base.runner.paired(sides, claim.within(base.budget))
 
     def _compares_engines(self) -> bool:
         """Whether two engines run one model, which then must be the same weights."""

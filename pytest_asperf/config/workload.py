@@ -55,6 +55,8 @@ class Workload:
         metered: whether its energy is judged, in J per token, and not its time.
         warm: whether the server has just read the prompts, so that they are in its cache.
         percentile: of the requests, or tokens, of a pair that is judged; 0 for what is typical.
+        timed: of `pp` and `tg`, whether the time of a prompt or a token is judged, and not the
+            rate.
     """
 
     kind: WorkloadKind
@@ -64,6 +66,7 @@ class Workload:
     metered: bool = False
     warm: bool = False
     percentile: int = 0
+    timed: bool = False
 
     @property
     def name(self) -> str:
@@ -79,8 +82,8 @@ class Workload:
 
     @property
     def is_rate(self) -> bool:
-        """Whether it is judged by a token's cost; else by the time of a run."""
-        return self.kind in {"pp", "tg"}
+        """Whether it is judged by tokens per second, or J per token; otherwise by a time."""
+        return self.kind in {"pp", "tg"} and not self.timed
 
     @property
     def unit(self) -> str:
@@ -101,6 +104,15 @@ class Workload:
     def is_prompt(self) -> bool:
         """Whether only a prompt is timed."""
         return self.kind in {"pp", "ttft"}
+
+    def n_compared(self, n_tokens: int) -> int:
+        """The tokens that the cost of a run of so many is divided by; 1 if it is judged whole.
+
+        A rate is that of all users together, and the time of a token that of one user.
+        """
+        if self.percentile or not (self.is_rate or self.generates):
+            return 1
+        return n_tokens if self.is_rate else n_tokens // self.users
 
     @property
     def n_counted(self) -> int:
@@ -156,11 +168,11 @@ def parse_workload(
             "jtg128 for its energy; load, load@cold and reload for the time of a load",
         )
     if workload.percentile and not any_cost:
+        plain = replace(workload, percentile=0).name
         raise ConfigError(
             f"{where}: {workload.name} is a percentile, which is judged in pairs",
             why="a percentile of one server has an interval of its own kind",
-            remedy=f'write gate("{name}"), or latency("{replace(workload, percentile=0).name}")'
-            f".percentile({workload.percentile})",
+            remedy=f'write gate("{name}"), or latency("{plain}").percentile({workload.percentile})',
         )
     return workload
 

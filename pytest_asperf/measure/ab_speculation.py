@@ -188,6 +188,10 @@ class SpeculatingArm(ArmProcess):
         self.counts = Counts(self._n_tokens, tuple(map(_counted, done)))
         self.divergences = find_divergences(self._pair, self.prompts, runs)
 
+    def own(self, workload: Workload) -> Workload:
+        """The workload: both arms run the same."""
+        return workload
+
     def fed(self, workload: Workload) -> Sequence[object]:  # noqa: ARG002  # there is one
         """The prompts."""
         return self.prompts

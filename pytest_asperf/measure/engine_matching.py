@@ -27,7 +27,6 @@ from pytest_asperf.modelfiles.sizes import bits_per_weight
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import Provenance
 
@@ -214,17 +213,3 @@ def _are_near(first: float | None, second: float | None) -> bool:
 
 def _bits_text(bits: float | None) -> str:
     return "an unknown number of" if bits is None else f"{bits:.2f}"
-
-
-@dataclass(frozen=True)
-class EngineComparison:
-    """The pairs of two engines; the one claimed to be faster is the candidate, and named last.
-
-    Attributes:
-        result: the pairs; the engine claimed to be faster is their candidate.
-        terms: what they have in common and what they have not.
-    """
-
-    result: ABResult
-    engines: tuple[Engine, Engine]
-    terms: tuple[Term, ...]

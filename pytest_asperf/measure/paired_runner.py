@@ -76,8 +76,7 @@ class Pair:
             percentile of the times of their tokens, or requests.
         candidate_costs: the same of the candidate's.
         candidate_first: whether the candidate ran first in the first turn, by coin; they alternate.
-        n_tokens: counted in a run of the baseline and of the candidate, where a cost is that of a
-            token.
+        n_tokens: that the cost of a run of the baseline, and of the candidate, is divided by.
         parts: that the workload was timed in, one a turn.
         is_renewed: whether it is the first of the workload in its processes.
     """
@@ -180,7 +179,7 @@ def figure_of(cost: int, n_tokens: int, workload: Workload) -> float:
     """A run's cost, in ns or nJ, as its workload's figure: in J/token, tok/s or ms."""
     if workload.metered:
         return cost / 1e9 / n_tokens
-    return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6
+    return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6 / n_tokens
 
 
 def most_parts(workload: Workload) -> int:
@@ -335,7 +334,7 @@ class PairedRunner:
                     self.arms[side].settle(workload, first + number, length.parts)
                 run = self._run(side, workload, first + number, length.parts)
                 costs[side].extend(self._costs(run, workload))
-                n_tokens[side] = run.n_tokens
+                n_tokens[side] = self.arms[side].own(workload).n_compared(run.n_tokens)
         base, candidate = costs
         if workload.percentile:
             base, candidate = ([_tail(each, workload.percentile)] for each in costs)
@@ -343,7 +342,7 @@ class PairedRunner:
             tuple(base),
             tuple(candidate),
             candidate_first=order[0] == 1,
-            n_tokens=(n_tokens[0], n_tokens[1]) if workload.is_rate else (1, 1),
+            n_tokens=(n_tokens[0], n_tokens[1]),
             parts=length.parts,
             is_renewed=is_renewed or all(self._loads_each_run),
         )

@@ -60,6 +60,9 @@ class TimedArm(Protocol):
     def loaded(self) -> LoadedFacts:
         """What the last load resolved to."""
 
+    def own(self, workload: Workload) -> Workload:
+        """What the arm runs of a pair of a workload."""
+
     def fed(self, workload: Workload) -> object:
         """The tokens or prompts of the workload, to compare between the arms."""
 
@@ -171,9 +174,13 @@ class RunningArm(ArmProcess):
         self.worker.unload(MODEL)
         return self.load()
 
+    def own(self, workload: Workload) -> Workload:
+        """What the arm runs of a pair of a workload."""
+        return self._arm.workload or workload
+
     def fed(self, workload: Workload) -> Fed:
         """The tokens that a workload is fed with, or the text of a server's prompts."""
-        workload = self._arm.workload or workload
+        workload = self.own(workload)
         if workload not in self._fed:
             args = self.worker, MODEL, self._corpus, workload, self.loaded
             self._fed[workload] = fed_with(*args)
@@ -184,7 +191,7 @@ class RunningArm(ArmProcess):
 
         Of one whose energy is judged, as many runs as its counters need.
         """
-        workload = self._arm.workload or workload
+        workload = self.own(workload)
         if workload.metered:
             return self._energy_meter().metered(
                 f"{workload.name} {self._arm.name}",
@@ -219,11 +226,11 @@ class RunningArm(ArmProcess):
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Run the workload, or its part."""
-        self._timed(self._arm.workload or workload, turn, parts)
+        self._timed(self.own(workload), turn, parts)
 
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
         """Decode the tokens before the run's first one again, or its own first ones."""
-        workload = self._arm.workload or workload
+        workload = self.own(workload)
         tokens = self.fed(workload)
         if isinstance(tokens, ServedText):
             n_tokens = min(SERVED_SETTLING.n_tokens, workload.n_ctx)

@@ -215,19 +215,23 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
 
 
 def _compared(row: _Row, compared: Compared, figure: Estimate) -> Iterator[SeriesValue]:
-    """The log ratio of the pairs, and the rate or time of each side."""
+    """The log ratio of the pairs, unless a difference was judged; the rate or time of each side."""
     if isinstance(compared, ComparedSides):
         return
     ran, timed, sign = compared.ran, "ppl", 1
+    is_ratio = True
     if isinstance(compared, ComparedPairs):
         timed, sign = compared.timed, -1 if compared.of_rates else 1
-    one = 1.0 if figure.unit == CHANGE else 0.0
-    point, low, high = (_log(of, sign, plus=one) for of in (figure.point, figure.low, figure.high))
-    low, high = (low, high)[::sign]
-    log_ratio = replace(figure, point=point, low=low, high=high, unit=LOG_RATIO)
-    alike = (ran[0].sha256, ran[0].requested) == (ran[1].sha256, ran[1].requested)
-    anchor = ran[0].libraries if alike else ""
-    yield _measured(row, ran, f"{timed} ratio", log_ratio, anchor=anchor)
+        is_ratio = figure.unit != compared.unit
+    if is_ratio:
+        one = 1.0 if figure.unit == CHANGE else 0.0
+        bounds = (figure.point, figure.low, figure.high)
+        point, low, high = (_log(of, sign, plus=one) for of in bounds)
+        low, high = (low, high)[::sign]
+        log_ratio = replace(figure, point=point, low=low, high=high, unit=LOG_RATIO)
+        alike = (ran[0].sha256, ran[0].requested) == (ran[1].sha256, ran[1].requested)
+        anchor = ran[0].libraries if alike else ""
+        yield _measured(row, ran, f"{timed} ratio", log_ratio, anchor=anchor)
     if isinstance(compared, ComparedPairs):
         n = max(1, len(compared.pairs))
         for side, own, middle in zip(compared.sides, ran, compared.medians, strict=True):

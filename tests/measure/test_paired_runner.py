@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -113,6 +113,10 @@ class FakeArm:
     def _confine(self, cores: tuple[int, ...]) -> None:
         self.log.append((self.name, ("cores", len(cores))))
 
+    def own(self, workload: Workload) -> Workload:
+        """The same in both arms."""
+        return workload
+
     def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
         """Note what is run."""
         self.log.append((self.name, (workload.kind, turn % parts, parts)))
@@ -135,6 +139,19 @@ def test_a_cost_is_that_of_a_token() -> None:
     pair = Pair((100, 110, 120), (300, 330, 360), candidate_first=True, n_tokens=(8, 12))
     assert pair.log_ratio == pytest.approx(math.log(2))
     assert pair.total_log_ratio == pytest.approx(math.log(2))
+
+
+def test_a_time_is_that_of_a_token_or_of_a_whole_prompt() -> None:
+    """A rate counts the tokens of all users, a token's time those of one, a prompt none."""
+    tg, pp = Workload("tg", 8, users=2), Workload("pp", 8)
+    token, prompt = replace(tg, timed=True), replace(pp, timed=True)
+    counted = {w: w.n_compared(16) for w in (tg, token, Workload("itl", 8, users=2), pp, prompt)}
+    assert list(counted.values()) == [16, 8, 8, 16, 1]
+    assert Workload("itl", 8, percentile=95).n_compared(8) == 1
+    pair = Pair((16_000_000,), (32_000_000,), candidate_first=False, n_tokens=(8, 16))
+    assert pair.figures(token) == (2.0, 2.0)
+    assert pair.figures(tg) == (500.0, 500.0)
+    assert (token.unit, tg.unit, token.name) == ("ms", "tok/s", tg.name)
 
 
 Log = list[tuple[str, object]]

@@ -19,7 +19,7 @@ from tests.conftest import measure_bandwidth_quickly
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
@@ -100,6 +100,33 @@ class Project:
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in this process; a warning is an error."""
         return self.pytester.runpytest_inprocess(*self.plugins, "-W", "error", *args)
+
+    def judged(self, head: str, claims: Iterable[str], *args: str) -> str:
+        """Run each claim as a test of its own below the same head; the letters of their outcomes.
+
+        Args:
+            head: the decorators and the first line of a test that is named `test_it`.
+            claims: the bodies, of one line each.
+            args: of pytest.
+        """
+        self.claims(head, claims)
+        (line,) = (line for line in self.run(*args).outlines if line.startswith("test_it.py "))
+        return line.split()[1]
+
+    def rejects(self, head: str, messages: Mapping[str, str], *args: str) -> None:
+        """Check that each claim is an error of its own test, with its message and what to do."""
+        self.claims(head, messages)
+        result = self.run(*args)
+        result.assert_outcomes(failed=len(messages))
+        text = result.stdout.str()
+        assert [message for message in messages.values() if message not in text] == [], text
+        assert text.count("\n  what to do:     ") == len(messages)
+        assert "Traceback" not in text
+
+    def claims(self, head: str, claims: Iterable[str]) -> None:
+        """Write a test module in which each claim is a test of its own below the same head."""
+        tests = (head.replace("test_it", f"test_{n:02}") + c for n, c in enumerate(claims))
+        self.test("\n".join(tests))
 
     def letters(self, sources: Iterable[str], *args: str) -> str:
         """Run test modules in one session; the letters of their outcomes, in their order."""
