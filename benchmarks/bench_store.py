@@ -70,24 +70,21 @@ class Tally:
 
 def report(writer: int, number: int) -> dict[str, Any]:
     """A report that no other writer has."""
-    engine: dict[str, Any] = {
-        "engine": "llama_cpp",
-        "library": "lib",
-        "version": "1",
-        "devices": [],
-        "default_threads": None,
-    }
+    named = dict.fromkeys(("model", "address", "name"), "m")
+    build = {"engine": "llama_cpp", "library": "lib", "version": "1", "libraries": "lib 1"}
+    ran = {**named, **build, "sha256": "sha"}
     rows = []
     for n in range(FIGURES):
         value = {"point": 100.0 + writer + number / 1e6, "low": 99.0, "high": 1e6, "n": 10}
-        raw = {"workload": f"tg{n + 1}", "estimate": {**value, "unit": "tok/s"}, "requested": {}}
-        raw |= {"model": "m", "sha256": "sha", "engine": engine}
-        rows.append({"test": f"test_{n}", "outcome": "", "source": "live", "raw": raw})
+        estimate = {**value, "unit": "tok/s", "method": ""}
+        measured = {"kind": "throughput", "workload": f"tg{n + 1}", "estimate": estimate}
+        rows.append({"test": f"test_{n}", "ran": ran, **measured})
     machine = {"id": f"writer{writer % 4}", "hardware": "m4", "os": "macOS", "gpus": []}
     began = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(_FIRST + number))
     meta: dict[str, Any] = {"version": "0.1.0", "time": began, "host": "mini", "machine": machine}
     meta["seed"] = writer * 10**9 + number
-    return {"schema": 1, "meta": meta, "rows": rows, "padding": "x" * RAW_BYTES}
+    head = {"schema": 2, "meta": meta, "headline": []}
+    return {**head, "rows": rows, "padding": "x" * RAW_BYTES}
 
 
 def write(address: str, writer: int, told: Path) -> None:

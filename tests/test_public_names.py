@@ -166,7 +166,9 @@ def _quantities(of: type[Quantity] = Quantity) -> set[str]:
 def test_the_users_file_has_every_quantity() -> None:
     """Each property and method of a public type that gives a quantity is used in it."""
     text, kinds = USERS_FILE.read_text("utf-8"), _quantities()
-    types = [t for name in pytest_asperf.__all__ if isinstance(t := getattr(pytest_asperf, name), type)]
+    types = [
+        t for name in pytest_asperf.__all__ if isinstance(t := getattr(pytest_asperf, name), type)
+    ]
     given = {
         name
         for one in types

@@ -122,7 +122,7 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
         (("--store", "h.db", "show", "zz"), "write --store behind show"),
         (("import", "no.json", "--store", "h.db"), "no.json cannot be read: No such file"),
         (("import", "h.db", "--store", "h.db"), "h.db is not JSON: "),
-        (("import", "bad.json", "--store", "new.db"), "bad.json: its meta is not as pytest-asperf"),
+        (("import", "bad.json", "--store", "new.db"), "bad.json has schema None, and this version"),
         (("export", "no/x", "--store", "h.db"), "cannot write no/x: No such file"),
     ],
 )

@@ -44,11 +44,11 @@ def test_all(ladder):
     }
     assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"] * 4
     row = by_model["asperf-draft:8bit on mlx"]
-    assert row["ran"]["library"] == "mlx-lm"
-    assert row["ran"]["loaded"]["quantization"] == {"bits": 8, "group_size": 64, "mode": "affine"}
-    assert row["ran"]["loaded"]["load_ns"] > 0
+    assert row["facts"]["library"] == "mlx-lm"
+    assert row["facts"]["loaded"]["quantization"] == {"bits": 8, "group_size": 64, "mode": "affine"}
+    assert row["facts"]["loaded"]["load_ns"] > 0
     assert 1_000_000 < row["size_bytes"] < 2_000_000
-    assert row["ran"]["context"]["peak_memory_bytes"] > 0
+    assert row["facts"]["context"]["peak_memory_bytes"] > 0
 
 
 def test_throughput_and_bandwidth(

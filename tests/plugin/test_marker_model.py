@@ -50,7 +50,7 @@ def test_two(throughput):
 def test_own(throughput):
     throughput("tg8").estimate
 """)
-    threads = {row["test"]: row["ran"]["loaded"]["threads"] for row in rows()}
+    threads = {row["test"]: row["facts"]["loaded"]["threads"] for row in rows()}
     assert threads == {
         "test_it.py::test_three": 3,
         "test_it.py::test_two": 2,

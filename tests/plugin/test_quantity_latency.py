@@ -64,7 +64,7 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
     )
     found = {row["subject"]: row for row in rows()}
     assert found["pp512+tg64"]["measured"].endswith("7.52 % of it prefill, 940 tok/s in effect")
-    assert found["pp512+tg64"]["raw"]["estimate"]["unit"] == "ms"
+    assert found["pp512+tg64"]["estimate"]["unit"] == "ms"
     assert found["ttft512"]["measured"].startswith("5.120 ms [")
 
 
@@ -118,10 +118,10 @@ def test_which_load_it_was(
     """The row names the load and says cold or warm; a later load is one of the same process."""
     loading.claims(HEAD, [f'assert latency("{name}") <= "1 s"'])
     measured, judged = rows("--asperf-repetitions=4")
-    assert measured["subject"] == measured["raw"]["workload"] == name
+    assert measured["subject"] == measured["workload"] == name
     assert judged["subject"] == f"{name} fake:F16"
-    assert [run["elapsed_ns"] for run in measured["raw"]["runs"]] == [LOAD_NS + 80_000] * 4
-    facts = dict(judged["ran"])
+    assert [run["elapsed_ns"] for run in measured["runs"]] == [LOAD_NS + 80_000] * 4
+    facts = dict(judged["facts"])
     assert facts["load"].startswith(says)
     assert facts["load"].endswith("0.08 ms are the first token")
     lines = (loading.path / "operations.log").read_text().splitlines()

@@ -51,10 +51,10 @@ def test_each_run_is_from_a_fresh_load(
     project.script("f16", tg_ns_per_token=SPREAD, log=str(project.path / "log.txt"))
     project.claims(HEAD, ['assert throughput("tg512") >= 900'])
     measured, verdict = rows()
-    assert [run["load"] for run in measured["raw"]["runs"]] == [0, 1, 2, 3, 4]
-    assert [run["load"] for run in measured["raw"]["warm_ups"]] == [0, 1, 2, 3, 4]
+    assert [run["load"] for run in measured["runs"]] == [0, 1, 2, 3, 4]
+    assert [run["load"] for run in measured["warm_ups"]] == [0, 1, 2, 3, 4]
     assert (measured["basis"], verdict["basis"]) == ("5 loads", "5 loads")
-    assert "covers loads and runs" in verdict["raw"]["figures"][0]["method"]
+    assert "covers loads and runs" in verdict["figures"][0]["estimate"]["method"]
     done = [line.split()[0] for line in (project.path / "log.txt").read_text().splitlines()]
     assert done.count("load") == 5
     assert done.count("generate") == 10
@@ -67,10 +67,10 @@ def test_runs_of_one_load_if_loading_is_expensive(
     project.script("f16", tg_ns_per_token=SPREAD, load_ns=10**10)
     project.claims(HEAD, ['assert throughput("tg512") >= 900'])
     measured, verdict = rows()
-    assert [run["load"] for run in measured["raw"]["runs"]] == [0] * 5
-    assert len(measured["raw"]["warm_ups"]) == 1
+    assert [run["load"] for run in measured["runs"]] == [0] * 5
+    assert len(measured["warm_ups"]) == 1
     assert verdict["basis"] == "5 runs of one load"
-    assert "not how loads differ" in verdict["raw"]["figures"][0]["method"]
+    assert "not how loads differ" in verdict["figures"][0]["estimate"]["method"]
 
 
 def test_a_spread_against_its_limit(project: Project) -> None:

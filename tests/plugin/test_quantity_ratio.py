@@ -91,7 +91,7 @@ def test_it(ladder):
     assert (ratio < 1.42).outcome != "PASS"
 """)
     found = rows(SEED, "--asperf-max-pairs=20")
-    pairs = [[pair["ratio"] for pair in row["raw"]["comparison"]["pairs"]] for row in found]
+    pairs = [[pair["ratio"] for pair in row["compared"]["pairs"]] for row in found]
     assert pairs[0] == pairs[1] == pairs[2]
     assert len(pairs[-1]) > len(pairs[0])
     assert pairs[-1][: len(pairs[0])] == pairs[0]
@@ -114,9 +114,9 @@ def test_types_of_the_cache(ladder):
     assert row["threshold"] == "at least 1.3x"
     assert row["measured"].startswith("1.428x [1.3")
     assert row["brief"].startswith("1428 / 1000 tok/s, 1.428x [1.3")
-    (figure,) = row["raw"]["figures"]
-    assert figure["unit"] == "x"
-    assert {"Q4_K_M model", "F16 model"} <= set(dict(row["ran"]))
+    (figure,) = row["figures"]
+    assert figure["estimate"]["unit"] == "x"
+    assert {"Q4_K_M model", "F16 model"} <= set(dict(row["facts"]))
     assert of_types["subject"] == "q4_0 / f16 in tg8@d32 of fake:Q8_0"
     assert of_types["outcome"] == "PASS"
 

@@ -19,7 +19,7 @@ def test_speed(throughput, least):
 
 @pytest.mark.quant("Q8_0")
 def test_broken(throughput):
-    throughput("tg8")
+    assert throughput("tg8") >= 1
 
 @pytest.mark.quant(8)
 def test_misused(throughput):
@@ -41,7 +41,7 @@ _runs = itertools.count(1)
 def test_flaky(throughput):
     run = next(_runs)
     assert run != 2
-    assert throughput("tg8") >= "9999 tok/s" if run == 1 else "10 tok/s"
+    assert throughput("tg8") >= ("9999 tok/s" if run == 1 else "10 tok/s")
 
 @pytest.mark.quant("F16")
 def test_never(throughput):
