@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +17,10 @@ from pytest_asperf.commands.findings_page import markdown
 from pytest_asperf.config.options import OPTIONS
 from pytest_asperf.published.findings import load_findings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+sys.path.insert(0, str(Path(__file__).parent))
+from quantities_page import table
 
+if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 HERE: Final = Path(__file__).parent
@@ -51,14 +53,8 @@ html_copy_source = False
 html_show_sphinx = False
 
 
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    escaped = ((cell.replace("|", r"\|") for cell in line) for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-
-
 def _options() -> str:
-    return _table(
+    return table(
         ("option", "key of `[tool.asperf]`", "what it does"),
         (
             (f"`{option}={metavar}`", f"`{key}`", text.replace("%%", "%"))

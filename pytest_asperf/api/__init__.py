@@ -1,1 +1,1 @@
-"""What a test holds and claims: the fixtures' values and the assert_* functions."""
+"""The fixtures' values, their quantities, and the assert_* functions."""

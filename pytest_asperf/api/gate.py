@@ -36,9 +36,9 @@ _EXAMPLE: Final = 'assert_no_regression(gate("tg128", "pp512"), tolerance="5%")'
 
 @dataclass(frozen=True)
 class GatedWorkloads(NoTruthValue):
-    """Workloads on which the candidate build is compared with the baseline, for a claim.
+    """Workloads on which the candidate build is compared with the baseline, for an assertion.
 
-    Nothing runs before the claim, because its limits decide how long to measure.
+    Nothing runs before the assertion, because its limits decide how long to measure.
 
     Attributes:
         cells: the models and workloads that are decided.
@@ -56,7 +56,7 @@ class GatedWorkloads(NoTruthValue):
         return f"<GatedWorkloads {cells}: {_versus(self.builds)}>"
 
     def judged(self, budget: Budget, ppl_below: float) -> Iterator[CellResult]:
-        """The result of each cell, measured unless the same claim was made before.
+        """The result of each cell, measured unless the same assertion was made before.
 
         Args:
             budget: what is accepted of times.

@@ -166,7 +166,7 @@ class Latency(FixtureValue):
         of each other are decided. The interval is between decided lengths.
 
         Args:
-            first: the model that is claimed to be faster with long prompts, by its spec.
+            first: the model that is expected to be faster with long prompts, by its spec.
             second: the model that is faster with shorter ones.
             over: the shortest and the longest prompt.
 

@@ -64,7 +64,9 @@ def size_of(variant: ModelUnderTest) -> FileSize:
         located = variant.measurement.runner.locate(variant.ref)
         ran = (("file", f"{located.ref.title}, sha256 {located.sha256[:12]}"),)
         name = f"size of {located.ref.title}"
-        subject = Subject(name, "live", ran, if_failed="name a smaller quantization, or allow more")
+        subject = Subject(
+            name, "live", ran, if_failed="name another quantization, or change the limit"
+        )
         return Found(Estimate.exact(located.size_bytes / _GIB, "GiB"), subject)
 
     name = f"size of {variant.title}"

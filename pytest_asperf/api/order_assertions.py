@@ -98,8 +98,8 @@ def assert_pareto_optimal(
 
     Raises:
         VerdictError: the verdict is not a PASS.
-        ConfigError: no such level or objective, or nothing to compare with.
-        AsperfError: a level could not be measured.
+        ConfigError: no such quantization or objective, or nothing to compare with.
+        AsperfError: a quantization could not be measured.
     """
     __tracebackhide__ = True
     require_kind(ladder, Ladder, 'assert_pareto_optimal(ladder, "Q4_K_M")')
@@ -108,7 +108,7 @@ def assert_pareto_optimal(
     if not objectives:
         raise ConfigError(
             "no objective to compare levels by",
-            why="with none, every level is as good as any other",
+            why="with none, every quantization is as good as any other",
             remedy="name some of ppl, kld, size and workloads such as tg128",
         )
     others = [other for other in ladder.quants if other != level]
@@ -129,7 +129,7 @@ def _require_two(labels: Sequence[str]) -> None:
         raise ConfigError(
             f"nothing to compare: {len(labels)} of at least two",
             why="an order needs two members",
-            remedy="name more levels in the marker, or give more readings",
+            remedy="name more quantizations in the marker, or give more rates",
         )
 
 

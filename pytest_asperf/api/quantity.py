@@ -142,11 +142,12 @@ class Quantity(NoTruthValue):
         __tracebackhide__ = True
         return self._compared(">=", other)
 
-    def __eq__(self, other: object) -> NoReturn:
-        raise self._never_equal()
-
-    def __ne__(self, other: object) -> NoReturn:
-        raise self._never_equal()
+    def __eq__(self, other: object) -> NoReturn:  # `!=` asks this too
+        raise ConfigError(
+            f"{self.name} is compared for equality",
+            why="no measurement shows that two quantities are the same to the last digit",
+            remedy="compare it with two limits, as in 0.98 <= a / b <= 1.02",
+        )
 
     __hash__ = object.__hash__
 
@@ -228,13 +229,6 @@ class Quantity(NoTruthValue):
                 remedy="name two quantizations, models, workloads, engines or builds",
             )
         return self.ratio_to(other) if sign == "/" else self.difference_from(other)
-
-    def _never_equal(self) -> ConfigError:
-        return ConfigError(
-            f"{self.name} is compared for equality",
-            why="no measurement shows that two quantities are the same to the last digit",
-            remedy="compare it with two limits, as in 0.98 <= a / b <= 1.02",
-        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Speculation(FixtureValue):
-    """The `speculation` fixture. Nothing runs before a figure is read or a claim is made.
+    """The `speculation` fixture. Nothing runs before a quantity is read or compared.
 
     Attributes:
         pairing: the draft and the target, and what is generated.
@@ -63,7 +63,7 @@ class Speculation(FixtureValue):
             address: the draft's, or `ngram`.
 
         Raises:
-            ConfigError: an unknown model or level.
+            ConfigError: an unknown model or quantization.
         """
         return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
 
@@ -231,7 +231,7 @@ class Speculation(FixtureValue):
         what: str,
         result: SpeculationResult | RemoteDraftingResult | PromptOutput | None = None,
     ) -> Subject:
-        """The subject of a claim about this pair, with a result's proof of path."""
+        """The subject of an assertion about this pair, with what ran."""
         arms = () if result is None else result.ran
         ran = tuple(
             (f"{side} {label}", text)

@@ -64,7 +64,7 @@ def assert_sd_gain(
     if not usable or not 0 < when_ratio < math.inf:
         raise ConfigError(
             f"assert_sd_gain: when_ratio: {shown(when_ratio)} is not a speed ratio",
-            why="the claim is about pairs from that ratio on",
+            why="the assertion is about pairs from that ratio on",
             remedy="write a number above 0, such as 2.5",
         )
     if only is not None and only not in get_args(RatioSide):
@@ -137,7 +137,7 @@ def _same_output(model: Model, than: str | None) -> Verdict:
 def _measured(
     speculation: Speculation, what: str, limit: float = 0.0
 ) -> tuple[SpeculationResult, Subject]:
-    """The result, and the subject of a claim about it; if it was stopped, its pairs are noted."""
+    """The result and its subject, for an assertion; if it was stopped, its pairs are noted."""
     __tracebackhide__ = True
     require_kind(speculation, Speculation, Speculation.example)
     result = speculation.against(limit)

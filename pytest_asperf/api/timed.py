@@ -143,9 +143,9 @@ class TimedQuantity(Figure):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Paired(Quantity):
-    """The ratio or the difference of two timed quantities, run in pairs until a claim is decided.
+    """The ratio or difference of two timed quantities, run in pairs until a comparison is decided.
 
-    Pairs count for all claims about the same two sides.
+    Pairs count for all comparisons of the same two sides.
     """
 
     first: TimedQuantity
@@ -173,7 +173,7 @@ class Paired(Quantity):
         if not self.is_signed and not 1 / _LARGEST_RATIO <= limit.value <= _LARGEST_RATIO:
             raise ConfigError(
                 f"{self.name} {operator} {limit.value:g}: that is no ratio of two figures",
-                why="such a claim would always or never hold",
+                why="such a comparison would always pass, or never",
                 remedy="write a factor such as 1.5; 92 % slower is a ratio of at most 0.08",
             )
         claim = self._claim(operator, limit)

@@ -50,7 +50,7 @@ def test_{name}_speed(throughput):
 _LEVELS: Final = """
 @pytest.mark.model({address})
 @pytest.mark.quant_ladder({level}, baseline={baseline})
-def test_{name}_levels(perplexity):
+def test_{name}_quants(perplexity):
     assert perplexity.delta < "1%"
 """
 _GATE: Final = """
