@@ -166,7 +166,7 @@ def test_refuting_what_was_never_shown_fails_no_test(
 ) -> None:
     """A live FAIL fails a test where the record shows the finding or leaves it open, only there."""
     write(project, expected=expected)
-    project.test(MEASURES.replace("at_least=100", "at_least=1e9"))
+    project.test(MEASURES.replace(">= 100", ">= 1e9"))
     result = project.run("-v")
     assert (result.ret == pytest.ExitCode.TESTS_FAILED) is fails
     if fails:

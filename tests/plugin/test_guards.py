@@ -162,7 +162,7 @@ def test_it({fixture}):
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize(
     ("fixture", "claim"),
-    [("throughput", 'assert throughput("tg8")'), ("perplexity", "pass")],
+    [("throughput", 'assert throughput("tg8") >= 1'), ("perplexity", "assert perplexity.kld < 1")],
 )
 def test_layers_that_no_gpu_took(live: Project, fixture: str, claim: str) -> None:
     """llama.cpp built for the CPU ignores layers asked for on a GPU; the result says INVALID."""

@@ -85,7 +85,7 @@ def test_it(ladder):
     for name in ladder.quants:
         context = ladder[name].scored.result().ran.context
         assert (context.type_k, context.type_v) == (name, name)
-        assert ladder[name].kld > 0
+        assert ladder[name].kld.estimate.point > 0
 """)
     live.run().assert_outcomes(passed=1)
 
@@ -152,7 +152,7 @@ def test_one(ladder):
         ('kv_ladder("4bits")', "unknown type of KV cache '4bits'; did you mean '4bit'?"),
         ('kv_ladder("mxfp4")', "unknown type of KV cache 'mxfp4'"),
         ('kv_ladder("4bit-g48")', "unknown type of KV cache '4bit-g48'"),
-        ('kv_ladder("f16")', "f16 is the baseline too"),
+        ('kv_ladder("f16")', "no type other than the baseline f16"),
         ('kv_ladder("q8_0", "Q8_0/q8_0")', "q8_0 is named twice"),
         ('kv_ladder("q8_0", baseline="f32")', "unknown argument 'baseline'"),
         ('kv_ladder("q8_0", chunks=1)', "chunks takes a whole number from 2"),
@@ -161,13 +161,7 @@ def test_one(ladder):
         ('model("asperf-draft", kv_bits=7)', "kv_bits takes 2, 3, 4, 5, 6, 8"),
         ('model("asperf-draft", kv_bits="8")', "kv_bits: '8' is not usable"),
         ('model("asperf-draft", kv_bits=True)', "kv_bits: True is not usable"),
-        ('model("asperf-draft", kv_bits=8)', "llama.cpp has no kv_bits"),
-        ('kv_ladder("8bit")', "llama.cpp has no kv_bits, kv_group_size"),
         ('model("asperf-draft:F16")', "no KV cache to compare with F16"),
-        (
-            'model("asperf-draft", type_v="q8_0", flash_attn="off")',
-            "type_v q8_0 needs flash attention, and flash_attn is off",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(live: Project, marker: str, told: str) -> None:
@@ -175,6 +169,25 @@ def test_what_cannot_be_is_refused(live: Project, marker: str, told: str) -> Non
     live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    perplexity.ppl.estimate\n")
     result = live.run("--asperf-chunks=2")
     result.assert_outcomes(errors=1)
+    assert told in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ('model("asperf-draft", kv_bits=8)', "llama.cpp has no kv_bits"),
+        ('kv_ladder("8bit")', "llama.cpp has no kv_bits, kv_group_size"),
+        (
+            'model("asperf-draft", type_v="q8_0", flash_attn="off")',
+            "type_v q8_0 needs flash attention, and flash_attn is off",
+        ),
+    ],
+)
+def test_what_llama_cpp_cannot_is_refused(live: Project, marker: str, told: str) -> None:
+    """The comparison fails, and says why, before anything is measured."""
+    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    assert perplexity.ppl > 1\n")
+    result = live.run("--asperf-chunks=2")
+    result.assert_outcomes(failed=1)
     assert told in result.stdout.str()
 
 

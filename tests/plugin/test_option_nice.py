@@ -8,7 +8,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n'
+MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
 
 
 @pytest.mark.parametrize("where", ["option", "file"])

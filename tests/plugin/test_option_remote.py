@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-_PAIR = '@pytest.mark.speculative(draft="fake:Q8_0", target="fake:F16", k=2{})\ndef test_it(speculation):\n'
-_TEST = _PAIR.format("") + (
-    "    overhead = speculation.overhead_on()\n"
-    "    assert overhead.there.pairing.draft.spec.settings.remote == '10.0.0.2:50052'\n"
-)
+_TEST = """
+@pytest.mark.speculative(draft="fake:Q8_0", target="fake:F16", k=2)
+def test_it(speculation):
+    overhead = speculation.overhead_on()
+    assert overhead.there.pairing.draft.spec.settings.remote == "10.0.0.2:50052"
+"""
 
 
 def test_the_address_reaches_the_test(project: Project) -> None:

@@ -85,7 +85,7 @@ def test_a_machine_that_is_not_fully_known_can_be_declared(
     _on(project, cpu_brand=brand)
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines([f"✓ *utilisation of 800 GB/s ({kind}) by *"])
+    result.stdout.fnmatch_lines([f"✓ *utilization of 800 GB/s ({kind}) by *"])
 
 
 def test_recorded_never_measures(project: Project) -> None:

@@ -167,7 +167,8 @@ def chosen(request):
 def test_the_line_that_explains_a_crash_is_shown(project: Project) -> None:
     """It stands in the block of few lines, in the table of Markdown and in JSON."""
     python = write_interpreter(project.path / "python", _ASSERTS)
-    project.test('@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8")\n')
+    test = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
+    project.test(test)
     files = [f"--asperf-report={name}:r.{name}" for name in ("json", "md")]
     result = project.run(f"--asperf-python={python}", *files)
     shown = "was ended by SIGABRT; its log has: ggml.c:42: GGML_ASSERT(ne0 == 1) failed"

@@ -1,4 +1,4 @@
-"""Properties: `model.scores`, `speculation.on`, `ladder.of`, and the shipped example that uses them."""
+"""Properties: `model.scores`, `speculation.on`, `ladder.of`, and the example that uses them."""
 
 from __future__ import annotations
 

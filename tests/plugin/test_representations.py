@@ -23,7 +23,7 @@ def test_speculation(speculation):
 SHOWN = (
     "<Model fake:Q8_0>",
     "<Throughput of fake:Q8_0>",
-    "<Rate tg8 fake:Q8_0>",
+    "<tg8 fake:Q8_0>",
     "<PPL fake:Q8_0 vs F16>",
     "<TTFT of pp8+tg8 fake:Q8_0 / TTFT of pp8+tg8 fake:Q4_K_M>",
     "<Memory of fake:Q8_0>",

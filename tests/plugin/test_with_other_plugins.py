@@ -23,14 +23,14 @@ def test_broken(throughput):
 
 @pytest.mark.quant(8)
 def test_misused(throughput):
-    throughput("tg8")
+    throughput("tg8").estimate
 
 def test_unfilled(gate):
     gate("tg8")
 
 @pytest.mark.quant("Q4_K_M")
 def test_noted(throughput):
-    throughput("tg8")
+    throughput("tg8").estimate
 """
 #: Passes in its third run; before, once a verdict is a FAIL, and once nothing is measured.
 _THIRD_TIME: Final = """

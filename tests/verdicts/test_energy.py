@@ -11,7 +11,7 @@ import pytest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.api.energy import EnergyFigure, energy_of
-from pytest_asperf.api.measurement_context import NoRecord, Variant
+from pytest_asperf.api.measurement_context import ModelUnderTest, NoRecord
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
@@ -100,7 +100,9 @@ def _metered(result: EnergyResult) -> EnergyFigure:
         plan=SimpleNamespace(repetitions=3), energy_meter=lambda: None, compare=lambda *_: result
     )
     measurement: Any = SimpleNamespace(record=NoRecord(), runner=runner)
-    return energy_of(Variant(ModelRef(ModelSpec("m")), measurement), result.workload, "J/token")
+    return energy_of(
+        ModelUnderTest(ModelRef(ModelSpec("m")), measurement), result.workload, "J/token"
+    )
 
 
 def test_all_rails_are_compared_and_not_the_gpu_alone() -> None:

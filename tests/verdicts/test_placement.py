@@ -41,7 +41,7 @@ def _judged(
     at_least: float = 0.9,
 ) -> Verdict:
     subject = Subject("", "live")
-    planned = plan and judge_limit(plan.share(device), ">=", at_least, subject)
+    planned = judge_limit(plan.share(device), ">=", at_least, subject) if plan else None
     rungs = ladder(device, planned, observed, gpu_path)
     return placement_verdict("m", rungs, device, plan, observed)
 
