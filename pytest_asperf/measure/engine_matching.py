@@ -85,8 +85,7 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
             f"weight{nearest}",
             why="what a step reads decides how fast it can be, whatever the engine",
             remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
-            opt_out=f'name the level of each engine, as in "{engine}:{near or "LEVEL"}", and say '
-            'how far apart they may be with bits_within="50%"',
+            opt_out=_named(engine, near),
         )
     return near
 
@@ -120,9 +119,16 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel], within: floa
         f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * within:g} % apart",
         why="the engines would read different amounts for each token, and the faster level would "
         "look like the faster engine",
-        remedy=f'name a nearer level with its engine, as in "mlx:{near or "LEVEL"}"',
-        opt_out="accept it with bits_within, as in "
-        'assert_faster(..., bits_within="50%"); the verdict says so',
+        remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
+        opt_out=_named("mlx", near),
+    )
+
+
+def _named(engine: Engine, level: str | None) -> str:
+    """How a test compares what is not matched."""
+    return (
+        f'name the quantization of each engine, as in throughput("tg128", engine="{engine}", '
+        f'quant="{level or "F16"}"); the report says that the bits are not matched'
     )
 
 
