@@ -112,15 +112,15 @@ class Scored(Quantity):
         if not isinstance(other, Scored) or self.kind != other.kind:
             return super().ratio_to(other)
         if self.kind == "ppl":
-            return replace(self._minus(other), name=f"{self.name} / {other.name}", unit=RATIO)
-        pair = self._minus(other)
+            return replace(self._minus(other), name=self.with_sign("/", other), unit=RATIO)
+        pair = replace(self._minus(other), name=self.with_sign("/", other))
 
         def measure() -> Found:
             found = pair.find()
             ratio = chunk_ratio_interval(self.values(), other.values())
             return replace(found, estimate=ratio)
 
-        return Figure(f"{self.name} / {other.name}", RATIO, self.record, measure)
+        return Figure(pair.name, RATIO, self.record, measure)
 
     def difference_from(self, other: Quantity) -> Quantity:
         """The quantity of `self - other`, of the same tokens; of changes of PPL, the change."""
@@ -133,9 +133,14 @@ class Scored(Quantity):
         """Whether it can be 0 or less."""
         return self.kind == "change" or (self.kind == "mean" and len(self.rungs) > 1)
 
+    @property
+    def is_compound(self) -> bool:
+        """Whether its name has a sign of its own."""
+        return len(self.rungs) > 1
+
     def _minus(self, other: Scored) -> Scored:
         rungs = tuple(dict.fromkeys((*self.rungs, *other.rungs)))
-        name = f"{self.name} - {other.name}"
+        name = self.with_sign("-", other)
 
         def values() -> Chunks:
             return paired_differences(other.values(), self.values())
