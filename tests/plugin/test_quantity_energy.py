@@ -88,7 +88,10 @@ def test_a_rail_without_a_figure_is_no_zero(
     )
     metered.claims(HEAD, ['assert energy("tg8").rail("ane") <= 1.0'])
     metered.run().stdout.fnmatch_lines(
-        ["*ane has no figure: ANE (IOReport) did not move: idle, or dead*", "*name a rail that has one: gpu"]
+        [
+            "*ane has no figure: ANE (IOReport) did not move: idle, or dead*",
+            "*name a rail that has one: gpu",
+        ]
     )
     cpu = Counter("CPU (IOReport)", "cpu", lambda: 17.0)
     monkeypatch.setattr(
@@ -169,9 +172,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
         "assert q8 / f16 > 1.3": ".",
         'assert q8.rail("ane").power > 1': "F",
     }
-    metered.claims(
-        HEAD + 'q8, f16 = energy("tg8", model="fake:Q8_0"), energy("tg8"); ', claims
-    )
+    metered.claims(HEAD + 'q8, f16 = energy("tg8", model="fake:Q8_0"), energy("tg8"); ', claims)
     result = metered.run("--asperf-report=json:report.json", "--asperf-max-pairs=8")
     result.stdout.fnmatch_lines(
         [
