@@ -1,4 +1,4 @@
-"""`assert_figure`: limits of quantities that have no assertion of their own."""
+"""Quantities of speculation: acceptance, gain, speed ratio, break-even, the cost of a batch."""
 
 from __future__ import annotations
 
@@ -8,62 +8,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-LADDER = '@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")\ndef test_it(ladder):\n    {}\n'
-OF_F16 = (
-    '@pytest.mark.quant("F16")\ndef test_it(latency):\n    request = latency("pp512+tg64"); {}\n'
-)
-#: Q4_K_M is 1.43 times as fast as F16, of six times its bytes, and loses 2.4 % of PPL.
-_CLAIMS = [
-    (OF_F16.format('assert_figure(request.prefill_share, at_most="10%")'), "."),
-    (OF_F16.format("assert_figure(request.prefill_share, at_least=0.1)"), "F"),
-    (OF_F16.format("assert_figure(request.effective_rate, at_least=900, at_most=950)"), "."),
-    (LADDER.format('assert_figure(ladder.efficiency("Q4_K_M", "tg8"), at_most=5)'), "."),
-    (LADDER.format('assert_figure(ladder.efficiency("Q4_K_M", "tg8"), at_least=5)'), "F"),
-    # Not one of six chunks shows a loss: there is no upper bound, or nothing to divide by.
-    (LADDER.format('assert_figure(ladder.efficiency("Q8_0", "tg8"), at_least=1e5)'), "V"),
-    (
-        LADDER.format(
-            'r = ladder.size("F16") / ladder.size("Q4_K_M"); '
-            'assert_ratio(ladder, "Q4_K_M", "F16", "tg8", at_least=8 * r, at_most=9.5 * r)'
-        ),
-        ".",
-    ),
-    (LADDER.format('assert_figure(ladder["Q4_K_M"].kld, at_most=1)'), "F"),
-    (OF_F16.format('assert_figure(request.effective_rate, at_least="5 tok/s")'), "F"),
-    (OF_F16.format("assert_figure(request.effective_rate)"), "F"),
-]
-
-
-def test_a_figure_against_its_limits(project: Project) -> None:
-    """The whole interval decides, in the figure's own unit; what is no figure is refused."""
-    letters = project.letters([source for source, _ in _CLAIMS], "--asperf-repetitions=8")
-    assert letters == "".join(letter for _, letter in _CLAIMS)
-
-
-SPECULATION = """
+HEAD = """
 @pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", k=2, n_tokens=8,
                          prompts="prompts.json")
-def test_{}(speculation):
-    {}
-"""
-_OF_SPECULATION = {
-    "assert_figure(speculation.accepted(), at_least=0.02)": "✓ * acceptance by * ≥ 2 %*",
-    'assert_figure(speculation.accepted("code"), at_least="99.9%")': "* acceptance of code by *",
-    'assert_figure(speculation.accepted("text"), at_least=0.1)': "[?] *of text by *",
-    "assert_figure(speculation.verify_cost(3), at_most=30)": "✓ *C(3) of * ≤ 30*",
-    'speculation.accepted("cod")': "unknown category 'cod'; did you mean 'code'[?]",
-    "speculation.verify_cost(99)": "verify_cost: 99 positions were not timed",
+def test_it(speculation):
+    """
+_CLAIMS = {
+    "assert speculation.acceptance >= 0.02": (".", "✓ * acceptance by * ≥ 2 %*"),
+    'assert speculation.acceptance_of("code") > "99.9%"': ("FI", "* acceptance of code by *"),
+    'assert speculation.acceptance_of("text") >= 0.1': ("I", "[?] *of text by *"),
+    "assert speculation.verify_cost(3) <= 30": (".", "✓ *C(3) of * ≤ 30*"),
+    "assert speculation.gain < '1000%'": (".", "✓ *SD gain * < 1000 %*"),
+    "assert speculation.gain > 0.5": ("FI", "* SD gain * > 50 %*"),
+    "assert 0.01 < speculation.ratio < 100": (".", "✓ *speed ratio of * < 100x*"),
+    "assert speculation.break_even > 0": ("F", "*0 is no limit in x*"),
+    'assert speculation.acceptance_of("cod") > 0': (
+        "F",
+        "unknown category 'cod'; did you mean 'code'[?]*",
+    ),
+    "assert speculation.verify_cost(99) < 3": ("F", "verify_cost: 99 positions were not timed*"),
+    "assert speculation.gain < 3": ("F", "*3 is not a usable limit: it has no unit*"),
+    "assert speculation.gain > speculation.gain": ("F", "* is compared with itself*"),
 }
 
 
-def test_acceptance_and_the_cost_of_a_batch(live: Project) -> None:
+def test_speculation_against_limits(live: Project) -> None:
     """Acceptance has an interval over prompts, of which five are needed; C(n) one over pairs."""
     prompts = {
         "code": [f"def area_{n}(width, height):\n    return" for n in range(6)],
         "text": ["# The area is the product of"],
     }
     (live.path / "prompts.json").write_text(json.dumps(prompts))
-    live.test("".join(SPECULATION.format(n, body) for n, body in enumerate(_OF_SPECULATION)))
+    live.claims(HEAD, _CLAIMS)
     result = live.run("--asperf-max-pairs=5", "--asperf-seed=3")
-    for told in _OF_SPECULATION.values():
-        result.stdout.fnmatch_lines([told if told[0] in "*PI" else f"{told}*"])
+    (letters,) = (line.split()[1] for line in result.outlines if line.startswith("test_it.py "))
+    for letter, (allowed, line) in zip(letters, _CLAIMS.values(), strict=True):
+        assert letter in allowed, result.stdout.str()
+        result.stdout.fnmatch_lines([line])
