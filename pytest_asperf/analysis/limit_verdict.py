@@ -131,7 +131,7 @@ def range_text(at_least: float | None, at_most: float | None, unit: str) -> str:
 
 def bound_text(threshold: str, unit: str) -> str:
     """A threshold beside a figure that has the unit."""
-    return threshold if unit in {CHANGE, SHARE, RATIO} else threshold.replace(f" {unit}", "")
+    return threshold.replace(f" {unit}", "") if unit else threshold
 
 
 def _span_text(at_least: float | None, at_most: float | None, unit: str) -> str:

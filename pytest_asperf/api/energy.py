@@ -104,7 +104,7 @@ class EnergyFigure(TimedQuantity):
         if not any(e.of_rail or e.is_net or e.unit == "W" for e in (self, other)):
             return super()._in_pairs(other, sign)
         unit = RATIO if sign == "/" else self.unit
-        return _OfSameRails(f"{self.name} {sign} {other.name}", unit, self.record, self, other)
+        return _OfSameRails(self.with_sign(sign, other), unit, self.record, self, other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from pytest_asperf.errors import ConfigError, listing, no_truth_value, shown, suggest
@@ -113,7 +113,7 @@ class ModelUnderTest:
     """
 
     ref: ModelRef
-    measurement: MeasurementContext
+    measurement: MeasurementContext = field(compare=False)
     build: Build | None = None
     is_matched: bool = False
 

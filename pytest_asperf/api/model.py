@@ -229,7 +229,7 @@ class _Plan:
         """
         plan = read_plan(self.path, units=self.units, function=self.function)
         subject = Subject(f"{self.path.name} is planned on {self.device}", "live")
-        return Found(plan.share(self.device), subject)
+        return Found(plan.share(self.device), subject, plan.guard_findings)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -186,17 +186,27 @@ class Quantity(NoTruthValue):
         verdict = guarded(verdict, found.guard_findings)
         return note(found.check(verdict) if found.check else verdict, self.record)
 
+    @property
+    def is_compound(self) -> bool:
+        """Whether its name has a sign of its own: it is a ratio or a difference."""
+        return False
+
+    def with_sign(self, sign: str, other: Quantity) -> str:
+        """The name of the ratio to another quantity, or of the difference from it."""
+        names = (f"({one.name})" if one.is_compound else one.name for one in (self, other))
+        return f" {sign} ".join(names)
+
     def is_again(self, other: Quantity) -> bool:
         """Whether the other one is this one again, so that comparing the two shows nothing."""
         return self.name == other.name
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, each measured by itself."""
-        return Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other)
+        return Apart(self.with_sign("/", other), RATIO, self.record, self, other)
 
     def difference_from(self, other: Quantity) -> Quantity:
         """The quantity of `self - other`, likewise."""
-        return Apart(f"{self.name} - {other.name}", self.unit, self.record, self, other)
+        return Apart(self.with_sign("-", other), self.unit, self.record, self, other)
 
     def _compared(self, operator: Operator, other: object) -> Verdict:
         __tracebackhide__ = True
@@ -253,6 +263,11 @@ class Apart(Quantity):
     def is_signed(self) -> bool:
         """Whether it can be 0 or less: a difference can."""
         return self.unit != RATIO
+
+    @property
+    def is_compound(self) -> bool:
+        """Whether its name has a sign of its own."""
+        return True
 
     def find(self) -> Found:
         """Measure both."""

@@ -111,7 +111,7 @@ class Scored(Quantity):
         """The quantity of `self / other`, of the same tokens."""
         if not isinstance(other, Scored) or self.kind != other.kind:
             return super().ratio_to(other)
-        name, pair = f"{self.name} / {other.name}", self._minus(other)
+        name, pair = self.with_sign("/", other), self._minus(other)
         if self.kind == "ppl":
             return replace(pair, name=name, unit=RATIO)
 
@@ -133,9 +133,14 @@ class Scored(Quantity):
         """Whether it can be 0 or less."""
         return self.kind == "change" or (self.kind == "mean" and len(self.rungs) > 1)
 
+    @property
+    def is_compound(self) -> bool:
+        """Whether its name has a sign of its own."""
+        return len(self.rungs) > 1
+
     def _minus(self, other: Scored) -> Scored:
         rungs = tuple(dict.fromkeys((*self.rungs, *other.rungs)))
-        name = f"{self.name} - {other.name}"
+        name = self.with_sign("-", other)
 
         def values() -> Chunks:
             return paired_differences(other.values(), self.values())

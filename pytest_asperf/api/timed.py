@@ -136,9 +136,8 @@ class TimedQuantity(Figure):
         # A load takes processes of its own, which no pair has.
         if not isinstance(other, TimedQuantity) or self.workload.is_load or other.workload.is_load:
             return None
-        name = f"{self.name} {sign} {other.name}"
         unit = RATIO if sign == "/" else self.unit
-        return Paired(name, unit, self.record, self, other)
+        return Paired(self.with_sign(sign, other), unit, self.record, self, other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,6 +154,11 @@ class Paired(Quantity):
     def is_signed(self) -> bool:
         """Whether it can be 0 or less: a difference can."""
         return self.unit != RATIO
+
+    @property
+    def is_compound(self) -> bool:
+        """Whether its name has a sign of its own."""
+        return True
 
     def find(self) -> Found:
         """Run pairs until they show which side is larger."""

@@ -85,8 +85,7 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
             f"weight{nearest}",
             why="what a step reads decides how fast it can be, whatever the engine",
             remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
-            opt_out=f'name the quantization, as in engine="{engine}", quant="{near or "LEVEL"}"; '
-            "the verdict lists the difference",
+            opt_out=_named(engine, near),
         )
     return near
 
@@ -120,9 +119,16 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
         f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * BITS_WITHIN:g} % apart",
         why="the engines would read different amounts for each token, and the faster level would "
         "look like the faster engine",
-        remedy="name the quantization, as in "
-        f'throughput("tg128", engine="mlx", quant="{near or "4bit"}"); '
-        "the verdict then lists the difference",
+        remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
+        opt_out=_named("mlx", near),
+    )
+
+
+def _named(engine: Engine, level: str | None) -> str:
+    """How a test compares what is not matched."""
+    return (
+        f'name the quantization of each engine, as in throughput("tg128", engine="{engine}", '
+        f'quant="{level or "F16"}"); the report says that the bits are not matched'
     )
 
 

@@ -67,16 +67,16 @@ def variant(
 ) -> ModelUnderTest:
     """Another variant of the test's model, or another model, on the engine that it names."""
     selection, where = selection_of(request.node), request.node.nodeid
-    on = parse_engine(engine, where=where) if engine else None
+    on = None if engine is None else parse_engine(engine, where=where)
     is_matched = False
     if model is not None:
         ref = session_of(request.config).catalogue.find(model, where=where, engine=on)
     elif on is None:
         ref = replace(selection.model(), level=None)
     else:
-        own = selection.model().level or "F16"
         is_matched = quant is None
-        quant = quant or matching_level(own, on, where=where)
+        if quant is None:
+            quant = matching_level(selection.model().level or "F16", on, where=where)
         ref = selection.model_on(on, None)
     if quant is not None:
         level = parse_level(quant, where=where, engine=ref.spec.engine)

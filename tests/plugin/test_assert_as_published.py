@@ -50,7 +50,7 @@ def test_it(throughput):
 LEVEL = """
 @pytest.mark.quant("Q8_0")
 def test_it(perplexity):
-    assert_as_published(perplexity, {claim})
+    assert_as_published(perplexity.delta, {claim})
 """
 SPREAD = [1_000_000, 1_010_000, 1_005_000, 995_000, 990_000]
 
@@ -129,10 +129,10 @@ def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
     claims = {
         '"own/runs/exat/tg"': "no number is recorded as 'own/runs/exat/tg'; did you mean "
         "'own/runs/exact/tg'?",
-        '"own/runs/level/dppl"': "*dppl is PPL increase in %, the reading is TG in tok/s",
-        '"own/runs/chip/minutes"': "*minutes is TG in tok/min, the reading is TG in tok/s",
+        '"own/runs/level/dppl"': "*dppl is PPL increase in %, the measurement is TG in tok/s",
+        '"own/runs/chip/minutes"': "*minutes is TG in tok/min, the measurement is TG in tok/s",
         '"own/runs/chip/pp"': "*'900+' is not one number",
-        '"own/runs/drafted/tg"': "*TG in tok/s with the draft D, the reading is TG in tok/s",
+        '"own/runs/drafted/tg"': "*TG in tok/s with the draft D, the measurement is TG in tok/s",
         '"own/runs/nowhere/tg"': "*not say on which hardware, so it is not a rate of a machine",
         '"own/runs/none/tg"': "*is not above 0, so it is not a rate of a machine",
         '"own/runs/exact/tg", within=0': "*within=0 cannot be shown",
@@ -145,7 +145,7 @@ def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
         ultra.test(source, name=f"test_{number:02}")
     result = ultra.run()
     result.assert_outcomes(failed=len(sources))
-    told = [*claims.values(), "*is of tg512, the reading is of tg64", "*was not called"]
+    told = [*claims.values(), "*is of tg512, the measurement is of tg64", "*was not called"]
     result.stdout.fnmatch_lines([f"*{each}*".replace("[", "[[]") for each in told])
 
 

@@ -39,30 +39,39 @@ def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
 
 def _hold_prediction(live: Project, model: str, settings: str, contexts: tuple[int, ...]) -> None:
     live.test(f"""
+from pytest_asperf.api.memory import measured_memory
 from pytest_asperf.verdicts.memory import expected_demand
 
 @pytest.mark.model("{model}", {settings})
 @pytest.mark.parametrize("context", {contexts})
 def test_it(memory, hardware, context):
-    reading = memory(context)
-    expected, held = expected_demand(reading.ref, reading.result), reading.result.memory
-    assert held.weights == pytest.approx(expected.weights_bytes, rel={WEIGHTS})
-    assert held.kv == pytest.approx(expected.kv_bytes, rel={KV})
-    assert held.compute > 0
-    verdict = assert_fits(reading, hardware)
+    held = memory(context)
+    result = measured_memory(held.variant, context)
+    expected = expected_demand(held.variant.ref, result)
+    assert result.memory.weights == pytest.approx(expected.weights_bytes, rel={WEIGHTS})
+    assert result.memory.kv == pytest.approx(expected.kv_bytes, rel={KV})
+    assert held.compute > "1 kB"
+    verdict = assert_fits(held, hardware)
     assert not any("predicted-against-measured" in line for line in verdict.details)
 """)
     live.run().assert_outcomes(passed=len(contexts))
 
 
-def test_the_reading_is_a_row(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """What the engine counted and the peak of the process, with what ran."""
-    live.test("""
-@pytest.mark.quant("F32")
-def test_it(memory, hardware):
-    assert_fits(memory(256), hardware)
-""")
-    reading, verdict = rows()
+def test_memory_against_limits(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
+    """The engine's count is exact; its parts and the peak of the process have limits as well."""
+    claims = {
+        "assert_fits(memory(256), hardware)": "PASS",
+        'assert memory(256) <= "8 MiB"': "PASS",
+        'assert memory(256).weights < "4 MiB"': "FAIL",
+        'assert memory(256).kv <= "0.14 MiB"': "PASS",
+        'assert memory(256).peak_rss >= "10 MB"': "PASS",
+        "assert memory(256).kv / memory(128).kv < '210%'": "PASS",
+        "assert memory(256).kv / memory.with_f16_cache(128).kv > 3": "FAIL",
+    }
+    live.claims('@pytest.mark.quant("F32")\ndef test_it(memory, hardware):\n    ', claims)
+    reading, verdict, *_ = found = rows()
+    outcomes = [row["outcome"] for row in found if row["outcome"]]
+    assert outcomes == list(claims.values())
     assert reading["subject"] == "memory at 256 tokens"
     assert reading["measured"].startswith("weights 4.75 MiB, KV 0.12")
     # To the hundredth of a MiB that the log has.
@@ -120,29 +129,25 @@ def _write_large(folder: Path, nbytes: int) -> None:
         file.truncate(8 + len(text) + end)
 
 
-@pytest.mark.parametrize(
-    ("claim", "told"),
-    [
-        ('assert_fits(model, "m2ulta")', "did you mean"),
-        ('assert_fits(model, "m2ultra", context=2049)', "was trained on 2048"),
-        ('assert_fits(model, "m2ultra", context=0)', "0 is not a number of tokens"),
-        ('assert_fits(model, "m2ultra", context="4k")', "'4k' is not a number of tokens"),
-        ('assert_fits(memory(256), "m2ultra", context=256)', "beside a reading"),
-        ("memory(4096)", "was trained on 2048"),
-        ("memory(True)", "True is not a number of tokens"),
-    ],
-)
-def test_bad_input(live: Project, claim: str, told: str) -> None:
-    """An error of four parts, in the test that asked."""
-    live.test(f"def test_it(model, memory):\n    {claim}\n")
-    result = live.run()
-    result.assert_outcomes(failed=1)
-    assert told in result.stdout.str()
+def test_bad_input(live: Project) -> None:
+    """Each is an error of its own test that says what to do."""
+    messages = {
+        'assert_fits(model, "m2ulta")': "did you mean",
+        'assert_fits(model, "m2ultra", context=2049)': "was trained on 2048",
+        'assert_fits(model, "m2ultra", context=0)': "0 is not a number of tokens",
+        'assert_fits(model, "m2ultra", context="4k")': "'4k' is not a number of tokens",
+        'assert_fits(memory(256), "m2ultra", context=256)': "context=256 and a measurement",
+        'assert_fits(memory, "m2ultra")': "was not called",
+        "assert memory(4096) < 1": "was trained on 2048",
+        "assert memory(True) < 1": "True is not a number of tokens",
+        'assert memory(64) < "8 s"': "GiB cannot be compared with s",
+    }
+    live.rejects("def test_it(model, memory):\n    ", messages)
 
 
 def test_an_engine_that_does_not_count(project: Project) -> None:
     """Without the engine's own figure there is nothing to judge."""
-    project.test("def test_it(memory):\n    memory(64).kv_bytes\n")
+    project.claims("def test_it(memory):\n    ", ["assert memory(64).kv < 1"])
     project.run("--asperf-model=fake:F16").stdout.fnmatch_lines(
-        ["*fake:F16: the engine does not say what it allocated"]
+        ["test_it.py V *", "*fake:F16: the engine does not say what it allocated"]
     )

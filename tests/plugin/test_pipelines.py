@@ -1,10 +1,8 @@
-"""Foreign programs in a session: readings, pairs, a crossover, outputs, and a gate."""
+"""External programs in a session: measurements, pairs, a crossover, outputs, and a gate."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from tests.foreign import KEYS, Plan, foreign_program
 
@@ -16,27 +14,28 @@ if TYPE_CHECKING:
 _READS = "json = { " + ", ".join(f'{key} = "{key}"' for key in KEYS) + " }"
 _TESTS = """
 @pytest.mark.model("slow")
-def test_readings(throughput, latency):
-    assert_throughput(throughput("tg8"), at_least=90_000, at_most=110_000)
-    assert_latency(latency("ttft64"), at_most="1 ms")
-    assert_figure(latency("ttft64").peak_memory, at_most=0.5)
+def test_measured(throughput, latency):
+    assert 90_000 <= throughput("tg8") <= 110_000
+    assert latency("ttft64") <= "1 ms"
+    assert latency("ttft64").peak_memory <= 0.5
 
 @pytest.mark.model("split")
-def test_handover(latency):
-    assert_figure(latency("ttft64").handover, at_least=0.39, at_most=0.41)
+def test_handoff(latency):
+    assert 0.39 <= latency("ttft64").handoff <= "0.41 ms"
 
-def test_crossover(pipelines):
-    found = pipelines.crossover("split", "slow", over="ttft100..ttft200")
-    assert_figure(found, at_most=100)
+def test_crossover(latency):
+    assert latency.crossover("split", "slow", over="ttft100..ttft200") <= 100
 
-def test_ratio(pipelines):
-    assert_ratio(pipelines, "split", "slow", "ttft256", at_most=0.6)
+def test_ratio(latency):
+    assert latency("ttft256", model="split") / latency("ttft256", model="slow") <= 0.6
 
-def test_outputs(pipelines):
-    assert_same_output(pipelines, "split", "slow")
+@pytest.mark.model("split")
+def test_outputs(model):
+    assert_lossless(model, than="slow")
 
-def test_other_output(pipelines):
-    assert_same_output(pipelines, "other", "slow")
+@pytest.mark.model("other")
+def test_other_output(model):
+    assert_lossless(model, than="slow")
 """
 
 
@@ -66,37 +65,34 @@ def declare(project: Project) -> None:
 def test_a_session_with_pipelines(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Readings, pairs, a crossover and outputs: every claim works as on any engine."""
+    """Measurements, pairs, a crossover and outputs: every assertion works as on any engine."""
     declare(project)
     project.test(_TESTS)
     found = {row["test"].partition("::")[2]: row for row in rows("--asperf-seed=1")}
-    outcomes = {test: row["outcome"] for test, row in found.items()}
-    assert outcomes["test_readings"] == outcomes["test_handover"] == "PASS"
-    assert outcomes["test_crossover"] == outcomes["test_ratio"] == "PASS"
-    assert (outcomes["test_outputs"], outcomes["test_other_output"]) == ("PASS", "FAIL")
+    outcomes = {test.removeprefix("test_"): row["outcome"] for test, row in found.items()}
+    assert outcomes.pop("other_output") == "FAIL"
+    assert set(outcomes.values()) == {"PASS"}
     assert "from character 2 on" in str(found["test_other_output"])
     crossover = found["test_crossover"]
     assert crossover["subject"] == "crossover of split over slow in ttft100..ttft200"
     assert "split takes 0." in str(crossover)
 
 
-@pytest.mark.parametrize(
-    ("claim", "told"),
-    [
-        ('pipelines.crossover("slow", "slow")', "slow is compared with itself"),
-        ('pipelines.crossover("split", "slow", over="ttft64..pp128")', "is not a range of prompts"),
-        ('pipelines.crossover("split", "slwo")', "did you mean 'slow'"),
-        ("memory(64)", "does not say what it allocated"),
-        ('throughput("tg8@c2")', "serves one request at a time"),
-    ],
-)
-def test_what_cannot_be_claimed_is_said(project: Project, claim: str, told: str) -> None:
-    """Before anything is timed, by name."""
+def test_bad_input(project: Project) -> None:
+    """Each is an error by name, before anything is timed."""
     declare(project)
-    project.test(f"def test_it(pipelines, memory, throughput):\n    {claim}")
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    assert told in result.stdout.str()
+    over = 'over="ttft64..pp128"'
+    messages = {
+        'assert latency.crossover("slow", "slow") < 9': "slow is compared with itself",
+        f'assert latency.crossover("split", "slow", {over}) < 9': "is not a range of prompts",
+        'assert latency.crossover("split", "slwo") < 9': "did you mean 'slow'",
+        'assert latency("ttft8", model="slow") < latency("ttft8")': "slow is compared with itself",
+        "assert_lossless(model)": "slow is compared with itself",
+        'assert_lossless(model, than="slwo")': "did you mean 'slow'",
+        "assert memory(64) < 1": "does not say what it allocated",
+        'assert throughput("tg8@c2") > 1': "serves one request at a time",
+    }
+    project.rejects("def test_it(latency, model, memory, throughput):\n    ", messages)
 
 
 def test_two_folders_of_programs_are_gated(project: Project) -> None:

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from tests.serving.fake_server import Step
 
 TEST = """
-from pytest_asperf import assert_throughput
-
 def test_it(throughput):
-    assert_throughput(throughput("tg16@c2"), at_least="1 tok/s")
+    assert throughput("tg16@c2") >= "1 tok/s"
 """
 
 
@@ -36,10 +34,10 @@ class OneSlot(WordServer):
 
 GUARDED = """
 def test_slots(throughput):
-    throughput("tg16@c2").rate
+    assert throughput("tg16@c2") > 1
 
 def test_one_user(throughput):
-    throughput("tg16").rate
+    assert throughput("tg16") > 1
 """
 
 

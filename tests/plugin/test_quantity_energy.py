@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 WATTS, PERIOD_S = 300.0, 0.01
 #: Seconds that a run of 8 tokens takes.
 RUN_S = 0.005
-FULL = 'assert_energy(energy("tg8"), {limits})'
-TEST = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    {claim}\n'
+HEAD = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    '
+CLAIM = 'assert energy("tg8") <= 1.0'
 
 
 def _counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
@@ -49,23 +49,19 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_energy_against_limits(metered: Project) -> None:
     """J per token are power times time; the claim names the rail, and what is not measured."""
-    claims = [
-        FULL.format(limits='at_most="1 J/token"'),
-        FULL.format(limits='at_most="50 mJ/token"'),
-        FULL.format(limits="at_most=1.0, rail='machine'"),
-        FULL.format(limits="at_least=0.1, rail='gpu'"),
-        FULL.format(limits="at_most=0.2, net=True"),
-    ]
-    for number, claim in enumerate(claims):
-        metered.test(TEST.format(claim=claim), name=f"test_{number}")
+    claims = {
+        'assert energy("tg8") <= "1 J/token"': ".",
+        'assert energy("tg8") < "50 mJ/token"': "F",
+        'assert energy("tg8").rail("machine") <= 1.0': "V",
+        'assert energy("tg8").rail("gpu") >= 0.1': ".",
+        'assert energy("tg8").net <= 0.2': ".",
+        'assert energy("tg8") <= energy("tg8").estimate.point': "I",
+    }
+    metered.claims(HEAD, claims)
     result = metered.run("--asperf-report=json:report.json")
     result.stdout.fnmatch_lines(
         [
-            "test_0.py . *",
-            "test_1.py F *",
-            "test_2.py V *",
-            "test_3.py . *",
-            "test_4.py . *",
+            f"test_it.py {''.join(claims.values())} *",
             "E *INVALID *energy of tg8 fake:F16 (machine, gross)*",
             "note: GPU 0 (NVML): an update every 1* ms, 5 windows of * (+* with -v)",
         ]
@@ -90,15 +86,18 @@ def test_a_rail_without_a_figure_is_no_zero(
     monkeypatch.setattr(
         "pytest_asperf.measure.metered.open_meters", lambda: Meter((_counter(), ane))
     )
-    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0, rail='ane'")))
+    metered.claims(HEAD, ['assert energy("tg8").rail("ane") <= 1.0'])
     metered.run().stdout.fnmatch_lines(
-        ["*ane has no figure: ANE (IOReport) did not move: idle, or dead*", "*claim a rail*: gpu"]
+        [
+            "*ane has no figure: ANE (IOReport) did not move: idle, or dead*",
+            "*name a rail that has one: gpu",
+        ]
     )
     cpu = Counter("CPU (IOReport)", "cpu", lambda: 17.0)
     monkeypatch.setattr(
         "pytest_asperf.measure.metered.open_meters", lambda: Meter((_counter(), cpu))
     )
-    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(
         ["test_it.py V *", "*dead-counter: CPU (IOReport) did not move under load*"]
     )
@@ -109,7 +108,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
 ) -> None:
     """An idle part's counter neither holds a phase up for ever nor counts; the GPU's would."""
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._LONGEST_S", 0.8)
-    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.claims(HEAD, [CLAIM])
     for rail, seen in (
         ("ane", ["✓ *energy of tg8 fake:F16 (gpu, gross)*"]),
         ("gpu", ["*short-window: the window covers ? updates of GPU (IOReport)*"]),
@@ -124,7 +123,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
 def test_the_energy_of_what_did_not_work_is_invalid(metered: Project) -> None:
     """A model on the processor beside an idle card whose counter rises all the same."""
     metered.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7)
-    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(
         ["*rail-coverage: the model ran on the processor, and what is measured is gpu*"]
     )
@@ -137,7 +136,7 @@ def test_a_power_that_contradicts_the_counter_is_invalid(
     meter = Meter((_counter(read_w=lambda: WATTS / 2),))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._AVERAGED_S", 0.0)
-    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(["test_it.py V *", "*counter-against-power: GPU 0*"])
 
 
@@ -146,7 +145,7 @@ def test_without_a_counter_it_is_skipped_with_the_reason(
 ) -> None:
     """A skip names the remedy; a gate, which was asked for a verdict, is an error."""
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", _no_counter)
-    metered.test(TEST.format(claim=FULL.format(limits="at_most=1.0")))
+    metered.claims(HEAD, [CLAIM])
     gate = 'def test_gate(gate):\n    assert_no_regression(gate("jtg8"))\n'
     metered.test(gate, name="test_gate")
     result = metered.run("-rs", "--asperf-candidate=current")
@@ -165,26 +164,26 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     meter = Meter((_counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
-    claims = [
-        'assert_figure(energy.of("fake:Q8_0")("tg8").energy(over=energy("tg8")), at_least=-9)',
-        'assert_figure(energy.of("fake:Q8_0")("tg8").power(over=energy("tg8")), at_least=-9)',
-        'assert_figure(energy("tg8").power("gpu"), at_least=-9)',
-        'energy("tg8").power("ane")',
-    ]
-    for number, claim in enumerate(claims):
-        metered.test(TEST.format(claim=claim), name=f"test_{number}")
-    result = metered.run("--asperf-report=json:report.json")
-    result.assert_outcomes(passed=3, failed=1)
-    result.stdout.fnmatch_lines(["*ane has no figure: ANE (IOReport) did not move: idle, or dead*"])
+    claims = {  # Far from one another even if others keep this machine busy.
+        'assert q8.rail("gpu") / f16.rail("gpu") > 1.3': ".",
+        "assert 0.7 < q8.power / f16.power < 1.4": ".",
+        'assert 200 < f16.rail("gpu").power < "400 W"': ".",
+        "assert q8.power - f16.power < '200 W'": ".",
+        "assert q8 / f16 > 1.3": ".",
+        'assert q8.rail("ane").power > 1': "F",
+    }
+    metered.claims(HEAD + 'q8, f16 = energy("tg8", model="fake:Q8_0"), energy("tg8"); ', claims)
+    result = metered.run("--asperf-report=json:report.json", "--asperf-max-pairs=8")
+    result.stdout.fnmatch_lines(
+        [
+            f"test_it.py {''.join(claims.values())} *",
+            "*ane has no figure: ANE (IOReport) did not move: idle, or dead*",
+        ]
+    )
     rows = json.loads((metered.path / "report.json").read_text())["rows"]
-    found = {row["subject"]: row["figures"][0]["estimate"] for row in rows if row["outcome"]}
-    names = [f"{what} of tg8 fake:Q8_0 / tg8 fake:F16 (gpu)" for what in ("energy", "power")]
-    energies, powers, watts = (found[name] for name in (*names, "power of tg8 fake:F16 (gpu)"))
-    assert (energies["unit"], powers["unit"], watts["unit"]) == ("x", "x", "W")
-    # Far from one another even where others keep this machine busy.
-    assert energies["point"] > 1.3
-    assert powers["point"] == pytest.approx(1.0, rel=0.3)
-    assert watts["point"] == pytest.approx(WATTS, rel=0.25)
+    (pairs,) = (row["raw"]["comparison"] for row in rows if "comparison" in row["raw"])
+    assert pairs["unit"] == "J/token"
+    assert min(pairs["medians"]) > 0.1
 
 
 def test_the_findings_on_power_say_what_is_missing(
@@ -215,19 +214,18 @@ def test_the_findings_on_power_say_what_is_missing(
     result.stdout.fnmatch_lines(["SKIPPED*no energy counter here: gpu: no driver; buy one*"])
 
 
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        ('energy("ttft8")', "energy: ttft8 is not one phase*"),
-        ('energy("pp8+tg8")', "energy: pp8+tg8 is not one phase*"),
-        ('assert_energy(energy("tg8"), at_most="3 W")', "*'3 W' is not an energy of a token*"),
-        ('assert_energy(energy("tg8"), at_most=1, rail="gqu")', "*unknown rail 'gqu'*gpu*"),
-    ],
-)
-def test_what_is_no_energy_is_refused(metered: Project, claim: str, message: str) -> None:
-    """One phase, J per token, and rails that there are."""
-    metered.test(TEST.format(claim=claim))
-    metered.run().stdout.fnmatch_lines([message])
+def test_what_is_no_energy_is_an_error(metered: Project) -> None:
+    """An energy is of one phase, in J per token, and of a rail that exists."""
+    messages = {
+        'assert energy("ttft8") < 1': "energy: ttft8 is not one phase",
+        'assert energy("pp8+tg8") < 1': "energy: pp8+tg8 is not one phase",
+        'assert energy("tg8") <= "3 W"': "J/token cannot be compared with W",
+        'assert energy("tg8").power <= "3 J/token"': "W cannot be compared with J/token",
+        'assert energy("tg8") < energy("tg8").power': "these are in J/token and W",
+        'assert energy("tg8").rail("gqu") <= 1': "unknown rail 'gqu'; did you mean 'gpu'?",
+        'assert energy("tg8").ran_on("NPU")': "unknown device 'NPU'",
+    }
+    metered.rejects(HEAD, messages)
 
 
 def test_a_gate_on_energy(metered: Project) -> None:
