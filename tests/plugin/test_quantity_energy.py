@@ -181,7 +181,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
         ]
     )
     rows = json.loads((metered.path / "report.json").read_text())["rows"]
-    (pairs,) = (row["raw"]["comparison"] for row in rows if "comparison" in row["raw"])
+    (pairs,) = (row["compared"] for row in rows if row.get("compared"))
     assert pairs["unit"] == "J/token"
     assert min(pairs["medians"]) > 0.1
 
