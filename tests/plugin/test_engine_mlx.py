@@ -44,11 +44,11 @@ def test_all(ladder):
     }
     assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"] * 4
     row = by_model["asperf-draft:8bit on mlx"]
-    assert row["facts"]["library"] == "mlx-lm"
-    assert row["facts"]["loaded"]["quantization"] == {"bits": 8, "group_size": 64, "mode": "affine"}
-    assert row["facts"]["loaded"]["load_ns"] > 0
+    assert row["ran"]["library"] == "mlx-lm"
+    assert row["ran"]["loaded"]["quantization"] == {"bits": 8, "group_size": 64, "mode": "affine"}
+    assert row["ran"]["loaded"]["load_ns"] > 0
     assert 1_000_000 < row["size_bytes"] < 2_000_000
-    assert row["facts"]["context"]["peak_memory_bytes"] > 0
+    assert row["ran"]["context"]["peak_memory_bytes"] > 0
 
 
 def test_throughput_and_bandwidth(
@@ -164,5 +164,5 @@ def test_speculation_is_measured_on_it(
     gains = [row for row in found if row["subject"] == "SD gain" and not row["outcome"]]
     raw = gains[0]
     assert set(raw["verify"]) == {str(size) for size in range(1, 10)}
-    assert raw["rollback"]["target"]["rollback"] == "trim"
-    assert all(run["speculative"]["n_tokens"] == 8 for pair in raw["pairs"] for run in pair)
+    assert raw["contexts"]["target"]["rollback"] == "trim"
+    assert all(run["n_tokens"] == 8 for pair in raw["prompts"] for run in pair)

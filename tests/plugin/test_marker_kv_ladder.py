@@ -35,11 +35,11 @@ def test_all(ladder):
         "asperf-draft KV q8_0/f16": ("q8_0", "f16"),
     }
     for model, (type_k, type_v) in types.items():
-        context = by_model[model]["context"]
+        context = by_model[model]["ran"]["context"]
         assert (context["type_k"], context["type_v"]) == (type_k, type_v)
         assert context["flash_attn"] == "on"
         assert by_model[model]["peak_rss_bytes"] > 10_000_000
-    kv_bytes = [by_model[model]["context"]["memory_bytes"]["kv"] for model in types]
+    kv_bytes = [by_model[model]["ran"]["context"]["memory_bytes"]["kv"] for model in types]
     # 512 positions of 2 layers with a head of 64, K and V, at 34 / 32, 18 / 32 and 2 bytes.
     expected = [2 * 65536 * 34 / 32, 2 * 65536 * 18 / 32, 65536 * (34 / 32 + 2)]
     assert kv_bytes == pytest.approx(expected, abs=0.011 * 2**20)
@@ -65,7 +65,7 @@ def test_all(ladder):
         "asperf-draft KV 8bit on mlx",
         "asperf-draft KV 4bit-g32 on mlx",
     }
-    context = by_model["asperf-draft KV 4bit-g32 on mlx"]["context"]
+    context = by_model["asperf-draft KV 4bit-g32 on mlx"]["ran"]["context"]
     assert (context["type_k"], context["type_v"]) == ("4bit-g32", "4bit-g32")
     assert context["memory_bytes"]["weights"] > 1_000_000
     assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"]

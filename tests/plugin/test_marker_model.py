@@ -50,7 +50,7 @@ def test_two(throughput):
 def test_own(throughput):
     throughput("tg8").estimate
 """)
-    threads = {row["test"]: row["facts"]["loaded"]["threads"] for row in rows()}
+    threads = {row["test"]: row["ran"]["loaded"]["threads"] for row in rows()}
     assert threads == {
         "test_it.py::test_three": 3,
         "test_it.py::test_two": 2,
@@ -150,7 +150,7 @@ def test_proof_of_path_says_what_the_file_calls_itself(
 def test_it(throughput):
     assert throughput("tg8") >= "1000000 tok/s"
 """)
-    raw = rows()[0]
+    raw = rows()[0]["ran"]
     assert raw["title"].endswith("M")
     result = live.run()
     size = raw["title"].removeprefix("asperf-draft, ")

@@ -32,21 +32,20 @@ def _test(settings: str, body: str, mark: str = _MARK) -> str:
 def test_a_gain_is_judged_and_explained(
     pair: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The verdict and what explains it are rows, with every round's counts and times behind."""
+    """The verdict and the measurement are rows, with every round's counts and times behind."""
     pair.test(_test(_SHORT, "assert_sd_gain(speculation, when_ratio=1000)"))
     found = {row["subject"]: row for row in rows("--asperf-max-pairs=5", "--asperf-seed=3")}
     verdict = next(row for row in found.values() if row["outcome"])
     gain = verdict["figures"][0]["estimate"]
     assert verdict["outcome"] == ("FAIL" if gain["low"] > 0 else "PASS")
     assert "beside the rule's 1000 x" in verdict["measured"]
-    assert {"acceptance", "accepted length", "speed ratio", "predicted SD gain"} <= found.keys()
     raw = found["SD gain"]
+    assert {"acceptance", "mean_length", "ratio", "predicted_gain"} <= raw.keys()
     assert set(raw["acceptance_by_category"]) == {"code", "text"}
     assert set(raw["verify"]) == {str(size) for size in range(1, 10)}
     assert raw["seed"] == 3
-    assert len(raw["pairs"]) == 5
-    for run in (run for runs in raw["pairs"] for run in runs):
-        done = run["speculative"]
+    assert len(raw["prompts"]) == 5
+    for done in (run for runs in raw["prompts"] for run in runs):
         drafted, accepted, emitted = map(sum, list(zip(*done["rounds"], strict=True))[:3])
         assert done["n_tokens"] == emitted == 8
         assert accepted <= drafted

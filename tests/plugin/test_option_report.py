@@ -54,7 +54,7 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
         "baseline_nll_sum",
         "kld_sum",
     }
-    assert len(level["facts"]["sha256"]) == 64
+    assert len(level["ran"]["sha256"]) == 64
     assert verdict["figures"][0]["estimate"]["confidence"] >= 0.9
     runs = [
         {"n_tokens": 8, "elapsed_ns": 8_000_000, "load": load, "requests": []} for load in range(5)
