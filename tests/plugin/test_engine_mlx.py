@@ -152,7 +152,7 @@ def test_speculation_is_measured_on_it(
         + mark.format('"asperf-draft:8bit"', "", "")
         + "def test_greedy(speculation):\n    assert_lossless(speculation)\n"
         + mark.format('"ngram"', "+layers=1", "")
-        + "def test_lookup(speculation):\n    assert speculation.gain.n == 5\n"
+        + "def test_lookup(speculation):\n    assert speculation.gain.estimate.n == 5\n"
         + mark.format('"ngram"', "+hybrid", ', rollback="trim"')
         + "def test_hybrid(speculation):\n    assert_sd_gain(speculation)\n"
     )

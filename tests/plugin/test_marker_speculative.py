@@ -76,7 +76,10 @@ def test_what_cannot_be_rolled_back_is_invalid(pair: Project) -> None:
 def test_lookup_needs_no_draft_model(pair: Project, draft: str, lookup: str) -> None:
     """The draft may be the text itself, in the marker or in a comparison."""
     mark = _MARK.replace("asperf-draft:Q4_0", draft)
-    body = f"found = {lookup}\n    assert found.gain.n == 5 and 0 < found.acceptance < 1"
+    body = (
+        f"found = {lookup}\n    assert found.gain.estimate.n == 5\n"
+        "    assert 0 < found.acceptance.estimate.point < 1"
+    )
     pair.test(_test(_SHORT, body, mark))
     pair.run("--asperf-max-pairs=5").assert_outcomes(passed=1)
 

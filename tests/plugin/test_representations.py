@@ -25,7 +25,7 @@ SHOWN = (
     "<Throughput of fake:Q8_0>",
     "<tg8 fake:Q8_0>",
     "<PPL fake:Q8_0 vs F16>",
-    "<TTFT of pp8+tg8 fake:Q8_0 / TTFT of pp8+tg8 fake:Q4_K_M>",
+    "<TTFT in pp8+tg8 fake:Q8_0 / TTFT in pp8+tg8 fake:Q4_K_M>",
     "<Memory of fake:Q8_0>",
     "<Ladder Q8_0, Q4_K_M vs fake:F16>",
     "<Quant fake:Q8_0 vs F16>",

@@ -94,14 +94,14 @@ def test_a_counter_that_power_contradicts_decides_nothing() -> None:
     assert _verdict(_phase("gpu", 396.0), Watched()).outcome is Outcome.PASS
 
 
-def _metered(result: EnergyResult) -> EnergyFigure:
+def _metered(name: str, result: EnergyResult) -> EnergyFigure:
     """The figure of a result: this machine may have no counter that could be read."""
     runner = SimpleNamespace(
         plan=SimpleNamespace(repetitions=3), energy_meter=lambda: None, compare=lambda *_: result
     )
     measurement: Any = SimpleNamespace(record=NoRecord(), runner=runner)
     return energy_of(
-        ModelUnderTest(ModelRef(ModelSpec("m")), measurement), result.workload, "J/token"
+        ModelUnderTest(ModelRef(ModelSpec(name)), measurement), result.workload, "J/token"
     )
 
 
@@ -115,7 +115,10 @@ def test_all_rails_are_compared_and_not_the_gpu_alone() -> None:
         {"cpu_mw": 2350.0, "gpu_mw": 62_050.0, "ane_mw": 0.0},
         {"cpu_mw": 3770.0, "gpu_mw": 220.0, "ane_mw": 1580.0},
     )
-    gpu, ane = (_metered(energy(powers, idle, (0.1, 0.1, 0.1))) for powers in by_rail)
+    gpu, ane = (
+        _metered(name, energy(powers, idle, (0.1, 0.1, 0.1)))
+        for name, powers in zip(("gpu", "ane"), by_rail, strict=True)
+    )
     assert gpu.rails == ("cpu", "gpu")
     assert (gpu.power / ane.power).estimate.point == pytest.approx(11.6, rel=0.01)
     alone = gpu.rail("gpu").power / ane.rail("gpu").power
