@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import figures_of
+from tests.store.documents import night
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +32,6 @@ settings = {{ mlx = {{ slow_by = 3 }}, llama_cpp = {{ threads = 1 }} }}
 hf = "{draft}"
 settings = {{ llama_cpp = {{ threads = 1, slow_by = 3 }} }}
 """
-MINI = {
-    "time": "2026-11-22T19:00:00+00:00",
-    "host": "mini",
-    "version": "1",
-    "machine": {"hardware": "m4", "os": "macOS"},
-}
 BUDGET = ("--asperf-max-seconds=60", "--asperf-seed=1")
 #: If only what is printed with the verdict matters.
 ONE_PAIR = "--asperf-max-pairs=1"
@@ -82,10 +78,10 @@ def test_faster_and_not(both: Project, rows: Callable[..., list[dict[str, Any]]]
     assert re.match(r"0\.\d+x \[", failed["measured"])
     assert failed["figures"][0]["estimate"]["high"] <= 1
     # A history keeps it as the time of the candidate, llama.cpp, over that of MLX.
-    kept = figures_of({"meta": MINI, "rows": [passed]}, "report")
+    kept = figures_of(read(night(passed), "report"), "report")
     (logs,) = (one for one in kept if one.key.metric == "tg8 ratio")
     assert (logs.value < math.log(1 / 1.5), logs.key.engine) == (True, "mlx / llama_cpp")
-    ran = dict(passed["ran"])
+    ran = dict(passed["facts"])
     assert "mlx-lm" in ran["mlx engine"]
     assert "llama-cpp-python" in ran["llama_cpp engine"]
     # By default at F16, where all of it can be matched but what MLX computes in on this device.
