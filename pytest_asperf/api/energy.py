@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, unknown_word
-from pytest_asperf.api.quantity import Apart, Found, Quantity, note
+from pytest_asperf.api.quantity import Apart, Found, Quantity, joined_name, note
 from pytest_asperf.api.timed import TimedQuantity
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
 from pytest_asperf.errors import HardwareError
@@ -104,7 +104,7 @@ class EnergyFigure(TimedQuantity):
         if not any(e.of_rail or e.is_net or e.unit == "W" for e in (self, other)):
             return super()._in_pairs(other, sign)
         unit = RATIO if sign == "/" else self.unit
-        return _OfSameRails(self.with_sign(sign, other), unit, self.record, self, other)
+        return _OfSameRails(joined_name(self, sign, other), unit, self.record, self, other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

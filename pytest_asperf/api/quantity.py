@@ -191,22 +191,17 @@ class Quantity(NoTruthValue):
         """Whether its name has a sign of its own: it is a ratio or a difference."""
         return False
 
-    def with_sign(self, sign: str, other: Quantity) -> str:
-        """The name of the ratio to another quantity, or of the difference from it."""
-        names = (f"({one.name})" if one.is_compound else one.name for one in (self, other))
-        return f" {sign} ".join(names)
-
     def is_again(self, other: Quantity) -> bool:
         """Whether the other one is this one again, so that comparing the two shows nothing."""
         return self.name == other.name
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, each measured by itself."""
-        return Apart(self.with_sign("/", other), RATIO, self.record, self, other)
+        return Apart(joined_name(self, "/", other), RATIO, self.record, self, other)
 
     def difference_from(self, other: Quantity) -> Quantity:
         """The quantity of `self - other`, likewise."""
-        return Apart(self.with_sign("-", other), self.unit, self.record, self, other)
+        return Apart(joined_name(self, "-", other), self.unit, self.record, self, other)
 
     def _compared(self, operator: Operator, other: object) -> Verdict:
         __tracebackhide__ = True
@@ -292,6 +287,12 @@ class Apart(Quantity):
         ]
         remarks = (*one.remarks, *other.remarks)
         return Found(estimate, subject, tuple(findings), remarks=remarks)
+
+
+def joined_name(first: Quantity, sign: str, second: Quantity) -> str:
+    """The name of the ratio, or of the difference, of two quantities."""
+    names = (f"({one.name})" if one.is_compound else one.name for one in (first, second))
+    return f" {sign} ".join(names)
 
 
 def note(verdict: Verdict, record: Record, *, remark: str = "", stopped: bool = False) -> Verdict:

@@ -13,7 +13,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
 )
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, number_text
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.quantity import Figure, Found, Quantity
+from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name
 from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
 from pytest_asperf.records.taken import quant_record
 
@@ -111,7 +111,7 @@ class Scored(Quantity):
         """The quantity of `self / other`, of the same tokens."""
         if not isinstance(other, Scored) or self.kind != other.kind:
             return super().ratio_to(other)
-        name, pair = self.with_sign("/", other), self._minus(other)
+        name, pair = joined_name(self, "/", other), self._minus(other)
         if self.kind == "ppl":
             return replace(pair, name=name, unit=RATIO)
 
@@ -140,7 +140,7 @@ class Scored(Quantity):
 
     def _minus(self, other: Scored) -> Scored:
         rungs = tuple(dict.fromkeys((*self.rungs, *other.rungs)))
-        name = self.with_sign("-", other)
+        name = joined_name(self, "-", other)
 
         def values() -> Chunks:
             return paired_differences(other.values(), self.values())

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
 from pytest_asperf.api.measurement_context import told_apart
-from pytest_asperf.api.quantity import Figure, Found, Quantity, note
+from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name, note
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.engine_matching import (
     Term,
@@ -137,7 +137,7 @@ class TimedQuantity(Figure):
         if not isinstance(other, TimedQuantity) or self.workload.is_load or other.workload.is_load:
             return None
         unit = RATIO if sign == "/" else self.unit
-        return Paired(self.with_sign(sign, other), unit, self.record, self, other)
+        return Paired(joined_name(self, sign, other), unit, self.record, self, other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
