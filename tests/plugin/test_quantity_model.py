@@ -50,7 +50,7 @@ def test_room_against_a_limit(files: Project, rows: Callable[..., list[dict[str,
     assert shared["subject"] == "disk use of big.bin and link.bin"
     assert shared["measured"].startswith("4.7")
     assert shared["measured"].endswith(" MiB")
-    assert ["counted once", "1 further names of them"] in shared["ran"]
+    assert ["counted once", "1 further names of them"] in shared["facts"]
     files.rejects(
         HEAD,
         {
