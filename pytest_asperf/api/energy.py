@@ -28,10 +28,12 @@ from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.hardware.compute_plan import Device
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.measure.energy import EnergyResult
+    from pytest_asperf.measure.runner import ComparedSide
 
 #: All rails together, if they are the machine's.
 _MACHINE: Final = "machine"
@@ -98,6 +100,12 @@ class EnergyFigure(TimedQuantity):
         verdict = placement_verdict(seen.ran.model, rungs, device, None, seen)
         return note(verdict, self.record)
 
+    @property
+    def side(self) -> ComparedSide:
+        """What runs for it in pairs; skips the test if no energy counter can be read."""
+        _require_counter(self.variant.measurement)
+        return super().side
+
     def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
         if not isinstance(other, EnergyFigure):
             return None
@@ -148,10 +156,7 @@ def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult
         AsperfError: it cannot be measured.
     """
     measurement, runner = variant.measurement, variant.measurement.runner
-    try:
-        runner.energy_meter()
-    except HardwareError as error:
-        measurement.skip(f"{error.what}; {error.remedy}")
+    _require_counter(measurement)
     experiment = EnergyExperiment(workload, runner.plan.repetitions)
     result = runner.compare((variant.side(),), experiment)
     guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
@@ -179,6 +184,14 @@ def _found(
     name = f"{_kind(unit)} of {_phase(workload)} {result.ran.model}"
     subject = Subject(f"{name} ({of or ' + '.join(rails)}, {kind})", "live", result.ran.rows())
     return Found(estimate, subject, tuple(findings), remarks=tuple(energy_notes(result.phases)))
+
+
+def _require_counter(measurement: MeasurementContext) -> None:
+    """Skip the test if no energy counter can be read."""
+    try:
+        measurement.runner.energy_meter()
+    except HardwareError as error:
+        measurement.skip(f"{error.what}; {error.remedy}")
 
 
 def _known_rail(result: EnergyResult, rail: str) -> Rail | None:

@@ -145,11 +145,12 @@ def test_without_a_counter_it_is_skipped_with_the_reason(
 ) -> None:
     """A skip names the remedy; a gate, which was asked for a verdict, is an error."""
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", _no_counter)
-    metered.claims(HEAD, [CLAIM])
+    in_pairs = 'assert energy("tg8") < energy("tg8", model="fake:Q8_0")'
+    metered.claims(HEAD, [CLAIM, in_pairs])
     gate = 'def test_gate(gate):\n    assert_no_regression(gate("jtg8"))\n'
     metered.test(gate, name="test_gate")
     result = metered.run("-rs", "--asperf-candidate=current")
-    result.assert_outcomes(skipped=1, failed=1)
+    result.assert_outcomes(skipped=2, failed=1)
     result.stdout.fnmatch_lines(["*no energy counter here: gpu: no driver; buy one*"])
 
 
@@ -200,6 +201,7 @@ def test_the_findings_on_power_say_what_is_missing(
     for name in ("f16", "q8"):
         metered.script(name, pp_ns_per_token=10**6, tg_ns_per_token=10**7, **work)
     given = [alone, *(f"--asperf-role={role}=fake:Q8_0" for role in others)]
+    given.append("--asperf-max-pairs=2")  # no more would decide between equal models
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
     meter = Meter((_counter(), ane))
