@@ -144,9 +144,8 @@ def energy_of(
     on, net = f" on {rail}" * bool(rail), " net of idle" * is_net
     name = f"{_kind(unit)} of {_phase(workload)} {variant.title}{on}{net}"
     measure = partial(_found, variant, workload, unit, rail, is_net=is_net)
-    return EnergyFigure(
-        name, unit, variant.measurement.record, measure, variant, workload, rail, is_net
-    )
+    record, about = variant.measurement.record, variant.ref
+    return EnergyFigure(name, unit, record, measure, variant, workload, rail, is_net, about=about)
 
 
 def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult:

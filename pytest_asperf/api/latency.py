@@ -116,7 +116,8 @@ class Time(TimedQuantity):
         def measure() -> Found:
             return measured.found(what, of, runs, are_times=unit == "ms")
 
-        return Figure(f"{what} {measured.name}", unit, self.record, measure)
+        name = f"{what} {measured.name}"
+        return Figure(name, unit, self.record, measure, about=self.about)
 
     def _require_request(self) -> None:
         if self.workload.kind != "request":
@@ -199,7 +200,8 @@ def time_of(variant: ModelUnderTest, workload: str) -> Time:
         return measured.found(token, median, _token_means_ms, are_times=True)
 
     name = " ".join(filter(None, (token, measured.name)))
-    return Time(name, "ms", variant.measurement.record, measure, variant, parsed)
+    record = variant.measurement.record
+    return Time(name, "ms", record, measure, variant, parsed, about=variant.ref)
 
 
 def _of_token(workload: Workload) -> str:

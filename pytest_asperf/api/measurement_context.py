@@ -152,7 +152,22 @@ def told_apart(one: ModelUnderTest, other: ModelUnderTest) -> tuple[tuple[str, s
         kv = (one.ref.spec.settings.kv_name or "f16", other.ref.spec.settings.kv_name or "f16")
         if kv[0] != kv[1]:
             return kv, f" of {one.ref.label}"
+        if names := _differing_settings(one.ref, other.ref):
+            return names, f" of {one.title}"
     return (one.title, other.title), ""
+
+
+def _differing_settings(one: ModelRef, other: ModelRef) -> tuple[str, str] | None:
+    """The settings in which two models differ, of each; None if there is none."""
+    first, second = (ref.spec.settings.as_texts() for ref in (one, other))
+    keys = [key for key in first | second if first.get(key) != second.get(key)]
+
+    def text(settings: dict[str, str]) -> str:
+        return ", ".join(
+            f"{key}={settings[key]}" if key in settings else f"default {key}" for key in keys
+        )
+
+    return (text(first), text(second)) if keys else None
 
 
 class NoTruthValue:

@@ -64,6 +64,7 @@ class AllocatedMemory(Figure):
             "GiB",
             self.record,
             lambda: _found(self.variant, self.context, f"{what} of ", of),
+            about=self.about,
         )
 
 
@@ -95,7 +96,8 @@ def memory_at(variant: ModelUnderTest, context: int) -> AllocatedMemory:
     def measure() -> Found:
         return _found(variant, context, "", lambda result: result.memory.total)
 
-    return AllocatedMemory(name, "GiB", variant.measurement.record, measure, variant, context)
+    record, about = variant.measurement.record, variant.ref
+    return AllocatedMemory(name, "GiB", record, measure, variant, context, about=about)
 
 
 @dataclass(frozen=True)

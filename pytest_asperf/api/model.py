@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _GIB: Final = 2**30
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FileSize(Figure):
     """The size of a variant's file, GiB, made if need be; no engine measures it."""
 
@@ -70,7 +70,7 @@ def size_of(variant: ModelUnderTest) -> FileSize:
         return Found(Estimate.exact(located.size_bytes / _GIB, "GiB"), subject)
 
     name = f"size of {variant.title}"
-    return FileSize(name, "GiB", variant.measurement.record, measure, variant)
+    return FileSize(name, "GiB", variant.measurement.record, measure, variant, about=variant.ref)
 
 
 def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
@@ -96,7 +96,8 @@ def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
         )
         return Found(Estimate.exact(use.allocated / _GIB, "GiB"), subject)
 
-    return Figure(f"disk use of {own}{more}", "GiB", variant.measurement.record, measure)
+    record, about = variant.measurement.record, variant.ref
+    return Figure(f"disk use of {own}{more}", "GiB", record, measure, about=about)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, TypeAlias
 
 from pytest_asperf.analysis.limit_verdict import Limit, judge_limit, read_limit
@@ -43,8 +43,8 @@ class Asserted(Verdict):
     _verdict: Verdict
 
     def __init__(self, verdict: Verdict, record: Record) -> None:
-        for field in fields(Verdict):  # the slots of a frozen dataclass
-            getattr(Verdict, field.name).__set__(self, getattr(verdict, field.name))
+        for slot in fields(Verdict):  # the slots of a frozen dataclass
+            getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
         object.__setattr__(self, "_record", record)
         object.__setattr__(self, "_verdict", verdict)
 
@@ -102,11 +102,13 @@ class Quantity(NoTruthValue):
         name: the quantity and the model.
         unit: of its estimate and of limits that are numbers.
         record: takes the verdicts.
+        about: the model with its settings, which two names may have in common.
     """
 
     name: str
     unit: str
     record: Record
+    about: object = field(default=None, kw_only=True)
 
     example: ClassVar = 'assert throughput("tg128") >= "40 tok/s"'
 
@@ -193,7 +195,7 @@ class Quantity(NoTruthValue):
 
     def is_again(self, other: Quantity) -> bool:
         """Whether the other one is this one again, so that comparing the two shows nothing."""
-        return self.name == other.name
+        return (self.name, self.about) == (other.name, other.about)
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, each measured by itself."""

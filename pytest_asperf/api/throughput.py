@@ -42,7 +42,7 @@ class Rate(TimedQuantity):
         if self.workload.kind != "tg":
             raise _undefined(self.workload.name)
         name = f"bandwidth utilization of {self.name}"
-        return Figure(name, SHARE, self.record, self._utilization)
+        return Figure(name, SHARE, self.record, self._utilization, about=self.about)
 
     def _utilization(self) -> Found:
         measured = WorkloadRuns(self.variant, self.workload)
@@ -123,7 +123,7 @@ def rate(variant: ModelUnderTest, workload: str) -> Rate:
         return measured.found("", lambda r: r.rate, lambda r: r.rates)
 
     record = variant.measurement.record
-    return Rate(measured.name, "tok/s", record, measure, variant, parsed)
+    return Rate(measured.name, "tok/s", record, measure, variant, parsed, about=variant.ref)
 
 
 def _undefined(workload: str) -> ConfigError:

@@ -299,4 +299,5 @@ def spread_of(timed: TimedQuantity) -> CvFigure:
 
         return replace(found, guard_findings=(), check=check)
 
-    return CvFigure(f"CV of {measured.name}", SHARE, timed.record, find, measured)
+    name = f"CV of {measured.name}"
+    return CvFigure(name, SHARE, timed.record, find, measured, about=timed.about)

@@ -83,8 +83,8 @@ class Catalogue:
             self.find(address, where=f"{where('roles')}: {role}", engine=engine)
 
     def telling_apart(self, addresses: Iterable[str]) -> Catalogue:
-        """The same catalogue, in which no two of these addresses have one name."""
-        paths = []
+        """The same catalogue, in which no two addresses, of these and earlier, share a name."""
+        paths = [*self.names]
         for address in addresses:
             name, _ = split_address(address)
             if is_path(name):

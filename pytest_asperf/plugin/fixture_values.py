@@ -70,7 +70,9 @@ def variant(
     on = None if engine is None else parse_engine(engine, where=where)
     is_matched = False
     if model is not None:
-        ref = session_of(request.config).catalogue.find(model, where=where, engine=on)
+        session = session_of(request.config)
+        session.catalogue = session.catalogue.telling_apart([model])
+        ref = session.catalogue.find(model, where=where, engine=on)
     elif on is None:
         ref = replace(selection.model(), level=None)
     else:

@@ -141,6 +141,24 @@ def test_it(throughput, n):
         result.stdout.fnmatch_lines([f"tg8[[]{folder}/model.gguf]*"])
 
 
+def test_models_that_share_a_name_are_compared(project: Project) -> None:
+    """Two files of one name, and two settings of one file, are no model compared with itself."""
+    for folder, cost in (("a", 1000), ("b", 2000)):
+        (project.path / folder).mkdir()
+        write_script(project.path / folder / "m.gguf", tg_ns_per_token=[cost, cost + 1])
+    head = '@pytest.mark.model("fake:F16", threads=1)\ndef test_it(throughput, latency):\n    '
+    a, b = (f'("tg8", model="./{folder}/m.gguf")' for folder in "ab")
+    claims = (
+        f"assert throughput{a} / throughput{b} >= 1.5",
+        f"assert (latency{a}.p95 / latency{b}.p95).estimate.point < 0.6",
+        'assert 0.9 <= throughput("tg8") / throughput("tg8", model="fake:F16") <= 1.1',
+    )
+    project.claims(head, claims)
+    result = project.run()
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*threads=1 / default threads in tg8 of fake:F16 *"])
+
+
 def test_proof_of_path_says_what_the_file_calls_itself(
     live: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
