@@ -89,7 +89,7 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         *fitness(result),
     )
     if not pairs.pairs:
-        return nothing_finished(subject, threshold, "pair", details)
+        return nothing_finished(subject, threshold, "pair", details, stopped=result.interrupted)
     outcome = test.outcome_if_stopped
     label, decisive = "", test
     if isinstance(test, TotalTimeTest) and test.decisive is test.total:
@@ -151,7 +151,9 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
         *differences(*comparison.ran),
     )
     if not test.n:
-        return nothing_finished(subject, threshold, "chunk", details)
+        return nothing_finished(
+            subject, threshold, "chunk", details, stopped=comparison.interrupted
+        )
     estimate = test.estimate
     outcome = test.outcome or Outcome.INCONCLUSIVE
     advice = "" if outcome is Outcome.PASS else subject.if_failed

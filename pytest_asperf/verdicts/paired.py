@@ -62,10 +62,12 @@ def ran_rows(
 
 
 def nothing_finished(
-    subject: Subject, threshold: str, what: str, details: tuple[str, ...]
+    subject: Subject, threshold: str, what: str, details: tuple[str, ...], *, stopped: bool
 ) -> Verdict:
-    """The verdict where not one unit was finished."""
-    advice = "allow more time with --asperf-max-seconds"
+    """The verdict if not one unit was finished: it was stopped from outside, or time ran out."""
+    advice = "run it again, and let it end"
+    if not stopped:
+        advice = "allow more time with --asperf-max-seconds"
     return Verdict(
         Outcome.INCONCLUSIVE, subject, threshold, f"no {what} was finished", (), advice, details
     )

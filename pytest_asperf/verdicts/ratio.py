@@ -179,7 +179,7 @@ def _judged(
     details = (*remarks, *energy, coverage(pairs, result), *disturbances(result), *fitness(result))
     if not pairs.pairs:
         threshold = threshold_text(claim.operator, claim.limit.value, claim.limit.unit)
-        return nothing_finished(subject, threshold, "pair", details)
+        return nothing_finished(subject, threshold, "pair", details, stopped=result.interrupted)
     test, estimate = pairs.test, claim.estimate(pairs)
     verdict = judge_limit(estimate, claim.operator, claim.limit.value, subject)
     outcome = test.outcome_if_stopped

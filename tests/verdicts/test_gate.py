@@ -246,3 +246,16 @@ def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
     """With one turn the total is the typical turn, and a slow minority may pass."""
     assert "only their mean shows a minority of slow runs" in _speed([1000]).note()
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "advice"),
+    [(True, "run it again, and let it end"), (False, "allow more time with --asperf-max-seconds")],
+)
+def test_no_finished_pair_advises_by_its_reason(*, interrupted: bool, advice: str) -> None:
+    """A measurement that Ctrl-C stopped needs no more time, and one that ran out of it does."""
+    pairs = WorkloadPairs(Workload("tg", 8), TotalTimeTest(0.05), [])
+    result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=interrupted)
+    claim = PairedClaim(("a", "b"), "tg8", ">=", Limit(1.5, RATIO), is_rate=True)
+    for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
+        assert (verdict.outcome, verdict.advice) == (Outcome.INCONCLUSIVE, advice)
