@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, unknown_word
+from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload, unknown_word
 from pytest_asperf.api.quantity import Apart, Found, Quantity, joined_name, note
 from pytest_asperf.api.timed import TimedQuantity
-from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
+from pytest_asperf.config.workload import metered, parse_workload
 from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.compute_plan import DEVICES
 from pytest_asperf.hardware.meters.meter import RAILS
@@ -224,35 +224,15 @@ def _phase(workload: Workload) -> str:
 
 
 @dataclass(frozen=True)
-class Energy(FixtureValue):
+class Energy(OfWorkload[EnergyFigure]):
     """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
-
-    variant: ModelUnderTest
 
     example: ClassVar = EnergyFigure.example
 
-    def __repr__(self) -> str:
-        return f"<Energy of {self.variant.title}>"
+    def _quantity(self, variant: ModelUnderTest, workload: str) -> EnergyFigure:
+        return energy_of(variant, metered_phase(workload), "J/token")
 
-    def __call__(
-        self,
-        workload: str = DEFAULT_WORKLOAD,
-        *,
-        model: str | None = None,
-        engine: str | None = None,
-        quant: str | None = None,
-    ) -> EnergyFigure:
-        """The energy of a token in a workload; skips the test if no counter can be read.
 
-        Args:
-            workload: the name of one phase.
-            model: another model than the test's, by its spec.
-            engine: another engine; the quantization is the nearest that it has.
-            quant: another quantization.
-
-        Raises:
-            ConfigError: no such workload, or one of two phases; no such model, engine or
-                quantization.
-        """
-        parsed = metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
-        return energy_of(self.variant.other(model, engine, quant), parsed, "J/token")
+def metered_phase(workload: str) -> Workload:
+    """The workload of one phase, with its energy judged; ConfigError if it is none."""
+    return metered(parse_workload(workload, where="energy", any_cost=True), where="energy")

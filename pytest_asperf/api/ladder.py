@@ -10,7 +10,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE
 from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
-from pytest_asperf.api.energy import EnergyFigure, energy_of
+from pytest_asperf.api.energy import EnergyFigure, energy_of, metered_phase
 from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, require_kind
 from pytest_asperf.api.memory import AllocatedMemory, memory_at
@@ -25,7 +25,7 @@ from pytest_asperf.api.scored import (
 )
 from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.catalogue import at_level
-from pytest_asperf.config.workload import DEFAULT_WORKLOAD, metered, parse_workload
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ class Quant(FixtureValue):
 
     def energy(self, workload: str = DEFAULT_WORKLOAD) -> EnergyFigure:
         """The energy of a workload's token, J/token."""
-        phase = metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
-        return energy_of(self.variant, phase, "J/token")
+        return energy_of(self.variant, metered_phase(workload), "J/token")
 
     def memory(self, context: int) -> AllocatedMemory:
         """The memory that it takes with its context filled, GiB."""

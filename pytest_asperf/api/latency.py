@@ -10,7 +10,7 @@ from pytest_asperf.analysis.crossover import MOST_COMPARISONS, Compared, Crossov
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, counted_text
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest
+from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload
 from pytest_asperf.api.quantity import Figure, Found
 from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, spread_of
 from pytest_asperf.config.workload import Workload, parse_workload
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.measure.results import ThroughputResult
 
-_DEFAULT: Final = "ttft512"
 _MEDIAN: Final = 50.0
 
 
@@ -129,36 +128,14 @@ class Time(TimedQuantity):
 
 
 @dataclass(frozen=True)
-class Latency(FixtureValue):
+class Latency(OfWorkload[Time]):
     """The `latency` fixture: call it with `ttft512`, `pp512+tg128`, `tg128` or `load`."""
 
-    variant: ModelUnderTest
-
     example: ClassVar = Time.example
+    default: ClassVar = "ttft512"
 
-    def __repr__(self) -> str:
-        return f"<Latency of {self.variant.title}>"
-
-    def __call__(
-        self,
-        workload: str = _DEFAULT,
-        *,
-        model: str | None = None,
-        engine: str | None = None,
-        quant: str | None = None,
-    ) -> Time:
-        """The time of a workload: of whole runs, or of `tg…` and `itl…` that of a token.
-
-        Args:
-            workload: its name.
-            model: another model than the test's, by its spec.
-            engine: another engine; the quantization is the nearest that it has.
-            quant: another quantization.
-
-        Raises:
-            ConfigError: no such workload, model, engine or quantization.
-        """
-        return time_of(self.variant.other(model, engine, quant), workload)
+    def _quantity(self, variant: ModelUnderTest, workload: str) -> Time:
+        return time_of(variant, workload)
 
     def crossover(self, first: str, second: str, over: str = "ttft64..ttft4096") -> Figure:
         """The prompt length from which the first model is faster than the second, tokens.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
+from pytest_asperf.config.workload import DEFAULT_WORKLOAD
 from pytest_asperf.errors import ConfigError, listing, no_truth_value, shown, suggest
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid, throughput_trips
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.published.findings import Findings
     from pytest_asperf.records.kinds import AnyRecord
+
+
+Measured = TypeVar("Measured")
 
 
 class Record(Protocol):
@@ -200,6 +205,49 @@ class FixtureValue(NoTruthValue):
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001  # its protocol
         printer.text(repr(self))
+
+
+@dataclass(frozen=True)
+class OfWorkload(FixtureValue, ABC, Generic[Measured]):
+    """A fixture that is called with a workload's name, and gives one quantity of it.
+
+    Attributes:
+        default: the workload, if none is named.
+    """
+
+    variant: ModelUnderTest
+
+    default: ClassVar[str] = DEFAULT_WORKLOAD
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.variant.title}>"
+
+    def __call__(
+        self,
+        workload: str | None = None,
+        *,
+        model: str | None = None,
+        engine: str | None = None,
+        quant: str | None = None,
+    ) -> Measured:
+        """The quantity of a workload.
+
+        Args:
+            workload: its name.
+            model: another model than the test's, by its spec.
+            engine: another engine; the quantization is the nearest that it has.
+            quant: another quantization.
+
+        Raises:
+            ConfigError: no such workload, or none of this fixture; no such model, engine or
+                quantization.
+        """
+        name = self.default if workload is None else workload
+        return self._quantity(self.variant.other(model, engine, quant), name)
+
+    @abstractmethod
+    def _quantity(self, variant: ModelUnderTest, workload: str) -> Measured:
+        """The quantity of a variant."""
 
 
 class NoRecord:

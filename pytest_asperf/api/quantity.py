@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, TypeAlias
 
@@ -92,7 +93,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quantity(NoTruthValue):
+class Quantity(NoTruthValue, ABC):
     """A measured quantity: a comparison of it is a verdict, for `assert`.
 
     `<`, `<=`, `>` and `>=` compare it with a limit or with another quantity. `a / b` and `a - b`
@@ -124,9 +125,9 @@ class Quantity(NoTruthValue):
         self.record.used()
         return self.find().estimate
 
+    @abstractmethod
     def find(self) -> Found:
         """Measure it; a session measures the same thing once."""
-        raise NotImplementedError
 
     def __lt__(self, other: LimitText | Quantity) -> Verdict:
         __tracebackhide__ = True
@@ -250,8 +251,8 @@ class Figure(Quantity):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Apart(Quantity):
-    """A ratio or a difference of two quantities, of which each has an interval of its own."""
+class Compound(Quantity):
+    """A ratio or a difference of two quantities."""
 
     first: Quantity
     second: Quantity
@@ -265,6 +266,11 @@ class Apart(Quantity):
     def is_compound(self) -> bool:
         """Whether its name has a sign of its own."""
         return True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Apart(Compound):
+    """A ratio or a difference of two quantities, of which each has an interval of its own."""
 
     def find(self) -> Found:
         """Measure both."""

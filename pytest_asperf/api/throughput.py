@@ -8,10 +8,10 @@ from typing import ClassVar
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.stats.estimate import SHARE, memory_text
 from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
-from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest
+from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload
 from pytest_asperf.api.quantity import Figure, Found
 from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, spread_of
-from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
+from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import ConfigError
 
 
@@ -75,37 +75,13 @@ class Rate(TimedQuantity):
 
 
 @dataclass(frozen=True)
-class Throughput(FixtureValue):
+class Throughput(OfWorkload[Rate]):
     """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
-
-    variant: ModelUnderTest
 
     example: ClassVar = Rate.example
 
-    def __repr__(self) -> str:
-        return f"<Throughput of {self.variant.title}>"
-
-    def __call__(
-        self,
-        workload: str = DEFAULT_WORKLOAD,
-        *,
-        model: str | None = None,
-        engine: str | None = None,
-        quant: str | None = None,
-    ) -> Rate:
-        """The rate of a workload.
-
-        Args:
-            workload: its name.
-            model: another model than the test's, by its spec.
-            engine: another engine; the quantization is the nearest that it has.
-            quant: another quantization.
-
-        Raises:
-            ConfigError: no such workload, or none that is judged by its rate; no such model,
-                engine or quantization.
-        """
-        return rate(self.variant.other(model, engine, quant), workload)
+    def _quantity(self, variant: ModelUnderTest, workload: str) -> Rate:
+        return rate(variant, workload)
 
 
 def rate(variant: ModelUnderTest, workload: str) -> Rate:

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
 from pytest_asperf.api.measurement_context import told_apart
-from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name, note
+from pytest_asperf.api.quantity import Compound, Figure, Found, Quantity, joined_name, note
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.engine_matching import (
     Term,
@@ -141,7 +141,7 @@ class TimedQuantity(Figure):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Paired(Quantity):
+class Paired(Compound):
     """The ratio or difference of two timed quantities, run in pairs until a comparison is decided.
 
     Pairs count for all comparisons of the same two sides.
@@ -149,16 +149,6 @@ class Paired(Quantity):
 
     first: TimedQuantity
     second: TimedQuantity
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether it can be 0 or less: a difference can."""
-        return self.unit != RATIO
-
-    @property
-    def is_compound(self) -> bool:
-        """Whether its name has a sign of its own."""
-        return True
 
     def find(self) -> Found:
         """Run pairs until they show which side is larger."""
