@@ -223,7 +223,6 @@ def _phase(workload: Workload) -> str:
     return replace(workload, metered=False).name
 
 
-@dataclass(frozen=True)
 class Energy(OfWorkload[EnergyFigure]):
     """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
 

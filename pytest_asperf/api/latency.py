@@ -127,7 +127,6 @@ class Time(TimedQuantity):
             )
 
 
-@dataclass(frozen=True)
 class Latency(OfWorkload[Time]):
     """The `latency` fixture: call it with `ttft512`, `pp512+tg128`, `tg128` or `load`."""
 

@@ -74,7 +74,6 @@ class Rate(TimedQuantity):
         return replace(found, check=check)
 
 
-@dataclass(frozen=True)
 class Throughput(OfWorkload[Rate]):
     """The `throughput` fixture: call it with a workload's name, `pp512`, `tg128`, `tg128@d1024`."""
 
