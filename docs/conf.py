@@ -14,7 +14,7 @@ import typer.main
 import pytest_asperf
 from pytest_asperf.cli import app as asperf
 from pytest_asperf.commands.findings_page import markdown
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import DECLARED, OPTIONS, default_text, help_text
 from pytest_asperf.published.findings import load_findings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,9 +57,17 @@ def _options() -> str:
     return table(
         ("option", "key of `[tool.asperf]`", "what it does"),
         (
-            (f"`{option}={metavar}`", f"`{key}`", text.replace("%%", "%"))
-            for option, (key, metavar, text) in OPTIONS.items()
+            (f"`{option}={DECLARED[key].metavar}`", f"`{key}`", help_text(key))
+            for option, key in OPTIONS.items()
         ),
+    )
+
+
+def _keys() -> str:
+    keys = [key for key, one in DECLARED.items() if not one.metavar]
+    return table(
+        ("key", "default", "what it does"),
+        ((f"`{key}`", default_text(key), DECLARED[key].help) for key in keys),
     )
 
 
@@ -75,6 +83,7 @@ def write_generated(_: Sphinx) -> None:
     """Write what the code and the data say: options, commands, findings."""
     pages = {
         "generated/options.md": _options(),
+        "generated/keys.md": _keys(),
         "generated/commands.md": _commands(),
         "findings.md": markdown(load_findings()),
     }

@@ -1,7 +1,7 @@
-"""Errors a user meets: one shallow tree, four parts each.
+"""Errors a user meets: one shallow tree.
 
-Every error says what happened, why it matters, what to do, and, where there is one, how to opt
-out. Nothing here imports more than the language, so that any room may raise from it.
+Every error says what happened and what to do; why it matters and how to opt out, if there is
+anything to say. Nothing here imports more than the language, so that any room may raise from it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class AsperfError(Exception):
 
     Args:
         what: what happened, naming the file, key, option or test.
-        why: why it matters for the measurement or the verdict.
         remedy: what to do about it.
+        why: why it matters for the measurement or the verdict, if that is not obvious.
         opt_out: how to go on without fixing it, if that is possible.
         detail: an excerpt to read last, such as an engine's log.
     """
@@ -37,8 +37,8 @@ class AsperfError(Exception):
         self,
         what: str,
         *,
-        why: str,
         remedy: str,
+        why: str = "",
         opt_out: str | None = None,
         detail: str | None = None,
     ) -> None:
@@ -55,7 +55,8 @@ class AsperfError(Exception):
         self.opt_out = self.opt_out and to(self.opt_out)
 
     def __str__(self) -> str:
-        parts = [self.what, f"  why it matters: {self.why}", f"  what to do:     {self.remedy}"]
+        parts = [self.what, *([f"  why it matters: {self.why}"] if self.why else [])]
+        parts.append(f"  what to do:     {self.remedy}")
         if self.opt_out is not None:
             parts.append(f"  to opt out:     {self.opt_out}")
         if self.detail:

@@ -12,7 +12,7 @@ import typer
 
 import pytest_asperf
 from pytest_asperf.cli import app
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ HEAVY = {
 LOADED = {
     "pytest_asperf",
     "pytest_asperf.config",
-    "pytest_asperf.config.options",
+    "pytest_asperf.config.settings",
     "pytest_asperf.plugin.options",
     "pytest_asperf.plugin.fixtures",
     "pytest_asperf.plugin",

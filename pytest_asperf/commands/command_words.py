@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typer.core import TyperCommand
 
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import OPTIONS
 from pytest_asperf.errors import AsperfError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def reworded(text: str, options: Collection[str]) -> str:
     def call(match: re.Match[str]) -> str:
         if match["option"] not in OPTIONS:  # or none: a command
             return match[0]
-        key, value = OPTIONS[match["option"]][0], match["value"]
+        key, value = OPTIONS[match["option"]], match["value"]
         own = f"--{key.removeprefix('default_').replace('_', '-')}"
         if own in options:
             return own if value is None else f"{own}={value}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.commands.gate_request import GateRequest
-    from pytest_asperf.config.settings import ReportTarget
+    from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome

@@ -41,7 +41,7 @@ class GateOptions:
     def open_project(self, **given: object) -> Project:
         """The project with a command's other options; models of one name are told apart."""
         project = open_project(**given)
-        named = [*self.models, project.settings.default_model, *filter(None, [self.draft])]
+        named = [*self.models, *filter(None, [self.draft]), str(project.settings.default_model)]
         return replace(project, catalogue=project.catalogue.telling_apart(named))
 
 

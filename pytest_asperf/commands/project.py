@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_asperf.config.build_sources import anchored
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.configuration_file import nearest_configuration
-from pytest_asperf.config.settings import parse_values, read_word
+from pytest_asperf.config.settings import flag, parse_typed
 from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.shipped import shipped_models
 
@@ -88,8 +88,7 @@ def open_project(**options: object) -> Project:
     folder = Path.cwd()
     file = nearest_configuration(folder)
     catalogue = load_catalogue(file.parent if file else folder, shipped_models())
-    given = {key: read_word(key, value) for key, value in options.items() if value is not None}
-    values = parse_values(given, where=lambda key: f"--{key.replace('_', '-')}", folder=folder)
+    values = parse_typed(options, where=flag, folder=folder)
     # From here, a path in the file's builds would be another place's.
     own = catalogue.settings
     builds = {key: getattr(own, key) for key in ("baseline", "candidate") if getattr(own, key)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.settings import ReportTarget, parse_values
+from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.settings import parse_values
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.config.settings import ReportFormat
+    from pytest_asperf.config.setting_rules import ReportFormat
 
 #: The format that is a folder.
 PLOTS: Final = "plots"

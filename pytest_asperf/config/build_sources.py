@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
+from pytest_asperf.config.address import has_separator, parse_path
 from pytest_asperf.config.engines import (
     DISTRIBUTIONS,
     FOLDER_ENGINES,
@@ -19,7 +20,7 @@ from pytest_asperf.config.engines import (
     parse_engine,
 )
 from pytest_asperf.config.server_url import URL_RULE, is_url
-from pytest_asperf.config.settings import has_separator, parse_path, path_rule, setting_rules
+from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
@@ -207,17 +208,17 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
     table = CheckedTable(where, keys, separator=".")
     table.only((*BUILD_KEYS, "settings"))
     kind = _kind_of(keys, where=where)
-    rules = setting_rules(folder)
+    rules = Rules(folder)
     if kind == "tools":
-        return ToolsFolder(table.need("tools", rules["tools"]))
+        return ToolsFolder(table.need("tools", rules.tools))
     if kind == "url":
-        return ServerUrl(table.need("url", rules["url"]))
+        return ServerUrl(table.need("url", rules.url))
     env = tuple(sorted((table.get("env", _ENV) or {}).items()))
     if kind == "checkout":
-        checkout = table.need("checkout", path_rule(folder))
+        checkout = table.need("checkout", rules.path())
         commit, cmake = table.need("commit", _COMMIT), table.get("cmake", _CMAKE) or ()
         return Checkout(checkout, commit, cmake, env)
-    python = table.get("python", rules["python"]) or Path(sys.executable)
+    python = table.get("python", rules.interpreter) or Path(sys.executable)
     if kind == "python":
         return Interpreter(python)
     engine = keys.get("engine")
@@ -247,10 +248,10 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
 
 def _place(text: str, folder: Path, *, where: str) -> Source:
     """Read a path by what is there."""
-    path = path_rule(folder).checked(text, where)
+    path = Rules(folder).path().checked(text, where)
     repository, at, commit = text.rpartition("@")
     if at and not path.exists() and not text.lower().endswith(ARCHIVES):
-        repository_path = path_rule(folder).checked(repository, where)
+        repository_path = Rules(folder).path().checked(repository, where)
         return Checkout(repository_path, _COMMIT.checked(commit, where))
     if path.name.lower().endswith(ARCHIVES):
         return _packages([text], folder, where=where)
@@ -262,14 +263,14 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
             "of a folder of llama.cpp's programs, or of a checkout with @COMMIT behind it",
         )
     if not path.is_dir():
-        return Interpreter(setting_rules(folder)["python"].checked(text, where))
+        return Interpreter(Rules(folder).interpreter.checked(text, where))
     programs = ("llama-bench", "llama-server")
     if (path / ".git").exists() and not any((path / name).exists() for name in programs):
         raise unusable(where, text, f"write the commit to build behind it, such as {text}@HEAD")
     if (path / "pyproject.toml").is_file():
         remedy = "name a wheel or source distribution of it (pip wheel --no-deps FOLDER makes one)"
         raise unusable(where, text, remedy, why="a folder's content changes; a build must not")
-    return ToolsFolder(setting_rules(folder)["tools"].checked(text, where))
+    return ToolsFolder(Rules(folder).tools.checked(text, where))
 
 
 def _packages(
@@ -286,7 +287,7 @@ def _packages(
     files, requirements, names = [], [], set()
     for word in words:
         if word.lower().endswith(ARCHIVES) and not _URL_REQUIREMENT.match(word):
-            path = path_rule(folder).checked(word, where)
+            path = Rules(folder).path().checked(word, where)
             files.append(path)
             names.add(_canonical(path.name.partition("-")[0]))
         else:

@@ -8,10 +8,10 @@ that uses it, so that no other test is disturbed.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.config.address import Address, distinct_names, is_path, parse_path, paths_of
 from pytest_asperf.config.build_sources import (
     Interpreter,
     ServerUrl,
@@ -24,16 +24,9 @@ from pytest_asperf.config.configuration_file import find_document
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
 from pytest_asperf.config.pipeline import parse_pipeline
-from pytest_asperf.config.roles import is_role, model_of
-from pytest_asperf.config.settings import (
-    Settings,
-    distinct_names,
-    is_path,
-    parse_path,
-    parse_values,
-    path_rule,
-    split_address,
-)
+from pytest_asperf.config.roles import model_of
+from pytest_asperf.config.setting_rules import Rules
+from pytest_asperf.config.settings import DECLARED, Settings, parse_values
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
 from pytest_asperf.config.variants import parse_variant
@@ -48,7 +41,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")
-_SETTINGS: Final = tuple(field.name for field in fields(Settings))
 _MODEL_KEYS: Final = (*_SOURCES, "corpus", "engine", "settings", "phases", "clock")
 #: The model that a running server names first, where the user names none.
 SERVED: Final = "served"
@@ -82,49 +74,36 @@ class Catalogue:
         for role, address in values.get("roles", {}).items():
             self.find(address, where=f"{where('roles')}: {role}", engine=engine)
 
-    def telling_apart(self, addresses: Iterable[str]) -> Catalogue:
+    def telling_apart(self, addresses: Iterable[str | Address]) -> Catalogue:
         """The same catalogue, in which no two addresses, of these and earlier, share a name."""
-        paths = [*self.names]
-        for address in addresses:
-            name, _ = split_address(address)
-            if is_path(name):
-                with suppress(ValueError):  # refused, with its place, when it is used
-                    paths.append(parse_path(name, self.folder))
-        return replace(self, names=distinct_names(paths))
+        return replace(self, names=distinct_names([*self.names, *paths_of(addresses, self.folder)]))
 
-    def find(self, address: str, *, where: str, engine: Engine | None = None) -> ModelRef:
-        """The model that an address means, on `engine`, else the model's own, else the session's.
+    def find(self, address: str | Address, *, where: str, engine: Engine | None = None) -> ModelRef:
+        """The model that an address means, on `engine`, or the model's own, or the session's.
 
-        An address is `name`, `name:LEVEL`, or with or without `:LEVEL` the path of a GGUF file, or
-        for MLX the path of a folder, or a hub's `owner/name`; `name+layers=8`, with or without
-        `:LEVEL`, is a variant of a model; `@role` is the model that the user gives for that role.
+        On MLX a path may be that of a folder, or a hub's `owner/name`.
         """
-        address = self.resolved(address, where=where)
+        address = self.resolved(Address.of(address), where=where)
         if (engine or self.settings.engine) == "openai":
             # Settings read a name with a slash as a path, and it may be the server's own name.
-            return ModelRef(_served(address.removeprefix(f"{self.folder}/")))
-        name, level = split_address(address)
-        if is_path(name):
+            return ModelRef(_served(str(address).removeprefix(f"{self.folder}/")))
+        if address.is_path:
             engine = engine or self.settings.engine
-            spec = self._from_path(name, engine, where=where)
+            spec = self._from_path(address.name, engine, where=where)
         else:
-            spec = self._named(name, where)
+            spec = self._named(address.name, where)
         ref = ModelRef(spec.on(engine or spec.engine or self.settings.engine))
-        return ref if level is None else at_level(ref, level, where=where)
+        return ref if address.level is None else at_level(ref, address.level, where=where)
 
-    def resolved(self, address: str, *, where: str, at: bool = False) -> str:
+    def resolved(self, address: Address, *, where: str, at: bool = False) -> Address:
         """An address with the model in place of a role; the role's own level is the default.
 
         `at` a level that is named elsewhere, the role's own is left out.
         """
-        if not is_role(address):
+        if not address.role:
             return address
-        role, level = split_address(address)
-        model = model_of(role, self.settings.roles, where=where)
-        if level is None and not at:
-            return model
-        name, _ = split_address(model)
-        return name if level is None else f"{name}:{level}"
+        model = model_of(address.role, self.settings.roles, where=where)
+        return model if address.level is None and not at else replace(model, level=address.level)
 
     def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:
         """The build that `BUILD,key=value,...` means; settings alone are settings over `current`.
@@ -178,7 +157,7 @@ class Catalogue:
 
 def _served(address: str) -> ModelSpec:
     """The model that a running server knows by a name of its own, colons and slashes included."""
-    is_default = address == Settings().default_model
+    is_default = address == str(Settings().default_model)
     return ModelSpec(name=SERVED if is_default else printable(address, 200), engine="openai")
 
 
@@ -207,10 +186,10 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
 def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     """Read the configuration file of a project, if any; `shipped` models are always there."""
     document = find_document(rootdir)
-    document.only((*_SETTINGS, "models", "builds"))
+    document.only((*DECLARED, "models", "builds"))
     models = _models(document, rootdir, shipped)
     builds = _builds(document, rootdir)
-    given = {key: value for key, value in document.values.items() if key in _SETTINGS}
+    given = {key: value for key, value in document.values.items() if key in DECLARED}
     values = parse_values(given, where=document.at, folder=rootdir)
     settings = Settings().updated(values)
     catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
@@ -289,7 +268,7 @@ def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
             " `files` for published files by level; a model with `phases` may do without",
         )
-    path = path_rule(folder)
+    path = Rules(folder).path()
     engine = table.values.get("engine", "command" if pipeline else None)
     return ModelSpec(
         name=name,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
+from pytest_asperf.config.address import Address
 from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, parse_settings
 from pytest_asperf.config.engines import parse_engine, spelt_level
-from pytest_asperf.config.roles import is_role
-from pytest_asperf.config.settings import split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
 from pytest_asperf.config.table import CheckedTable, Rule, matching, number, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, shown
@@ -23,12 +22,14 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.engines import Engine
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelMark:
     """`model(address, engine=..., **settings)`: the model, its engine, settings over its own."""
 
-    address: str
+    address: Address
     settings: EngineSettings
     engine: Engine | None = None
 
@@ -80,8 +81,8 @@ class HardwareMark:
 class SpeculativeMark:
     """`speculative(draft=..., target=..., k=4, ...)`: a `Pairing`, its models by address."""
 
-    draft: str
-    target: str
+    draft: Address
+    target: Address
     k: int = 4
     temperature: float = 0.0
     n_tokens: int = 64
@@ -101,13 +102,13 @@ class Marks:
     speculative: SpeculativeMark | None = None
 
     @property
-    def addresses(self) -> set[str]:
+    def addresses(self) -> set[Address]:
         """The addresses of models that they name; a level without a model is none."""
         named = {self.model.address} if self.model else set()
         if self.speculative is not None:
             named |= {self.speculative.draft, self.speculative.target}
         rungs = self.ladder.levels if self.ladder else ()
-        return named | {rung for rung in rungs if is_address(rung)}
+        return named | {Address.of(rung) for rung in rungs if is_address(rung)}
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
@@ -123,7 +124,8 @@ class Marks:
 
 def is_address(rung: str) -> bool:
     """Whether a rung names a model, and not a level of the test's own."""
-    return ":" in rung or is_role(rung)
+    address = Address.of(rung)
+    return address.level is not None or bool(address.role)
 
 
 _WHY: Final = "the marker decides what the test measures"
@@ -134,7 +136,9 @@ def _or_none(rule: Rule[Any]) -> Rule[Any]:
 
 
 _string: Final = matching(re.compile(r".+", re.DOTALL))
-_ADDRESS: Final = Rule(_string, "the address of a model, as a string", _WHY)
+_ADDRESS: Final = Rule(
+    lambda value: Address.of(_string(value)), "the address of a model, as a string", _WHY
+)
 _LEVEL: Final = Rule(_string, "a quantisation level, as a string", _WHY)
 _KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string", _WHY)
 _PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string", _WHY)
@@ -145,7 +149,7 @@ _LEAST: Final[Mapping[str, Rule[Any]]] = {
     "min_gpu_cores": whole(1, 10**9),
 }
 _SPECULATIVE: Final[Mapping[str, Rule[Any]]] = {
-    "draft": Rule(_string, f"the address of a model, or {NGRAM_DRAFT!r}"),
+    "draft": Rule(_ADDRESS.read, f"the address of a model, or {NGRAM_DRAFT!r}"),
     "target": _ADDRESS,
     "k": whole(1, 64),
     "temperature": number(
@@ -238,8 +242,8 @@ def parse_speculative(
 
 
 def _single(
-    name: str, rule: Rule[str], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
-) -> tuple[str, dict[str, Any]]:
+    name: str, rule: Rule[T], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
+) -> tuple[T, dict[str, Any]]:
     """The one argument that may be named or not, and the other keywords."""
     rest = dict(kwargs)
     given = [*args, *([rest.pop(name)] if name in rest else [])]
@@ -253,14 +257,14 @@ def _rung(value: object, *, where: str) -> str:
     text = _LEVEL.checked(value, where)
     if not is_address(text):
         return spelt_level(text)
-    name, level = split_address(text)
-    if is_role(name) and level is None:
-        return name
-    if not name or level is None:
+    address = Address.of(text)
+    if address.role and address.level is None:
+        return text
+    if not address.name or address.level is None:
         raise _unusable(
             shown(text), 'name another model with its level, as in "name:LEVEL"', where=where
         )
-    return f"{name}:{spelt_level(level)}"
+    return f"{address.name}:{spelt_level(address.level)}"
 
 
 def _arguments(kwargs: Mapping[str, Any], valid: Collection[str], *, where: str) -> CheckedTable:

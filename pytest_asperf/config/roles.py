@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.config.address import Address
 from pytest_asperf.errors import ConfigError, RoleError, listing, shown, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_SIGN: Final = "@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +50,8 @@ ROLES: Final[dict[str, Role]] = {
 }
 
 
-def is_role(address: str) -> bool:
-    """Whether an address names a role, with or without a level."""
-    return address.startswith(_SIGN)
-
-
-def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
-    """The address of the model that has a role, such as `@target`.
+def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
+    """The address of the model that has a role, such as `target`.
 
     The shipped models have the roles only if the user named none: a shipped draft beside a user's
     target would be of another vocabulary.
@@ -66,11 +60,9 @@ def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
         RoleError: no model has it.
         ConfigError: there is no such role.
     """
-    name = role.removeprefix(_SIGN)
     if name not in ROLES:
         raise ConfigError(
             f"{where}: unknown role {shown(name, 80)}{suggest(name, ROLES)}",
-            why="no model can have it",
             remedy=f"use one of {listing(ROLES)}",
         )
     for filled in (name, ROLES[name].instead):
@@ -85,4 +77,4 @@ def model_of(role: str, named: Mapping[str, str], *, where: str) -> str:
             else "no pipeline of several programs is shipped (docs/pipelines.md)",
             remedy=f"name it with --asperf-role {name}=ADDRESS, or in [tool.asperf.roles]",
         )
-    return shipped
+    return Address.of(shipped)

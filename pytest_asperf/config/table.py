@@ -18,19 +18,20 @@ T = TypeVar("T")
 
 #: Longest text of one key.
 LONGEST: Final = 600
-_WHY: Final = "its meaning is not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[T]):
     """What one key accepts; a message says `accepts`, the usable values, and `why` they matter.
 
-    `read` gives the value, or raises ValueError with a hint as its text.
+    `read` gives the value, or raises ValueError with a hint as its text. `is_whole` if it is a
+    number in TOML, which an option has as text.
     """
 
     read: Callable[[object], T]
     accepts: str
-    why: str = _WHY
+    why: str = ""
+    is_whole: bool = False
 
     def checked(self, value: object, place: str, key: str = "") -> T:
         """Read a value; a ConfigError names the place: file and key, option, or test and marker."""
@@ -120,7 +121,7 @@ class CheckedTable:
 
 
 def unusable(
-    place: str, value: object, remedy: str, *, why: str = _WHY, hint: str = ""
+    place: str, value: object, remedy: str, *, why: str = "", hint: str = ""
 ) -> ConfigError:
     """The error for a value that is not usable."""
     problem = f"{shown(_written(value))} is not usable{hint}"
@@ -138,7 +139,7 @@ def _written(value: object) -> object:
 
 def missing(place: str, remedy: str) -> ConfigError:
     """The error for a key that is absent."""
-    return ConfigError(f"{place}: is missing", why=_WHY, remedy=remedy)
+    return ConfigError(f"{place}: is missing", remedy=remedy)
 
 
 def one_of(words: Collection[str]) -> Rule[str]:
@@ -160,7 +161,7 @@ def whole(least: int, most: int) -> Rule[int]:
             return value
         raise ValueError
 
-    return Rule(read, f"a whole number from {least} to {most}")
+    return Rule(read, f"a whole number from {least} to {most}", is_whole=True)
 
 
 def number(

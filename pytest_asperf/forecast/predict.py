@@ -24,10 +24,10 @@ from pytest_asperf.analysis.capacity import (
     speed_ratio,
     tg_bound,
 )
+from pytest_asperf.config.address import Address, parse_path
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import kv_bytes_per_element
 from pytest_asperf.config.engines import parse_level
-from pytest_asperf.config.settings import parse_path, split_address
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, bandwidth_in_turn
@@ -190,9 +190,9 @@ def parse_verify(text: str) -> Verification:
     return Verification(tuple(sorted(costs.items())), f"given: --verify={text}")
 
 
-def _ref(address: str, request: ForecastRequest, catalogue: Catalogue, where: str) -> ModelRef:
-    name, level = split_address(address)
-    folder = _folder(name, catalogue)
+def _ref(text: str, request: ForecastRequest, catalogue: Catalogue, where: str) -> ModelRef:
+    address = Address.of(text)
+    folder, level = _folder(address.name, catalogue), address.level
     if folder is None:
         ref = catalogue.find(address, where=where)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
 
 if TYPE_CHECKING:
     import pytest
@@ -31,18 +31,18 @@ MARKERS: Final = (
 
 def was_configured(config: pytest.Config) -> bool:
     """Whether any of the options was given."""
-    keys = (key for key, _, _ in OPTIONS.values())
-    return any(config.getoption(f"asperf_{key}", None) is not None for key in keys)
+    return any(config.getoption(f"asperf_{key}", None) is not None for key in OPTIONS.values())
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Register the options of a run."""
     group = parser.getgroup("asperf", "performance of local LLM inference")
-    for option, (key, metavar, text) in OPTIONS.items():
+    # Without a default, because only what a user typed may override the configuration file.
+    for option, key in OPTIONS.items():
         group.addoption(
             option,
             dest=f"asperf_{key}",
-            metavar=metavar,
-            help=text.replace("%", "%%"),  # argparse formats it
-            action="append" if key in {"report", "roles"} else "store",
+            metavar=DECLARED[key].metavar,
+            help=help_text(key).replace("%", "%%"),  # argparse formats it
+            action="append" if DECLARED[key].is_list else "store",
         )

@@ -12,8 +12,7 @@ import pytest
 from pytest_asperf.config import markers
 from pytest_asperf.config.engines import FOLDER_ENGINES
 from pytest_asperf.config.markers import Marks
-from pytest_asperf.config.options import OPTIONS
-from pytest_asperf.config.settings import Settings, parse_values, read_word
+from pytest_asperf.config.settings import OPTIONS, Settings, parse_typed, session_option
 from pytest_asperf.errors import AsperfError, ConfigError, suggest
 from pytest_asperf.plugin.options import MARKERS
 
@@ -39,19 +38,14 @@ def usage_errors() -> Iterator[None]:
 
 def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     """A session's settings: defaults, the configuration file's over them, then the options."""
-    options = {key: option for option, (key, _, _) in OPTIONS.items()}
-    given = {
-        key: read_word(key, value)
-        for key in options
-        if (value := config.getoption(f"asperf_{key}")) is not None
-    }
+    given = {key: config.getoption(f"asperf_{key}") for key in OPTIONS.values()}
     folder = config.invocation_params.dir
-    values = parse_values(given, where=options.__getitem__, folder=folder)
+    values = parse_typed(given, where=session_option, folder=folder)
     settings = catalogue.settings.updated(values)
     chosen = replace(catalogue, settings=settings)
-    chosen.check_named(values, where=options.__getitem__, engine=None)
+    chosen.check_named(values, where=session_option, engine=None)
     if "engine" in values:
-        chosen.find(settings.default_model, where=options["engine"])
+        chosen.find(settings.default_model, where=session_option("engine"))
     if "url" in values and settings.engine != "openai":
         raise ConfigError(
             f"--asperf-url names a server, and the engine is {settings.engine}",

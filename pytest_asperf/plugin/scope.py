@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.config.roles import is_role
 from pytest_asperf.errors import AsperfError, ElsewhereError, RoleError
 from pytest_asperf.modelfiles.sizes import parameters_of
 from pytest_asperf.plugin.parsing import marks_of
@@ -79,5 +78,5 @@ def _roles(item: pytest.Item) -> list[str]:
     except AsperfError:  # the test's own set-up reports it
         return []
     measured = [marks.model.address] if marks.model else []
-    addresses = (*measured, *sorted(marks.addresses))
-    return [address[1:].partition(":")[0] for address in addresses if is_role(address)]
+    addresses = (*measured, *sorted(marks.addresses, key=str))
+    return [address.role for address in addresses if address.role]

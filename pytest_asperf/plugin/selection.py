@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.config.address import Address, parse_path
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.markers import is_address
-from pytest_asperf.config.settings import parse_path, split_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, ModelRef, Pairing
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.plugin.parsing import marks_of
@@ -39,7 +39,7 @@ class Selection:
     catalogue: Catalogue
 
     @property
-    def address(self) -> str:
+    def address(self) -> Address:
         """The address of the model that is measured, a role's model in the place of the role."""
         mark = self.marks.model
         address = mark.address if mark else self.catalogue.settings.default_model
@@ -90,7 +90,7 @@ class Selection:
 
     def model_on(self, engine: Engine, level: str | None) -> ModelRef:
         """The model on another engine, at one of that engine's levels."""
-        ref = self._find(split_address(self.address)[0], engine)
+        ref = self._find(replace(self.address, level=None), engine)
         return ref if level is None else at_level(ref, level, where=self.nodeid)
 
     def baseline(self, ref: ModelRef) -> ModelRef:
@@ -147,13 +147,13 @@ class Selection:
             prompts=parse_path(mark.prompts, self.catalogue.folder) if mark.prompts else None,
         )
 
-    def draft(self, target: ModelRef, address: str) -> ModelRef | None:
+    def draft(self, target: ModelRef, address: str | Address) -> ModelRef | None:
         """A target's draft, on the target's engine; None for lookup in the text."""
-        if address == NGRAM_DRAFT:
+        if str(address) == NGRAM_DRAFT:
             return None
         return self.catalogue.find(address, where=self.nodeid, engine=target.spec.engine)
 
-    def _find(self, address: str, engine: Engine | None) -> ModelRef:
+    def _find(self, address: str | Address, engine: Engine | None) -> ModelRef:
         ref = self.catalogue.find(address, where=self.nodeid, engine=engine)
         if self.marks.model is None:
             return ref

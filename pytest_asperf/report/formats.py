@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.config.settings import ReportTarget
+    from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.report.report_data import ReportData
 
     Writer = Callable[[Sequence[ReportData]], bytes]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import OPTIONS, flag, session_option
 from pytest_asperf.errors import without_passwords
 from pytest_asperf.hardware.identity import NAMED, machine_id
 from pytest_asperf.records.report import GpuFacts, MachineFacts, MachineMeta, Meta
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 #: What is left out of the command that repeats a test.
-_NOT_REPEATED: Final = (
-    *("--asperf-report", "--asperf-seed", "--asperf-store"),
-    *("--asperf-store-keep", "--asperf-machine-timeout"),
-)
+_NOT_REPEATED: Final = {"report", "seed", "store", "store_keep", "machine_timeout"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +69,10 @@ class SessionMeta:
             yield from map(without_passwords, self.args)
         for word, following in pairwise((*self.args, "")):
             option, _, value = word.partition("=")
-            if is_pytest and option in OPTIONS and option not in _NOT_REPEATED:
+            if is_pytest and OPTIONS.get(option, "seed") not in _NOT_REPEATED:
                 yield word if value else f"{word}={following}"
         if self.seed is not None:
-            yield f"{'--asperf-seed' if is_pytest else '--seed'}={self.seed}"
+            yield f"{session_option('seed') if is_pytest else flag('seed')}={self.seed}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ def test_without_a_file_both_are_about_the_shipped_model(
     done = init()
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[-1] == "next: pytest test_asperf.py"
-    assert load_catalogue(tmp_path, shipped_models()).settings.default_model == "asperf-target"
+    settings = load_catalogue(tmp_path, shipped_models()).settings
+    assert str(settings.default_model) == "asperf-target"
     names = ["test_target_speed", "test_target_quants[Q8_0]", "test_upgrade"]
     assert re.findall(r"py::(.+)", run_pytest("--collect-only", "-q")) == names
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.config.address import Address
 from pytest_asperf.config.catalogue import Catalogue, at_level
 from pytest_asperf.config.engines import LLAMA_FTYPES
-from pytest_asperf.config.settings import Settings, split_address
+from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.variants import Variant
 from pytest_asperf.errors import AsperfError, ConfigError
@@ -94,8 +95,7 @@ def test_every_declared_model_is_found_by_its_label(name: str, level: str | None
 def test_any_text_is_an_address_or_refused(address: str) -> None:
     """No address ends in anything but a model or our own error, and no part of it is lost."""
     names = {spec.name for spec in SHIPPED}
-    name, level = split_address(address)
-    assert address == (name if level is None else f"{name}:{level}")
+    assert str(Address.of(address)) == address
     try:
         ref = Catalogue(Path("/root"), SHIPPED, Settings()).find(address, where="t")
     except AsperfError as error:

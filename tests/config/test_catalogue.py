@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.config.address import Address
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.settings import ReportTarget, Settings
+from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import ConfigError
 
@@ -64,8 +66,8 @@ def test_every_setting_is_read(load: Load, tmp_path: Path) -> None:
         engine="llama_cpp",
         source="recorded",
         inconclusive="xfail",
-        default_model="asperf-draft:q6_k",
-        roles={"target": "asperf-draft:q6_k"},
+        default_model=Address("asperf-draft", "q6_k"),
+        roles={"target": Address("asperf-draft", "q6_k")},
         repetitions=3,
         chunks=None,
         cache=tmp_path / "build/cache",

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.config.address import distinct_names
 from pytest_asperf.config.catalogue import Catalogue
-from pytest_asperf.config.settings import Settings, distinct_names
+from pytest_asperf.config.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.config.address import Address
 from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import LLAMA_FTYPES
@@ -23,7 +24,8 @@ from pytest_asperf.config.markers import (
     parse_model,
     parse_quant,
 )
-from pytest_asperf.config.settings import ReportTarget, Settings
+from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.plugin.options import MARKERS, add_options
@@ -88,11 +90,11 @@ def test_every_option_overrides_the_configuration_file(configure: Configure) -> 
         engine="llama_cpp",
         source="live",
         inconclusive="skip",
-        default_model=f"{here}/models/x.gguf:Q6_K",
+        default_model=Address(f"{here}/models/x.gguf", "Q6_K"),
         roles={
-            "target": f"{here}/models/x.gguf:Q6_K",
-            "draft": f"{here}/models/y.gguf",
-            "large": "asperf-target:F16",
+            "target": Address(f"{here}/models/x.gguf", "Q6_K"),
+            "draft": Address(f"{here}/models/y.gguf"),
+            "large": Address("asperf-target", "F16"),
         },
         findings_scope="all",
         repetitions=5,
@@ -166,9 +168,9 @@ def test_the_help_states_the_defaults(configure: Configure) -> None:
 def test_each_marker_parses_to_its_mark() -> None:
     """Positional and named arguments arrive, with levels in their canonical spelling."""
     assert parse_model(("m:Q6_K",), {"threads": 2, "flash_attn": "on"}, where="t") == ModelMark(
-        "m:Q6_K", EngineSettings(threads=2, flash_attn="on")
+        Address("m", "Q6_K"), EngineSettings(threads=2, flash_attn="on")
     )
-    assert parse_model((), {"address": "m"}, where="t") == ModelMark("m", EngineSettings())
+    assert parse_model((), {"address": "m"}, where="t") == ModelMark(Address("m"), EngineSettings())
     assert parse_quant(("q6_k",), {}, where="t") == QuantMark("Q6_K")
     assert parse_quant((), {"level": "Q6_K"}, where="t") == QuantMark("Q6_K")
     assert parse_ladder(("q8_0", "Q6_K"), {}, where="t") == LadderMark(("Q8_0", "Q6_K"), "F16")
@@ -266,7 +268,7 @@ class TestIt:
 """,
     )
     assert read_marks(item) == Marks(
-        model=ModelMark("near", EngineSettings(threads=2)),
+        model=ModelMark(Address("near"), EngineSettings(threads=2)),
         ladder=LadderMark(("Q8_0",), "F16"),
         hardware=HardwareMark(("m2",)),
     )

@@ -13,7 +13,7 @@ import typer.main
 import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 
 from pytest_asperf.cli import app
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 COPIED = sorted((DOCS / "gating").iterdir())

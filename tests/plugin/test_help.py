@@ -8,7 +8,7 @@ import pytest
 
 from pytest_asperf import plugin
 from pytest_asperf.config.engines import ENGINES
-from pytest_asperf.config.options import OPTIONS
+from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
 from pytest_asperf.plugin.options import MARKERS
 
 if TYPE_CHECKING:
@@ -27,14 +27,13 @@ def _words(result: pytest.RunResult) -> str:
 def test_help_names_every_option(project: Project) -> None:
     """`pytest --help` lists every option with its metavar and its text."""
     text = _words(project.run("--help"))
-    for option, (_, metavar, help_text) in OPTIONS.items():
-        assert f"{option}={metavar} {help_text}" in text
+    for option, key in OPTIONS.items():
+        assert f"{option}={DECLARED[key].metavar} {help_text(key)}" in text
 
 
 def test_help_of_the_engine_option_lists_every_engine() -> None:
     """The help names each engine that a user can choose."""
-    _, _, text = OPTIONS["--asperf-engine"]
-    assert all(engine in text for engine in ENGINES if engine != _FOR_TESTS)
+    assert all(engine in help_text("engine") for engine in ENGINES if engine != _FOR_TESTS)
 
 
 def test_markers_are_listed(project: Project) -> None:

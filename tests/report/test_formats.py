@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_asperf.config.settings import ReportFormat, ReportTarget
+from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
 from pytest_asperf.report.formats import PLOTS, WRITERS, write
