@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import typer.cli
 import typer.main
+from pytest_asperf.commands.findings_page import markdown
 
 import pytest_asperf
 from pytest_asperf.cli import app as asperf
-from pytest_asperf.commands.findings_page import markdown
 from pytest_asperf.config.settings import DECLARED, OPTIONS, default_text, help_text
 from pytest_asperf.published.findings import load_findings
 

@@ -214,7 +214,7 @@ def fixture_values() -> dict[str, Any]:
     runner = cast("Any", SimpleNamespace(build=SimpleNamespace(engine="llama_cpp")))
     bounds = cast("Any", nothing)
     context = MeasurementContext(
-        runner, NoRecord(), bounds, Settings().max_cv, budget, nothing, nothing, find
+        runner, NoRecord(), bounds, Settings().max_cv, budget, nothing, find
     )
     variant = ModelUnderTest(refs["Q8_0"], context)
     ladder = Ladder(

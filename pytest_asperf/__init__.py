@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_asperf.api.memory import AllocatedMemory, Memory, assert_fits
     from pytest_asperf.api.model import Model
     from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
-    from pytest_asperf.api.published import assert_as_published
     from pytest_asperf.api.quantity import Figure, Quantity
     from pytest_asperf.api.scores import TokenScores
     from pytest_asperf.api.speculation import PromptSpeculation, RemoteOverhead, Speculation
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     )
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.measure.speculation_result import SpeculationResult
-    from pytest_asperf.published.findings import PublishedFinding
+    from pytest_asperf.published.as_published import assert_as_published
 
 __version__ = "0.1.0"
 
@@ -69,7 +68,6 @@ __all__ = [
     "Outcome",
     "PairedTest",
     "PromptSpeculation",
-    "PublishedFinding",
     "Quant",
     "Quantity",
     "Rate",
@@ -119,7 +117,6 @@ _HOMES = {
     "Outcome": "pytest_asperf.analysis.outcome",
     "PairedTest": "pytest_asperf.analysis.stats.sequential",
     "PromptSpeculation": "pytest_asperf.api.speculation",
-    "PublishedFinding": "pytest_asperf.published.findings",
     "Quant": "pytest_asperf.api.ladder",
     "Quantity": "pytest_asperf.api.quantity",
     "Rate": "pytest_asperf.api.throughput",
@@ -132,7 +129,7 @@ _HOMES = {
     "TokenScores": "pytest_asperf.api.scores",
     "Verdict": "pytest_asperf.analysis.verdict",
     "VerdictError": "pytest_asperf.analysis.verdict",
-    "assert_as_published": "pytest_asperf.api.published",
+    "assert_as_published": "pytest_asperf.published.as_published",
     "assert_fits": "pytest_asperf.api.memory",
     "assert_lossless": "pytest_asperf.api.speculation_assertions",
     "assert_monotonic": "pytest_asperf.api.order_assertions",

@@ -21,7 +21,6 @@ from pytest_asperf.commands.compare import compare_reports
 from pytest_asperf.commands.console import print_error
 from pytest_asperf.commands.demo import demonstrate
 from pytest_asperf.commands.doctor import doctor
-from pytest_asperf.commands.findings import list_findings
 from pytest_asperf.commands.gate import gate_builds
 from pytest_asperf.commands.history import history_app
 from pytest_asperf.commands.init import init_project
@@ -33,6 +32,7 @@ from pytest_asperf.commands.placement import show_placement
 from pytest_asperf.commands.predict import predict_models
 from pytest_asperf.commands.report import report_files
 from pytest_asperf.errors import AsperfError
+from pytest_asperf.published.command import list_findings
 
 _INTERRUPTED: Final = 130
 # Plain help and usage errors: boxes break at 60 columns and when piped, and markup in what a user
@@ -85,6 +85,7 @@ def _print_version(value: bool) -> None:  # noqa: FBT001  # Typer calls it with 
 
 @app.callback()
 def _root(
+    context: typer.Context,
     *,
     _version: Annotated[
         bool,
@@ -93,7 +94,10 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand == "compare":
+        from pytest_asperf.published.across import PublishedFigures  # noqa: PLC0415  # numpy, scipy
+
+        context.obj = PublishedFigures()
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ ROOT = Path(pytest_asperf.__file__).parent
 TIERS: dict[str, set[str]] = {
     # Functions of values: what a number means, and what follows from it.
     "analysis": {"errors", "analysis"},
-    # What may be asked for, parsed and frozen; what was published.
-    "requests": {"config", "published"},
+    # What may be asked for, parsed and frozen.
+    "requests": {"config"},
     # Files, processes and clocks. `testing` starts workers for an engine.
     "machine": {
         *(
@@ -57,14 +57,14 @@ TIERS: dict[str, set[str]] = {
     # What a test holds and claims.
     "claims": {"api", "strategies"},
     # One session with a user: pytest's, or the command line's.
-    "shell": {"plugin", "commands", "cli", "findings", "examples", "__init__"},
+    "shell": {"plugin", "commands", "cli", "published", "findings", "examples", "__init__"},
 }
 
 ROOT_MODULES = {"__init__", "errors", "cli", "strategies", "testing"}
 
 PYTEST = {"pytest", "_pytest"}
 #: The rooms that know pytest.
-SHELL = {"plugin", "findings", "examples"}
+SHELL = {"plugin", "published", "findings", "examples"}
 
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {
@@ -211,11 +211,15 @@ def late():
 
 
 def graph(names: Callable[[str], str]) -> dict[str, set[str]]:
-    """Return what imports what, types included, of modules or of the rooms that `names` gives."""
+    """Return what imports what, types included, of modules or of the rooms that `names` gives.
+
+    The package itself loads a public name when it is asked for, so its types are no imports.
+    """
     edges: dict[str, set[str]] = {names(name): set() for name in modules()}
     for name in modules():
         for one in imports(name):
-            if (target := own(one.target)) and names(target) != names(name):
+            is_door = name == "__init__" and not one.at_run_time
+            if not is_door and (target := own(one.target)) and names(target) != names(name):
                 edges[names(name)].add(names(target))
     return edges
 
@@ -253,6 +257,20 @@ def test_verdicts_know_nothing_of_their_reports() -> None:
         return room(own(one.target) or "") == "report"
 
     assert offenders(those_in({"measure", "verdicts", "gate", "records", "store"}), of_report) == []
+
+
+def test_published_statements_are_a_plugin() -> None:
+    """No module of the core imports them.
+
+    The command line lists their command, and the package the name of their assertion.
+    """
+    outside = {"published", "findings", "__init__", "cli"}
+
+    def of_statements(_: str, one: Import) -> bool:
+        return room(own(one.target) or "") in {"published", "findings"}
+
+    core = [name for name in modules() if room(name) not in outside]
+    assert offenders(core, of_statements) == []
 
 
 def test_only_the_shell_knows_pytest() -> None:

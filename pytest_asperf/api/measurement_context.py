@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
     from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.measure.runner import MeasurementRunner
-    from pytest_asperf.published.findings import Findings
     from pytest_asperf.records.kinds import AnyRecord
 
 
@@ -75,7 +74,6 @@ class MeasurementContext:
 
     Attributes:
         max_cv: the accepted coefficient of variation of a measurement's runs.
-        findings: the session's recorded figures and findings, loaded when they are asked for.
         skip: skips the test for a reason.
         find: finds another variant, for comparisons.
         require_live: skips the test if the session measures nothing.
@@ -87,7 +85,6 @@ class MeasurementContext:
     bounds: BandwidthBounds
     max_cv: float
     budget: Budget
-    findings: Callable[[], Findings]
     skip: Callable[[str], NoReturn]
     find: FindVariant = _no_other
     require_live: Callable[[], object] = lambda: None

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 from rich.console import Console
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_asperf.commands.compared_reports import ComparedReport, OnMachine
-    from pytest_asperf.published.records.model import Document as RecordDocument
 
 _LEAST: Final = 2
 _RATE: Final = "tok/s"
@@ -30,7 +29,18 @@ _COLUMNS: Final = ("value", "GB/s", "of its bandwidth")
 _WHERE_KNOWN: Final = ("J/token", "tok/s per 1000")
 
 
+class OtherFigures(Protocol):
+    """Figures that are no report, which a comparison shows beside reports."""
+
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        """Machine, what, value, GB/s and share of each figure of that name; empty for no name."""
+
+    def statements(self, alike: Sequence[Sequence[OnMachine]]) -> Iterator[str]:
+        """Lines on statements about several machines, of what these measured alike."""
+
+
 def compare_reports(
+    context: typer.Context,
     reports: Annotated[
         list[str],
         typer.Argument(
@@ -59,7 +69,12 @@ def compare_reports(
 
     if not Path(reports[0]).is_file():
         _require_two(len(reports))
-    recorded = _recorded(reports)
+    others: OtherFigures | None = context.obj
+    recorded = {
+        name: rows
+        for name in reports
+        if others and not Path(name).is_file() and (rows := others.rows(name))
+    }
     names = [name for name in reports if name not in recorded]
     compared = [
         read_compared(name, report)
@@ -72,21 +87,13 @@ def compare_reports(
     out = Console(highlight=False)
     _print_origins(compared)
     if len(machines) > 1:
-        _print_machines(out, compared, prices)
+        _print_machines(out, compared, prices, others)
     if recorded:
-        _print_recorded(out, compared, list(recorded.values()))
+        _print_recorded(compared, list(chain.from_iterable(recorded.values())))
     for one, other in _of_one_machine(compared):
         _print_nights(out, one, other)
     for other in compared[1:]:
         _print_left_out(out, compared[0], other)
-
-
-def _recorded(names: Sequence[str]) -> dict[str, RecordDocument]:
-    """The records of published figures among the names."""
-    from pytest_asperf.published.records.load import shipped_records
-
-    known = {document.source.id: document for document in shipped_records().documents}
-    return {name: known[name] for name in names if name in known and not Path(name).is_file()}
 
 
 def _require_two(n: int) -> None:
@@ -158,9 +165,11 @@ def _print_origins(compared: Sequence[ComparedReport]) -> None:
 
 
 def _print_machines(
-    out: Console, compared: Sequence[ComparedReport], prices: Mapping[str, float]
+    out: Console,
+    compared: Sequence[ComparedReport],
+    prices: Mapping[str, float],
+    others: OtherFigures | None,
 ) -> None:
-    from pytest_asperf.commands.compared_findings import judged
     from pytest_asperf.commands.compared_reports import by_machine
 
     names = _names(compared)
@@ -176,21 +185,16 @@ def _print_machines(
         "Different machines: the figures of each, and no verdict. A regression is judged "
         "in pairs on one machine: asperf gate.",
     )
-    settings = open_project().settings
-    from pytest_asperf.published.findings import load_findings
-
-    findings = load_findings(settings.findings, settings.records)
-    for finding, title, verdict in judged(findings, alike):
-        print_text(out, f"{verdict.outcome} {finding.id}: {finding.statement}")
-        print_text(out, f"  on {title}: {verdict.measured}, {verdict.threshold}")
+    for line in others.statements(alike) if others else ():
+        print_text(out, line)
     print_text(out, "")
 
 
 def _print_recorded(
-    out: Console, compared: Sequence[ComparedReport], recorded: Sequence[RecordDocument]
+    compared: Sequence[ComparedReport], recorded: Sequence[tuple[str, ...]]
 ) -> None:
     """Generation here and as published, by what it takes of each machine's bandwidth."""
-    from pytest_asperf.commands.compared_reports import as_recorded, on_machine
+    from pytest_asperf.commands.compared_reports import on_machine
 
     names = _names(compared)
     head = ("machine", "generation", *_COLUMNS)
@@ -204,9 +208,9 @@ def _print_recorded(
         for one in here
         if one.share is not None
     ]
-    print_table([head, *rows, *(row for document in recorded for row in as_recorded(document))])
+    print_table([head, *rows, *recorded])
     print_text(
-        out,
+        Console(highlight=False),
         "Published figures are of other models and builds: shares of bandwidth can be compared, "
         "rates cannot, and there is no verdict on either.",
     )

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.hardware.profiles import Profile
-    from pytest_asperf.published.records.model import Document
     from pytest_asperf.records.kinds import AnyRecord
     from pytest_asperf.records.report import Report
     from pytest_asperf.store.figures import Origin, SeriesKey, SeriesValue
@@ -153,19 +152,6 @@ def on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
         return OnMachine(report, value, energy)
     share = bandwidth_utilisation(estimate_of(value, value.key.unit), size, profile.bandwidth_gbs)
     return OnMachine(report, value, energy, value.value * size / 1e9, share)
-
-
-def as_recorded(document: Document) -> Iterator[tuple[str, ...]]:
-    """Published TG with its share of the bandwidth: machine, what, value, GB/s and share."""
-    for table in document.tables:
-        for row in table.rows:
-            cells = {cell.metric: cell for _, cell in row.cells}
-            rate, share = cells.get("TG"), cells.get("bandwidth utilisation")
-            if rate and share and (bandwidth := cells.get("memory bandwidth")):
-                gbs = bandwidth.value * share.value / 100
-                what = f"{rate.scope.workload} {rate.scope.model} {rate.scope.level}, published"
-                name, value = rate.scope.hardware or row.key, f"{rate.printed.text} {rate.unit}"
-                yield name, what, value, f"{gbs:.4g}", f"{share.printed.text} %"
 
 
 def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:

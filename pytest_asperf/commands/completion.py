@@ -31,12 +31,12 @@ def models(incomplete: str) -> list[str]:
             yield from (f"{spec.name}:{level}" for level in levels) if is_level else [spec.name]
 
     is_level = ":" in incomplete
-    return _of_project(incomplete, names)
+    return of_project(incomplete, names)
 
 
 def builds(incomplete: str) -> list[str]:
     """Names of builds."""
-    return _of_project(
+    return of_project(
         incomplete, lambda project: ["current", *(b.name for b in project.catalogue.builds)]
     )
 
@@ -47,18 +47,7 @@ def workloads(incomplete: str) -> list[str]:
     return _beginning(incomplete, (f"{others}{comma}{name}" for name in WORKLOADS))
 
 
-def findings(incomplete: str) -> list[str]:
-    """IDs of published findings."""
-    from pytest_asperf.published.findings import load_findings
-
-    def names(project: Project) -> Iterable[str]:
-        found = load_findings(project.settings.findings, project.settings.records)
-        return (finding.id for finding in found.findings)
-
-    return _of_project(incomplete, names)
-
-
-def _of_project(incomplete: str, names: Callable[[Project], Iterable[str]]) -> list[str]:
+def of_project(incomplete: str, names: Callable[[Project], Iterable[str]]) -> list[str]:
     """None where the configuration is refused: the command will say why."""
     from pytest_asperf.commands.project import open_project
 

@@ -23,7 +23,6 @@ from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware
 from pytest_asperf.measure import compose
 from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
-from pytest_asperf.published.findings import load_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -159,7 +158,6 @@ def _measures(project: Project, runner: MeasurementRunner) -> MeasurementContext
         BandwidthBounds(Hardware(detect()), bandwidth),
         settings.max_cv,
         compose.gate_budget(settings, project.draw_seed()),
-        load_findings,
         skip,
     )
 

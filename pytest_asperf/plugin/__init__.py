@@ -12,7 +12,6 @@ import pytest
 
 from pytest_asperf.plugin.fixtures import (
     _asperf_bench,
-    _asperf_finding,
     _asperf_ref,
     _asperf_variant,
     energy,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "_asperf_bench",
-    "_asperf_finding",
     "_asperf_ref",
     "_asperf_variant",
     "energy",
@@ -58,12 +56,19 @@ _FIXTURES = "pytest_asperf.plugin.fixtures"
 _LADDERS = frozenset({"quant_ladder", "kv_ladder"})
 _OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
 #: What `report.outcome` puts on a test's report.
-_OURS = ("asperf_rows", "asperf_waited", "asperf_skipped", "asperf_untried")
+_OURS = ("asperf_rows", "asperf_waited", "asperf_skipped")
 #: Of these, what changes a test's word.
-_JUDGED = ("asperf_outcome", "asperf_finding", "asperf_rows")
+_JUDGED = ("asperf_outcome", "asperf_excused", "asperf_rows")
 _REPORTS = "asperf-reports"
 #: Other projects have markers of these names: they are ours on a test that measures.
-_COMMON_MARKERS = frozenset({"finding", "model", "quant"})
+_COMMON_MARKERS = frozenset({"model", "quant"})
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the hooks that others may have."""
+    from pytest_asperf.plugin import hooks
+
+    pluginmanager.add_hookspecs(hooks)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,27 +107,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_asperf.plugin.collection import parametrize_ladder
 
         parametrize_ladder(metafunc)
-    if "_asperf_finding" in metafunc.fixturenames:
-        from pytest_asperf.plugin.collection import parametrize_findings
-
-        parametrize_findings(metafunc)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Judge findings by recorded figures where nothing is measured.
-
-    Last, as -m selects by the live tests' markers.
-    """
-    measuring = [item for item in items if _measures(item)]
-    if any(item.get_closest_marker("finding") for item in measuring):
-        from pytest_asperf.plugin.collection import replace_by_recorded
-        from pytest_asperf.plugin.parsing import usage_errors
-        from pytest_asperf.plugin.stash import session_for
-
-        with usage_errors():
-            session_for(config, (item.path for item in measuring))
-            replace_by_recorded(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -131,7 +115,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     An xdist worker that refused them here would look crashed: there each test refuses them.
     """
-    items = [item for item in session.items if _measures(item)]
+    items = [item for item in session.items if measures(item)]
     if not items and not was_configured(session.config):
         return
     from pytest_asperf.errors import AsperfError
@@ -162,7 +146,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     terminal: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
     if silent or config.getoption("collectonly") or _is_xdist_worker(config) or terminal is None:
         return
-    if not any(map(_measures, session.items)):
+    if not any(map(measures, session.items)):
         return
     from pytest_asperf.plugin.stash import session_of
 
@@ -179,7 +163,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     begin_test(item)
     marked = {mark.name for mark in item.iter_markers()}
-    if marked & _OUR_MARKERS or (marked & _COMMON_MARKERS and _measures(item)):
+    if marked & _OUR_MARKERS or (marked & _COMMON_MARKERS and measures(item)):
         from pytest_asperf.plugin.collection import check_item
 
         check_item(item)
@@ -272,8 +256,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     config = terminalreporter.config
     reports, ours = _measured(config), _reports(config)
     session = opened_session(config)
-    untried = any(hasattr(report, "asperf_untried") for report in ours)
-    if session and (reports or untried or session.unwritten or session.closing):
+    if session and (reports or session.unwritten or session.closing):
         from pytest_asperf.plugin.summary import summarise
 
         summarise(terminalreporter, session, reports, ours)
@@ -282,6 +265,10 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
         for line in skip_lines(ours, config):
             terminalreporter.line(f"asperf: {line}")
+    if session and reports and config.get_verbosity() > -2:
+        from pytest_asperf.plugin.summary import print_total
+
+        print_total(terminalreporter, reports)
 
 
 class _Reports:
@@ -338,7 +325,7 @@ def _measured(config: pytest.Config) -> list[Any]:
     return [*reports, *unreported(config)]
 
 
-def _measures(item: pytest.Item) -> bool:
+def measures(item: pytest.Item) -> bool:
     """Whether a test uses fixtures of ours, and not a project's own of the same names."""
     if getattr(item, "asperf_measures", False):
         return True

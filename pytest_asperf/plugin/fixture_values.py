@@ -15,13 +15,10 @@ from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.engine_matching import matching_level
-from pytest_asperf.plugin.collection import judge_finding
 from pytest_asperf.plugin.parsing import marks_of
-from pytest_asperf.plugin.scope import require_scope
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import Notebook, session_of
-from pytest_asperf.published.findings import PublishedFinding
 
 if TYPE_CHECKING:
     import pytest
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_asperf.api.ladder import Quant
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.published.findings import Finding
 
 
 def live_session(request: pytest.FixtureRequest) -> Session:
@@ -50,7 +46,6 @@ def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> 
         session.bounds,
         session.settings.max_cv,
         session.gate_budget,
-        lambda: session.findings,
         partial(skip, "test"),
         partial(variant, request),
         lambda: live_session(request),
@@ -155,14 +150,3 @@ def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladd
     base = selection.baseline(next(iter(rungs.values())))
     joint = joint_rungs(request.node, base, tuple(rungs.values()))
     return Ladder(base, rungs, measures, joint, selection.chunks)
-
-
-def finding(request: pytest.FixtureRequest) -> PublishedFinding:
-    """A published finding that nothing measures live; skips if it cannot be judged."""
-    session = session_of(request.config)
-    published: Finding = request.param
-    require_scope(request.node, published)
-    if session.is_live:
-        reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
-        skip("finding", reason)
-    return PublishedFinding(published, partial(judge_finding, request.node, published))

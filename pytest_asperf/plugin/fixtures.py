@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_asperf.api.throughput import Throughput
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.published.findings import PublishedFinding
 
 
 @pytest.fixture(scope="session")
@@ -144,10 +143,3 @@ def ladder(request: pytest.FixtureRequest, _asperf_bench: MeasurementContext) ->
     from pytest_asperf.plugin import fixture_values as given
 
     return given.ladder(request, _asperf_bench)
-
-
-@pytest.fixture
-def _asperf_finding(request: pytest.FixtureRequest) -> PublishedFinding:
-    from pytest_asperf.plugin import fixture_values as given
-
-    return given.finding(request)

@@ -24,7 +24,6 @@ MARKERS: Final = (
         "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
         "settings are temperature, n_tokens, rollback and prompts"
     ),
-    "finding(id): the published finding that the test measures; elsewhere it is judged as recorded",
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
 )
 

@@ -11,12 +11,11 @@ from pytest_asperf.analysis.verdict import Outcome, VerdictError
 from pytest_asperf.errors import AsperfError, escaped, printable
 from pytest_asperf.plugin.carried import records_of, worker_of
 from pytest_asperf.plugin.junit import add_properties
-from pytest_asperf.plugin.scope import elsewhere, unfilled
-from pytest_asperf.plugin.skips import reason_of
+from pytest_asperf.plugin.skips import inability, reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.records.codec import encode
-from pytest_asperf.records.kinds import Noted
-from pytest_asperf.records.taken import about_finding, broken_record
+from pytest_asperf.records.kinds import JudgedRecord, Noted, VerdictRecord
+from pytest_asperf.records.taken import broken_record, verdict_record
 from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.settings import Inconclusive
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.published.findings import Finding
     from pytest_asperf.records.kinds import AnyRecord
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
@@ -45,14 +43,12 @@ _RERUN: Final = "run {} of the test; the runs before do not count"
 _MOST_LINES: Final = 6
 #: Lines of a verdict on a terminal, below its place and the user's own line.
 _MOST_TOLD: Final = 5
-#: Of a verdict on a finding that fails no test, and never looks like a pass: letter, colour.
-_FINDING_STATUS: Final[Mapping[str, tuple[str, str]]] = {
+#: Of a verdict that fails no test, and never looks like a pass: letter, colour.
+_EXCUSED_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
     "INCONCLUSIVE": ("i", "yellow"),
     "INVALID": ("v", "purple"),
 }
-#: Verdicts on a finding's own record with which it has nothing that a machine could fall short of.
-_UNSHOWN: Final = (Outcome.FAIL, Outcome.INVALID)
 
 
 def settle(
@@ -70,18 +66,12 @@ def settle(
     rows = _of_run(run, take_notes(item, call.start))
     error = call.excinfo.value if call.excinfo is not None and report.failed else None
     _mark(extras, call, session)
-    if reason := unfilled(item, error):
+    if reason := inability(item, error):
         _skip(item, report, reason)
-        kind = "finding" if item.get_closest_marker("finding") else "test"
-        extras.asperf_skipped, error = (kind, reason), None
+        extras.asperf_skipped, error = ("test", reason), None
     if isinstance(error, AsperfError) and error.breaks_measurement:
         rows.append(broken_record(item.nodeid, error))
-    finding = _finding_of(item) if session and (rows or report.skipped) else None
-    place = elsewhere(item)
-    if finding is not None and session is not None:
-        _mark_untried(report, finding)
-        published = _published(finding, session)
-        rows = [about_finding(row, finding, published, place) for row in rows]
+    rows = [_as_plugins_have_it(item, row) for row in rows]
     if rows:
         extras.asperf_rows = [encode(row) for row in rows]
         extras.asperf_machine = session and session.tell_machine()
@@ -91,9 +81,11 @@ def settle(
         _show_parts(item, call, report, error)
     elif isinstance(error, VerdictError):
         _shorten(item, report, error)
-    if isinstance(error, VerdictError) and (place or _is_no_failure(error, finding)):
-        _soften_finding(report, error, "elsewhere" if place else error.verdict.subject.source)
-        return
+    if isinstance(error, VerdictError):
+        record = _as_plugins_have_it(item, verdict_record(error.verdict))
+        if isinstance(record, VerdictRecord) and record.excused:
+            _excuse(report, error, record.source)
+            return
     outcome = _outcome(error)
     if outcome is None:
         return
@@ -109,13 +101,6 @@ def _of_run(run: int, rows: list[AnyRecord]) -> list[AnyRecord]:
     return [replace(row, note=f"{row.note}\n{_RERUN.format(run)}".strip()) for row in rows]
 
 
-def _published(finding: Finding, session: Session) -> str:
-    # numpy comes with it, and its interrupted import cannot be repeated at the session's end.
-    from pytest_asperf.published.findings.judge import published_text  # noqa: PLC0415
-
-    return published_text(finding, session.findings.evidence)
-
-
 def without_earlier_runs(reports: Iterable[Any], report: Any) -> list[Any]:
     """The reports without those of earlier runs of the same test, which a rerun replaces."""
 
@@ -124,13 +109,6 @@ def without_earlier_runs(reports: Iterable[Any], report: Any) -> list[Any]:
         return same and getattr(earlier, "rerun", 0) < report.rerun
 
     return [one for one in reports if not is_replaced(one)]
-
-
-def _mark_untried(report: pytest.TestReport, finding: Finding) -> None:
-    """Put on a skipped test's report which finding was not tried, and why."""
-    if report.skipped and isinstance(report.longrepr, tuple):
-        extras: Any = report
-        extras.asperf_untried = finding.id, report.longrepr[2].removeprefix("Skipped: ")
 
 
 def _skip(item: pytest.Item, report: pytest.TestReport, reason: str) -> None:
@@ -232,38 +210,29 @@ def _soften(
     report.outcome, extras.wasxfail = "skipped", reason
 
 
-def _finding_of(item: pytest.Item) -> Finding | None:
-    from pytest_asperf.plugin.collection import finding_of  # noqa: PLC0415  # loaded if it is needed
-
-    try:
-        return finding_of(item)
-    except AsperfError:  # the test's own set-up reports it
-        return None
-
-
-def _is_no_failure(error: VerdictError, finding: Finding | None) -> bool:
-    """Whether nothing of this machine failed: recorded, or refuting what was never shown."""
-    if error.verdict.subject.source == "recorded":
-        return True
-    is_unshown = finding is not None and finding.expected in _UNSHOWN
-    return is_unshown and error.verdict.outcome is not Outcome.INVALID
+def _as_plugins_have_it(item: pytest.Item, record: AnyRecord) -> AnyRecord:
+    """A judged record as a plugin's hook returns it; others as they are."""
+    if not isinstance(record, JudgedRecord):
+        return record
+    changed: AnyRecord | None = item.ihook.pytest_asperf_judged(item=item, record=record)
+    return changed or record
 
 
-def _soften_finding(report: pytest.TestReport, error: VerdictError, source: str) -> None:
-    """Report a verdict on a finding as it is, and no test as failed."""
+def _excuse(report: pytest.TestReport, error: VerdictError, source: str) -> None:
+    """Report a verdict as it is, and no test as failed."""
     extras: Any = report
     verdict = f"{source} {error.verdict.outcome}"
     report.outcome = "skipped"
-    extras.asperf_finding = verdict
+    extras.asperf_excused = verdict
     extras.wasxfail = f"{verdict}: {_in_short(error)}"
 
 
 def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Pytest's category, letter and word for an outcome of ours."""
-    if hasattr(report, "asperf_finding"):
-        source, outcome = report.asperf_finding.split()
-        letter, colour = _FINDING_STATUS[outcome]
-        return report.asperf_finding, letter, (f"{outcome} ({source})", {colour: True})
+    if hasattr(report, "asperf_excused"):
+        source, outcome = report.asperf_excused.split()
+        letter, colour = _EXCUSED_STATUS[outcome]
+        return report.asperf_excused, letter, (f"{outcome} ({source})", {colour: True})
     told = hasattr(report, "asperf_told")
     figures = "" if told else brief_text(lines(Noted("", one) for one in records_of(report)))
     if hasattr(report, "asperf_outcome"):

@@ -22,6 +22,7 @@ from pytest_asperf.report.speculation_picture import require_matplotlib
 from pytest_asperf.store.unsent import GrowingReport, check_store
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     import pytest
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.runner import MeasurementRunner
-    from pytest_asperf.published.findings import Finding, Findings
 
 
 class Session:
@@ -97,25 +97,10 @@ class Session:
             "--asperf-hardware=auto measures here"
         )
 
-    @cached_property
-    def findings(self) -> Findings:
-        """Published findings, the shipped ones and the project's own."""
-        from pytest_asperf.published.findings import load_findings  # noqa: PLC0415  # numpy, scipy
-
-        return load_findings(self.settings.findings, self.settings.records)
-
     @property
     def _tested(self) -> Hardware:
-        """The hardware that markers and findings are compared with."""
+        """The hardware that markers are compared with."""
         return self.hardware.measured_on if self.is_live else self.hardware
-
-    def other_hardware(self, finding: Finding) -> str:
-        """The hardware that a finding is about, if this is another; empty if it is not."""
-        hardware = self._tested
-        if not hardware.is_one_of(finding.hardware):
-            names = " or ".join(finding.hardware)
-            return f"{names}, this is {hardware.name}"
-        return ""
 
     def runner(self, engine: Engine) -> MeasurementRunner:
         """What measures on an engine.
@@ -181,8 +166,6 @@ class Session:
         if self._checked_store:
             check_store(self._checked_store)
             self._checked_store = None
-        if self.settings.findings or self.settings.records:
-            self.findings  # noqa: B018  # as above
 
     def growing(self, machine: str) -> GrowingReport:
         """What the history has of this session on a machine."""
@@ -195,11 +178,16 @@ class Session:
         for runner in self._runners.values():
             runner.close()
 
+    def other_hardware(self, names: Collection[str]) -> str:
+        """These profiles or chips and the hardware here, if it is none of them; otherwise empty."""
+        is_here = self._tested.is_one_of(names)
+        return "" if is_here else f"{' or '.join(names)}, this is {self._tested.name}"
+
     def unmet(self, mark: HardwareMark) -> str:
         """Why the hardware is not what a marker asks for; empty if it is."""
         hardware = self._tested
-        if not hardware.is_one_of(mark.names):
-            return f"needs {' or '.join(mark.names)}, this is {hardware.name}"
+        if other := self.other_hardware(mark.names):
+            return f"needs {other}"
         limits = (
             ("GB of memory", mark.min_memory_gb, hardware.memory_gb),
             ("CPU cores", mark.min_cpu_cores, hardware.cpu_cores),

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from pytest_asperf.errors import printable
+from pytest_asperf.errors import AsperfError, ElsewhereError, RoleError, printable
+from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.stash import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Kind = Literal["gate", "finding", "test"]
-
 _MOST_REASONS: Final = 3
 
 
-def skip(kind: Kind, reason: str, *, because: str = "") -> NoReturn:
-    """Skip a test, and have the end of the session say why.
+def skip(kind: str, reason: str, *, because: str = "") -> NoReturn:
+    """Skip a test, and have the end of the session say why, with the number of each `kind`.
 
     pytest's own list of skipped tests says `because` before the reason.
     """
@@ -29,9 +28,32 @@ def skip(kind: Kind, reason: str, *, because: str = "") -> NoReturn:
     raise skipped
 
 
-def reason_of(error: BaseException | None) -> tuple[Kind, str] | None:
+def reason_of(error: BaseException | None) -> tuple[str, str] | None:
     """What `skip` skipped, and why; None for any other exception."""
     return getattr(error, "asperf_skipped", None)
+
+
+def inability(item: pytest.Item, error: BaseException | None) -> str:
+    """Why a test cannot be measured here, or with the models named; empty if it can."""
+    if isinstance(error, RoleError):
+        return error.what
+    if isinstance(error, ElsewhereError):
+        return f"{error.what}; {error.remedy}"
+    if not isinstance(error, AsperfError) or not error.is_unfit or not (roles := _roles(item)):
+        return ""
+    what = error.what.removeprefix(f"{item.nodeid}: ")
+    return f"{what}; --asperf-role {roles[0]}=ADDRESS names another model"
+
+
+def _roles(item: pytest.Item) -> list[str]:
+    """The roles that a test's markers ask for, the measured model's first."""
+    try:
+        marks = marks_of(item)
+    except AsperfError:  # the test's own set-up reports it
+        return []
+    measured = [marks.model.address] if marks.model else []
+    addresses = (*measured, *sorted(marks.addresses, key=str))
+    return [address.role for address in addresses if address.role]
 
 
 def skip_lines(reports: Sequence[Any], config: pytest.Config) -> Iterator[str]:

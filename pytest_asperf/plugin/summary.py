@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
+from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.errors import printable
 from pytest_asperf.plugin.machines import measured
 from pytest_asperf.report.benchmark_rows import comparison_note
@@ -32,9 +35,7 @@ if TYPE_CHECKING:
 #: pytest's categories of our own outcomes.
 _UNDECIDED: Final = ("inconclusive", "invalid")
 #: The colours of verdicts by pytest's names.
-_MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
-#: Verdicts on recorded figures with which a live FAIL fails no test.
-_UNSHOWN: Final = frozenset({"FAIL", "INVALID"})
+MARKUP: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "purple"}
 #: Styles of failures in which a block names no remedy.
 _CURT: Final = ("no", "line")
 #: pytest's default of `-r`.
@@ -51,9 +52,6 @@ def summarise(
     found = measured(terminal.config, reports)
     if verbosity > -2 and found.noted:
         _print_claims(terminal, session, found)
-    if verbosity > 0:
-        for id_, reason in (r.asperf_untried for r in ours if hasattr(r, "asperf_untried")):
-            terminal.line(f"not tried: {printable(id_)}: {printable(reason)}")
     if verbosity >= 0:
         _print_waits(terminal, ours)
         for path in session.written:
@@ -65,6 +63,18 @@ def summarise(
         terminal.line(line)
     for error in session.unwritten.values():
         terminal.line(f"asperf: {error}", red=True)
+
+
+def print_total(terminal: TerminalReporter, reports: Sequence[Any]) -> None:
+    """Print how many claims came to which verdict, and the exit code with its reason."""
+    counted = tally(lines(measured(terminal.config, reports).noted))
+    if not counted:
+        return
+    status = terminal._session.exitstatus if terminal._session else 0  # noqa: SLF001  # after our hooks
+    failed = sum(len(terminal.stats.get(name, ())) for name in ("failed", "error", *_UNDECIDED))
+    reasons = {0: "no test failed", 1: f"{counted_text(failed, 'tests')} failed"}
+    reason = reasons.get(status) or pytest.ExitCode(status).name.lower().replace("_", " ")
+    terminal.line(f"{counted}; exit code {int(status)}: {reason}")
 
 
 def _print_blocks(terminal: TerminalReporter) -> None:
@@ -93,30 +103,31 @@ def _leave_out_repeated(terminal: TerminalReporter, failed: set[str]) -> None:
 def _print_claims(terminal: TerminalReporter, session: Session, found: Measured) -> None:
     shown = lines(found.noted)
     verbosity = terminal.config.get_verbosity()
-    screen = _screen(terminal)
+    screen = screen_of(terminal)
     if verbosity >= 0:
         terminal.section("asperf")
         shared = terminal.config.pluginmanager.hasplugin("dsession")
         head = found.headline() or (session.headline() if shared else [])
         for text in (*head, *legend_lines(shown, screen)):  # under xdist nothing else said the head
             terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
-    for line in claim_lines(shown, screen):
+    noted = list(found.noted)
+    terminal.config.hook.pytest_asperf_summary(terminalreporter=terminal, noted=noted)
+    for line in claim_lines(lines(noted), screen):
         terminal.write(line.mark, **_colour(line.outcome))
         terminal.write(f"  {line.text}\n")
     for text in (*_remarks(shown, screen, verbosity), *_undecided(terminal, shown, screen)):
         terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
-    if counted := tally(shown):
-        terminal.line(counted)
     _leave_out_repeated(terminal, {line.test for line in shown if line.outcome == "FAIL"})
 
 
-def _screen(terminal: TerminalReporter) -> Screen:
+def screen_of(terminal: TerminalReporter) -> Screen:
+    """The terminal, or the file, that a summary is written to."""
     writer = terminal._tw  # noqa: SLF001  # no other way
     return Screen(writer.fullwidth, getattr(writer._file, "encoding", None) or "utf-8")  # noqa: SLF001
 
 
 def _colour(outcome: str) -> dict[str, bool]:
-    return {_MARKUP[outcome]: True} if outcome in _MARKUP else {}
+    return {MARKUP[outcome]: True} if outcome in MARKUP else {}
 
 
 def _remarks(rows: Sequence[Line], screen: Screen, verbosity: int) -> Iterator[str]:
@@ -130,10 +141,6 @@ def _remarks(rows: Sequence[Line], screen: Screen, verbosity: int) -> Iterator[s
         yield from (f"note: {text}" for text in notes)
     elif verbosity == 0 and notes:
         yield note_line(notes, screen)
-    if any(row.source == "recorded" for row in rows):
-        yield "recorded verdicts fail no test; run asperf findings to explain them"
-    if any(row.source == "live" and row.recorded in _UNSHOWN for row in rows):
-        yield "no test fails for a statement that its own figures do not show"
 
 
 def _undecided(terminal: TerminalReporter, rows: Sequence[Line], screen: Screen) -> Iterator[str]:

@@ -363,10 +363,8 @@ class JudgedRecord:
         advice: what to do.
         details: further remarks.
         note: remarks on the measurement.
-        finding: id of the published finding that it is about; empty if there is none.
-        statement: the finding's words.
-        published: the finding's published figures.
-        recorded: the verdict on the finding's recorded figures.
+        about: labels that a plugin gave it: what its test is about.
+        excused: why it fails no test; empty if it does.
         elapsed_s: time that it took.
     """
 
@@ -374,10 +372,8 @@ class JudgedRecord:
     advice: str = ""
     details: tuple[str, ...] = ()
     note: str = ""
-    finding: str = ""
-    statement: str = ""
-    published: str = ""
-    recorded: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
+    excused: str = ""
     elapsed_s: float | None = None
 
 
@@ -387,7 +383,7 @@ class VerdictRecord(JudgedRecord):
 
     Attributes:
         outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
-        source: `live`, `recorded`, `predicted`, or `elsewhere` for a finding out of scope.
+        source: `live`, `recorded` or `predicted`, or a plugin's word for a verdict that it excused.
         subject_brief: the subject in a table, if it is another.
         threshold: the claim's limit in words.
         bound: the limit in a table, if it is another.

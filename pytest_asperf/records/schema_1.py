@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 _OUTCOMES: Final = ("", *Outcome, NOT_RUN)
 _SIDES: Final = ("baseline", "candidate")
-_OF_BOTH: Final = (
-    *("outcome", "subject", "note", "elapsed_s"),
-    *("finding", "statement", "published", "recorded"),
-)
+_OF_BOTH: Final = ("outcome", "subject", "note", "elapsed_s")
+_ABOUT: Final = ("finding", "statement", "published", "recorded")
 _OF_VERDICT: Final = ("source", "threshold", "bound", "measured", "brief", "why")
 #: What only early files lack, or later ones have.
 _ESTIMATE: Final = {"method": "", "counted": "samples", "confidence": 0.9}
@@ -44,6 +42,7 @@ def upgraded(row: Table) -> dict[str, Any] | None:
 
 def _judged(row: Table, raw: Table) -> dict[str, Any]:
     own = {**_some(raw, ("advice", "details")), **_some(row, _OF_BOTH), "facts": row.get("ran", ())}
+    own["about"] = {key: row[key] for key in _ABOUT if row.get(key)}
     if not (row.get("threshold") or raw.get("figures") or "comparison" in raw):
         broken = {"kind": "broken", "found": row["measured"], "watched": raw.get("machine")}
         return own | broken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf.analysis.facts import MachineSeen
@@ -16,7 +16,6 @@ from pytest_asperf.records.kinds import (
     EnergyRecord,
     GuardFacts,
     JudgedFigure,
-    JudgedRecord,
     MemoryRecord,
     PhaseFacts,
     PromptFacts,
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.results import LevelResult, ThroughputResult
     from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
-    from pytest_asperf.published.findings import Finding
-    from pytest_asperf.records.kinds import AnyRecord
 
 
 def verdict_record(verdict: Verdict, note: str = "") -> VerdictRecord:
@@ -95,33 +92,6 @@ def broken_record(
         advice=error.remedy,
         details=(error.why, *(error.detail or "").splitlines()),
         watched=seen if isinstance(seen, MachineSeen) else None,
-    )
-
-
-def about_finding(
-    record: AnyRecord, finding: Finding, published: str, elsewhere: str = ""
-) -> AnyRecord:
-    """A judged record with the published finding that it is on; others as they are.
-
-    Args:
-        record: any record.
-        finding: the finding.
-        published: its published figures.
-        elsewhere: what the finding is about, if that is not what was measured.
-    """
-    if not isinstance(record, JudgedRecord):
-        return record
-    if elsewhere:
-        note = f"{finding.id}: elsewhere: the finding is about {elsewhere}"
-        record = replace(record, note="\n".join(filter(None, (record.note, note))))
-        if isinstance(record, VerdictRecord):
-            record = replace(record, source="elsewhere")
-    return replace(
-        record,
-        finding=finding.id,
-        statement=finding.statement,
-        published=published,
-        recorded=str(finding.expected),
     )
 
 

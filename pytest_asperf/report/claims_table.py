@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
+from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.report.report_data import OUTCOMES
@@ -109,7 +110,7 @@ def claim_lines(lines: Sequence[Line], screen: Screen) -> list[ScreenLine]:
     if not rows:
         return []
     names = _test_names([row.test for row in rows])
-    cells = [_head(rows), *(_cells(row, names, screen) for row in rows)]
+    cells = [_head(), *(_cells(row, names, screen) for row in rows)]
     machines = _machines(rows, screen)
     width = screen.width - cell_len(machines[0])
     widths = _widths(cells, width)
@@ -134,11 +135,14 @@ def _machines(rows: Sequence[Line], screen: Screen) -> list[str]:
 
 
 def tally(lines: Sequence[Line]) -> str:
-    """How many claims came to which verdict."""
+    """How many claims came to which verdict, and how many of these fail no test."""
     outcomes = [row.outcome for row in lines if row.outcome]
-    counts = ((word, outcomes.count(word)) for word in ("PASS", "FAIL", "INCONCLUSIVE", "INVALID"))
-    listed = ", ".join(f"{count} {word}" for word, count in counts if count)
-    return f"{len(outcomes)} claim{'s' * (len(outcomes) != 1)}: {listed}" if listed else ""
+    words = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID", NOT_RUN)
+    listed = ", ".join(f"{n} {word}" for word in words if (n := outcomes.count(word)))
+    excused = sum(bool(row.excused) for row in lines if row.outcome not in {"", "PASS"})
+    told = f" ({excused} of these fail{'s' * (excused == 1)} no test)" if excused else ""
+    n = len(outcomes)
+    return f"{n} claim{'s' * (n != 1)}: {listed}{told}" if listed else ""
 
 
 def legend_lines(lines: Sequence[Line], screen: Screen) -> Iterator[str]:
@@ -198,7 +202,7 @@ def note_line(notes: Sequence[str], screen: Screen) -> str:
         text = screen.legible(f"note: {' · '.join(notes[: len(notes) - left_out])}")
         if cell_len(text + tail) <= screen.width:
             return text + tail
-    return screen.legible(_ended(text, screen.width - len(tail)) + tail)
+    return screen.legible(ended(text, screen.width - len(tail)) + tail)
 
 
 def undecided_lines(
@@ -211,7 +215,7 @@ def undecided_lines(
     names = _test_names([row.test for row in lines])
     by_reason: dict[str, list[str]] = {}
     for row in lines:
-        is_told = row.test in explained or row.source == "recorded"
+        is_told = row.test in explained or row.excused
         if row.outcome == "INCONCLUSIVE" and not is_told:
             reason = "; ".join(filter(None, (row.why, row.advice)))
             by_reason.setdefault(reason, []).append(f"{row.machine} {names[row.test]}".lstrip())
@@ -227,11 +231,10 @@ def brief_text(rows: Sequence[Line]) -> str:
 
 def whole_text(row: Line) -> str:
     """All that a row has of its figures."""
-    claim = f"{row.outcome} {row.finding} {row.statement}: " if row.finding else f"{row.outcome} "
-    what = " ".join(filter(None, (row.subject, row.threshold, row.model)))
-    published = f"; published {row.published}, recorded {row.recorded}" if row.finding else ""
+    what = " ".join(filter(None, (row.outcome, row.subject, row.threshold, row.model)))
     basis = f" ({row.basis})" if row.basis else ""
-    return f"{claim}{what}: {row.measured}{basis}{published}".lstrip()
+    about = "".join(f"; {name}: {text}" for name, text in row.about.items())
+    return f"{what}: {row.measured}{basis}{about}"
 
 
 def duration_text(seconds: float | None) -> str:
@@ -267,22 +270,13 @@ def _rank(outcome: str) -> int:
     return -1 if not outcome else len(OUTCOMES) - OUTCOMES.index(outcome)
 
 
-def _head(rows: Sequence[Line]) -> _Cells:
-    source = "recorded" if {row.source for row in rows} == {"recorded"} else "measured"
-    limit = "published" if all(row.finding for row in rows) else "limit"
-    return _Cells("", "what", f"{source} [90 %]", limit, "from", "time", "test")
+def _head() -> _Cells:
+    return _Cells("", "what", "measured [90 %]", "limit", "from", "time", "test")
 
 
 def _cells(row: Line, names: Mapping[str, str], screen: Screen) -> _Cells:
     basis = row.basis.partition(" of ")[0]
-    if row.source == "elsewhere":
-        basis = f"elsewhere {basis}".strip()
-    limit = row.bound
-    if row.finding:
-        # The command for findings lists all figures.
-        first, *others = row.published.split(", ")
-        limit = f"{first}, …" if others else first
-    texts = (row.finding or row.what, row.brief, limit, basis, duration_text(row.elapsed_s))
+    texts = (row.what, row.brief, row.bound, basis, duration_text(row.elapsed_s))
     return _Cells(row.outcome, *map(screen.legible, (*texts, names[row.test])))
 
 
@@ -329,15 +323,16 @@ def _line(cells: _Cells, widths: Sequence[int], width: int, tail_at: int) -> str
         if (excess := cell_len(line) - width) <= 0:
             return line
         if cells.outcome == "INVALID":  # words, of which the block and the reports have all
-            return _ended(_GAP.join((columns[0][0], cells.measured)), width)
+            return ended(_GAP.join((columns[0][0], cells.measured)), width)
         if len(columns) > 3:  # name, figures and limit
             columns.pop()
         else:
             name = cut(cells.what, max(_LEAST_NAME // 2, widths[0] - excess), tail_at)
-            return _ended(_GAP.join((name, cells.measured, cells.limit)), width)
+            return ended(_GAP.join((name, cells.measured, cells.limit)), width)
 
 
-def _ended(line: str, width: int) -> str:
+def ended(line: str, width: int) -> str:
+    """A line without its end if it is too wide."""
     if cell_len(line) <= width:
         return line
     while cell_len(line) >= width:

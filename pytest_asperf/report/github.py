@@ -70,8 +70,8 @@ def _in_repository(root: Path) -> Path:
 
 
 def _annotation(claim: Line, folder: Path) -> str:
-    """Recorded figures, and findings of other hardware, fail nothing."""
-    is_error = claim.outcome in _ERRORS and claim.source == "live" and not claim.statement
+    """The line of a claim that did not pass; one that fails no test is a warning."""
+    is_error = claim.outcome in _ERRORS and claim.source == "live" and not claim.excused
     level = "error" if is_error else "warning"
     file, _, name = claim.test.partition("::")
     place = f"file={_property((folder / file).as_posix())}," if name else ""

@@ -41,7 +41,8 @@ class Claim:
         at_least, at_most: limits of what is accepted of it.
         model, sha256, engine, build, settings: what ran; of a gate, the candidate.
         advice: what to do.
-        finding: the published finding.
+        about: what its test is about: the first of the labels that a plugin gave it.
+        excused: why it fails no test.
         repeat: the command that measures it again.
     """
 
@@ -69,7 +70,8 @@ class Claim:
     build: str
     settings: str
     advice: str
-    finding: str
+    about: str
+    excused: str
     repeat: str
 
 
@@ -128,7 +130,8 @@ def _claim(number: int, noted: Noted, meta: Meta | None) -> Claim:
         build=_ran(ran, "build"),
         settings=_ran(ran, "settings"),
         advice=line.advice,
-        finding=line.finding,
+        about=next(iter(line.about.values()), ""),
+        excused=line.excused,
         repeat=repeat(noted.test, meta),
     )
     return _with_figure(made, line.figures[0]) if line.figures else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
@@ -33,7 +33,7 @@ from pytest_asperf.records.speculation_words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.records.kinds import (
         AnyRecord,
@@ -81,8 +81,8 @@ class Line:
         advice: what to do.
         details: further remarks.
         why: why it is not decided.
-        finding: id of the published finding that it is about; empty if there is none.
-        statement, published, recorded: of that finding.
+        about: labels that a plugin gave it: what its test is about.
+        excused: why it fails no test; empty if it does.
         elapsed_s: time that it took.
         series: the values behind it.
         repeat: the command that measures it again.
@@ -108,10 +108,8 @@ class Line:
     advice: str = ""
     details: tuple[str, ...] = ()
     why: str = ""
-    finding: str = ""
-    statement: str = ""
-    published: str = ""
-    recorded: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
+    excused: str = ""
     elapsed_s: float | None = None
     series: tuple[Series, ...] = ()
     repeat: str = ""
@@ -313,10 +311,8 @@ def _judged(line: Line, record: JudgedRecord) -> Line:
         advice=record.advice,
         details=record.details,
         elapsed_s=record.elapsed_s,
-        finding=record.finding,
-        statement=record.statement,
-        published=record.published,
-        recorded=record.recorded,
+        about=record.about,
+        excused=record.excused,
     )
 
 

@@ -131,7 +131,8 @@ def _llama_bench(record: Entry, differs: str) -> Iterator[str]:
 
 def _claim(claim: Line) -> tuple[str, ...]:
     word = f"{_MARKS[claim.outcome]} {claim.outcome}"
-    what = ": ".join(filter(None, (claim.subject, claim.statement)))
+    about = (f"{name}: {text}" for name, text in claim.about.items())
+    what = "; ".join((claim.subject, *about))
     origin = claim.source if claim.source != "live" else ""
     basis = ", ".join(filter(None, (claim.basis, origin)))
     return word, what, claim.measured, claim.threshold, basis

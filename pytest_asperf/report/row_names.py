@@ -42,7 +42,7 @@ def told_apart(rows: Sequence[Noted]) -> list[Noted]:
 
 def _key(line: Line) -> tuple[str, ...]:
     """Records of one key are alike; a measurement is not taken for the verdict on it."""
-    return line.machine, line.model, line.finding, line.what
+    return line.machine, line.model, *line.about.values(), line.what
 
 
 def difference(ran: Ran, others: Iterable[Ran]) -> str:

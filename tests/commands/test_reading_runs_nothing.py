@@ -14,6 +14,7 @@ import typer
 
 from pytest_asperf.cli import app
 from pytest_asperf.commands import completion
+from pytest_asperf.published.command import finding_ids
 from pytest_asperf.testing import write_script
 from tests.report import sample_reports as samples
 
@@ -159,7 +160,7 @@ def test_reading_runs_nothing(
 def test_completion_runs_nothing(tmp_path: Path, mark: Path, key: str) -> None:
     """A word that a shell completes in the folder is only looked up."""
     _configure(tmp_path, KEYS[key])
-    for complete in (completion.builds, completion.models, completion.findings):
+    for complete in (completion.builds, completion.models, finding_ids):
         assert complete("")
     assert not mark.exists()
 

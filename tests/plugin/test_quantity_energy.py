@@ -22,7 +22,9 @@ HEAD = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    '
 CLAIM = 'assert energy("tg8") <= 1.0'
 
 
-def _counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
+def counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
+    """A counter that is published every 10 ms, at 300 W."""
+
     def read_j() -> float:
         return WATTS * PERIOD_S * (time.monotonic() // PERIOD_S)
 
@@ -30,7 +32,8 @@ def _counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
     return Counter(name, rail, read_j, **more)  # type: ignore[arg-type]  # as named
 
 
-def _no_counter() -> Meter:
+def no_counter() -> Meter:
+    """Refuse as a machine without a counter does."""
     raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
 
 
@@ -40,7 +43,7 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     project.config(default_model="fake:F16")
     project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
     missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
-    meter = Meter((_counter(),), (missing,))
+    meter = Meter((counter(),), (missing,))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace.LEAST_WINDOW_S", 0.05)
@@ -84,7 +87,7 @@ def test_a_rail_without_a_figure_is_no_zero(
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
     monkeypatch.setattr(
-        "pytest_asperf.measure.metered.open_meters", lambda: Meter((_counter(), ane))
+        "pytest_asperf.measure.metered.open_meters", lambda: Meter((counter(), ane))
     )
     metered.claims(HEAD, ['assert energy("tg8").rail("ane") <= 1.0'])
     metered.run().stdout.fnmatch_lines(
@@ -95,7 +98,7 @@ def test_a_rail_without_a_figure_is_no_zero(
     )
     cpu = Counter("CPU (IOReport)", "cpu", lambda: 17.0)
     monkeypatch.setattr(
-        "pytest_asperf.measure.metered.open_meters", lambda: Meter((_counter(), cpu))
+        "pytest_asperf.measure.metered.open_meters", lambda: Meter((counter(), cpu))
     )
     metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(
@@ -115,7 +118,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
     ):
         name = f"{rail.upper()} (IOReport)"
         rare = Counter(name, rail, lambda: float(time.monotonic() // 0.25))  # type: ignore[arg-type]
-        counters = (_counter(), rare) if rail == "ane" else (rare,)
+        counters = (counter(), rare) if rail == "ane" else (rare,)
         monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", partial(Meter, counters))
         metered.run().stdout.fnmatch_lines(seen)
 
@@ -133,7 +136,7 @@ def test_a_power_that_contradicts_the_counter_is_invalid(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counter and power are read apart, and must belong together."""
-    meter = Meter((_counter(read_w=lambda: WATTS / 2),))
+    meter = Meter((counter(read_w=lambda: WATTS / 2),))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._AVERAGED_S", 0.0)
     metered.claims(HEAD, [CLAIM])
@@ -144,7 +147,7 @@ def test_without_a_counter_it_is_skipped_with_the_reason(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A skip names the remedy; a gate, which was asked for a verdict, is an error."""
-    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", _no_counter)
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", no_counter)
     in_pairs = 'assert energy("tg8") < energy("tg8", model="fake:Q8_0")'
     metered.claims(HEAD, [CLAIM, in_pairs])
     gate = 'def test_gate(gate):\n    assert_no_regression(gate("jtg8"))\n'
@@ -154,15 +157,12 @@ def test_without_a_counter_it_is_skipped_with_the_reason(
     result.stdout.fnmatch_lines(["*no energy counter here: gpu: no driver; buy one*"])
 
 
-POWER = ("--pyargs", "pytest_asperf.findings.test_power", "--asperf-findings=all", "-rs")
-
-
 def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """At equal power, one that takes thrice the time takes thrice the energy."""
     metered.script("q8", takes_s={"generate": 3 * RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
     alive = iter(range(10**6))
     ane = Counter("ANE (IOReport)", "ane", lambda: float(next(alive) > 10**5))
-    meter = Meter((_counter(), ane))
+    meter = Meter((counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
     claims = {  # Far from one another even if others keep this machine busy.
@@ -185,35 +185,6 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     (pairs,) = (row["compared"] for row in rows if row.get("compared"))
     assert pairs["unit"] == "J/token"
     assert min(pairs["medians"]) > 0.1
-
-
-def test_the_findings_on_power_say_what_is_missing(
-    metered: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First the program that nobody named, then the counter; with both, each has a verdict."""
-    alone, others = "--asperf-role=mlx_alone=fake:F16", ("ane_lm", "coreml_hybrid")
-    for given, lacking in (([], ("mlx_alone", "coreml_hybrid")), ([alone], others)):
-        result = metered.run(*POWER, *given)
-        result.assert_outcomes(skipped=8)
-        reasons = [f"SKIPPED*no model is the {r} *--asperf-role {r}=ADDRESS*" for r in lacking]
-        result.stdout.fnmatch_lines_random(reasons)
-    work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S}, "layers_offloaded": 1}
-    for name in ("f16", "q8"):
-        metered.script(name, pp_ns_per_token=10**6, tg_ns_per_token=10**7, **work)
-    given = [alone, *(f"--asperf-role={role}=fake:Q8_0" for role in others)]
-    given.append("--asperf-max-pairs=2")  # no more would decide between equal models
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
-    ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
-    meter = Meter((_counter(), ane))
-    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
-    result = metered.run(*POWER, *given)
-    verdicts = ["✗  power-282 *x [[]*282 x *", "7 claims: *"]
-    unmeasured = "SKIPPED*ane has no figure: ANE (IOReport) did not move: idle, or dead"
-    result.stdout.fnmatch_lines([*verdicts, unmeasured])
-    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", _no_counter)
-    result = metered.run(*POWER, *given)
-    result.assert_outcomes(skipped=8)
-    result.stdout.fnmatch_lines(["SKIPPED*no energy counter here: gpu: no driver; buy one*"])
 
 
 def test_what_is_no_energy_is_an_error(metered: Project) -> None:

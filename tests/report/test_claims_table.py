@@ -201,10 +201,10 @@ def test_notes_take_one_line(notes: list[str], width: int) -> None:
 
 
 def test_what_is_undecided_says_why_and_what_to_type() -> None:
-    """Tests with one reason share a line; recorded verdicts have none."""
+    """Tests with one reason share a line; verdicts that fail no test have none."""
     advice, why = "measure more: --asperf-chunks=8", "4 chunks give no interval"
     noted = [claim("INCONCLUSIVE", f"a.py::test_{n}", why=why, advice=advice) for n in "ab"]
-    noted += [claim("INCONCLUSIVE", "a.py::test_c", advice=advice, source="recorded")]
+    noted += [claim("INCONCLUSIVE", "a.py::test_c", advice=advice, excused="it is recorded")]
     assert list(undecided_lines(noted, Screen(80))) == [
         "? test_a, test_b: 4 chunks give no interval; measure more: --asperf-chunks=8"
     ]

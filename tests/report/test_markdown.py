@@ -63,13 +63,11 @@ def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
         rests_on="1 figure",
         threshold="at least 73 %",
         source="recorded",
-        finding="q4-size",
-        statement="Q4 is a quarter of F16",
+        about={"statement": "Q4 is a quarter of F16"},
     )
     text = _markdown(row)
-    assert (
-        "| q4-size\\: Q4 is a quarter of F16 | 69 % | at least 73 % | 1 figure, recorded |" in text
-    )
+    what = "q4-size; statement\\: Q4 is a quarter of F16"
+    assert f"| {what} | 69 % | at least 73 % | 1 figure, recorded |" in text
 
 
 def test_what_is_no_rate_has_a_table_of_its_own() -> None:

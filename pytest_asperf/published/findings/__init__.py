@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from pytest_asperf.published.findings.judge import judge_recorded, published_text
 from pytest_asperf.published.findings.load import load_findings, parse_findings
-from pytest_asperf.published.findings.model import Finding, Findings, PublishedFinding
+from pytest_asperf.published.findings.model import Finding, Findings
 
 __all__ = [
     "Finding",
     "Findings",
-    "PublishedFinding",
     "judge_recorded",
     "load_findings",
     "parse_findings",

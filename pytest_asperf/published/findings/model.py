@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import GGUF_ENGINES, MLX_ENGINES
 from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_asperf.analysis.verdict import Outcome
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.published.findings.checks import FindingCheck
@@ -62,6 +60,7 @@ class Finding:
         across: the same of reports of two machines; None if it is not about two.
         guards: what the figures must pass first.
         live: test of `pytest_asperf.findings` that measures it; empty where there is none.
+        instead: what that test claims, if it is not the statement itself.
         reading: what it comes to, for a newcomer.
         expected: the verdict that the recorded figures are known to give.
         because: why that one.
@@ -80,6 +79,7 @@ class Finding:
     across: Across | None
     guards: tuple[RecordedGuard, ...]
     live: str
+    instead: str
     reading: str
     expected: Outcome
     because: str
@@ -98,26 +98,6 @@ class Finding:
         least, most = self.parameters
         upper = f" to {count_text(most)}" if most < _ANY else " or more"
         return f"models of {count_text(least)}{upper} parameters"
-
-
-@dataclass(frozen=True)
-class PublishedFinding:
-    """The `_asperf_finding` fixture: a published finding that no test measures live.
-
-    Attributes:
-        finding: its statement, and the recorded figures that it rests on.
-        judge: judges those figures; raises VerdictError unless they show the statement.
-    """
-
-    finding: Finding
-    judge: Callable[[], None] = field(repr=False)
-
-    def __bool__(self) -> NoReturn:
-        raise ConfigError(
-            f"the finding {self.finding.id} is used as a truth value",
-            why="it would be true whatever its figures are",
-            remedy="write _asperf_finding.judge()",
-        )
 
 
 @dataclass(frozen=True, slots=True)

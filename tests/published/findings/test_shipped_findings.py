@@ -5,11 +5,11 @@ from importlib import resources
 
 import pytest
 
-from pytest_asperf.commands.findings_page import cited, markdown
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.hardware.profiles import find_bins
 from pytest_asperf.published.findings import Finding, judge_recorded, load_findings
 from pytest_asperf.published.findings.terms import ids_of
+from pytest_asperf.published.pages import cited, markdown
 from pytest_asperf.published.records import derived_checks
 
 FINDINGS = load_findings()

@@ -17,13 +17,17 @@ from pytest_asperf.api.scored import Scored
 from pytest_asperf.api.throughput import Rate
 from pytest_asperf.config.workload import is_workload
 from pytest_asperf.errors import ConfigError, suggest
+from pytest_asperf.plugin.stash import Notebook
+from pytest_asperf.published.findings import load_findings
 from pytest_asperf.published.findings.evidence import published_estimate
 from pytest_asperf.published.findings.terms import PrintedTerm
 from pytest_asperf.published.findings.validity import estimated_figures
+from pytest_asperf.published.session import findings_of
 from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.api.measurement_context import Record
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.records import RecordedCell
     from pytest_asperf.verdicts.readings import GuardedRates
@@ -66,7 +70,7 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
             remedy='allow a difference that does not matter, such as within="5%"',
         )
     live = _live(measured)
-    evidence = live.measurement.findings().evidence
+    evidence = _evidence(live.measurement.record)
     cell = evidence.find(address, where=_WHERE)
     _require_same_quantity(live, cell, evidence)
     if elsewhere := _elsewhere(live, cell):
@@ -75,6 +79,12 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
     guard_findings = estimated_figures([PrintedTerm(cell.id)], evidence)
     verdict = guarded(verdict, guard_findings)
     return settle(verdict, measured.record)
+
+
+def _evidence(record: Record) -> Evidence:
+    """The figures that ship, and in a test those of its project."""
+    findings = findings_of(record.item.config) if isinstance(record, Notebook) else load_findings()
+    return findings.evidence
 
 
 @dataclass(frozen=True, slots=True)

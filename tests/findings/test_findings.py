@@ -89,7 +89,7 @@ def test_the_recorded_suite_ends_green(project: Project, hardware: str) -> None:
         for finding in load_findings().findings
         if here.is_one_of(finding.hardware)
     }
-    assert {row["finding"]: row["outcome"] for row in found} == expected
+    assert {row["about"]["finding"]: row["outcome"] for row in found} == expected
     assert {row["source"] for row in found} == {"recorded"}
     assert len(found) == len(expected)
     passed = sum(outcome == "PASS" for outcome in expected.values())
@@ -113,17 +113,19 @@ def test_a_finding_of_ones_own_is_judged_as_recorded(
     project.test(MEASURES)
     project.script("f16", faults={"load": "crash"})
     (row,) = rows("--asperf-source=recorded")
-    assert (row["finding"], row["outcome"], row["source"]) == ("ours", "PASS", "recorded")
-    assert row["published"] == "900 tok/s"
+    about = row["about"]
+    assert (about["finding"], row["outcome"], row["source"]) == ("ours", "PASS", "recorded")
+    assert about["published"] == "900 tok/s"
     result = project.run("--asperf-source=recorded", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_it PASSED*",
-            "   what * recorded [[]90 %] * published * from *",
-            "✓  ours  900.0 tok/s [[]898.*]  900 tok/s  5 runs *",
-            "PASS ours Our model generates 100 tok/s: * (5 runs); published 900 tok/s, recorded *",
-            "recorded verdicts fail no test*",
+            "   * verdict * claimed * figure [[]90 %]  of",
+            "   Our model generates 100 tok/s (ours)",
+            "✓  published  PASS * above 100 tok/s * 900.0 tok/s [[]898*",
+            "verdicts on published figures fail no test*",
+            "1 claim: 1 PASS; exit code 0: no test failed",
         ]
     )
 
@@ -151,10 +153,16 @@ def test_a_finding_of_ones_own_is_measured_live(
     write(project)
     project.test(MEASURES)
     verdicts = [row for row in rows() if row["outcome"]]
-    assert [(row["finding"], row["source"]) for row in verdicts] == [("ours", "live")]
+    assert [(row["about"]["finding"], row["source"]) for row in verdicts] == [("ours", "live")]
     result = project.run()
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["✓  ours  * tok/s [[]*]  900 tok/s *"])
+    result.stdout.fnmatch_lines(
+        [
+            "   Our model generates 100 tok/s (ours)",
+            "✓  here * PASS * at least 100 tok/s * tok/s [[]*]  tg8 fake:F16",
+            "✓  published  PASS * 900 tok/s",
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +183,8 @@ def test_refuting_what_was_never_shown_fails_no_test(
         result.stdout.fnmatch_lines(
             [
                 "test_it.py::test_it FAIL (live)*",
-                "no test fails for a statement that its own figures do not show",
+                "   fails no test: the published figures do not show the statement either",
+                "1 claim: 1 FAIL (1 of these fails no test); exit code 0: no test failed",
                 "*1 live FAIL*",
             ]
         )
@@ -211,7 +220,7 @@ def test_recorded_verdicts_travel_through_xdist(project: Project) -> None:
     project.test(MEASURES)
     result = project.run("--asperf-source=recorded", "-n", "1")
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["!  ours *", "*= 1 recorded INVALID in *"])
+    result.stdout.fnmatch_lines(["!  published  INVALID *", "*= 1 recorded INVALID in *"])
 
 
 def test_a_recorded_verdict_has_no_traceback(project: Project) -> None:
@@ -286,18 +295,20 @@ def test_a_marker_of_that_name_elsewhere_is_left_alone(project: Project) -> None
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_finding_is_one_line(
+def test_a_finding_has_one_line_for_each_verdict(
     project: Project, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    """As many lines as verdicts, and none is wider than the terminal."""
+    """None is wider than the terminal, and the claim of each stands in one column."""
     monkeypatch.setenv("COLUMNS", str(width))
     result = project.run(*SUITE, "--asperf-hardware=m2ultra")
     lines = result.outlines
-    start = next(n for n, line in enumerate(lines) if line.startswith("   what "))
+    start = next(n for n, line in enumerate(lines) if line.strip().startswith("verdict "))
+    claimed = lines[start].index("claimed")
     table = [line for line in lines[start + 1 :] if line[:3].strip() in {"✓", "?", "!", "✗"}]
     (tally,) = [line for line in lines if " claims: " in line]
     assert len(table) == int(tally.split()[0]) > 50
-    assert max(map(len, table)) <= width
+    assert max(map(len, lines[start : start + 2 * len(table)])) <= width
+    assert {line[claimed - 1] for line in table} == {" "}
 
 
 def test_a_terminal_without_utf_8_gets_lines_too(
@@ -322,9 +333,9 @@ def test_the_report_carries_findings(project: Project) -> None:
     """The JSON report has statement, published figures and verdict of each."""
     target = project.path / "out.json"
     project.run(*SUITE, "--asperf-hardware=m2ultra", f"--asperf-report=json:{target}")
-    rows = {row["finding"]: row for row in json.loads(target.read_text())["rows"]}
+    rows = {row["about"]["finding"]: row for row in json.loads(target.read_text())["rows"]}
     row = rows["sd-headline"]
     assert row["outcome"] == "INVALID"
-    assert row["statement"].startswith("A 0.8B draft")
-    assert row["published"] == "25.7 %, 3.3 %"
+    assert row["about"]["statement"].startswith("A 0.8B draft")
+    assert row["about"]["published"] == "25.7 %, 3.3 %"
     assert row["measured"].startswith("sd-bound: ")

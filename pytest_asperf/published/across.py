@@ -7,9 +7,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome, Subject
+from pytest_asperf.commands.project import open_project
+from pytest_asperf.published.findings import load_findings
 from pytest_asperf.published.findings.checks import CheckLimits
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm
+from pytest_asperf.published.records import shipped_records
 from pytest_asperf.published.records.model import RecordedCell, Scope, Spread
 from pytest_asperf.published.records.printed import PrintedValue
 from pytest_asperf.report.history import estimate_of
@@ -21,12 +24,30 @@ if TYPE_CHECKING:
     from pytest_asperf.commands.compared_reports import OnMachine
     from pytest_asperf.published.findings import Finding, Findings
     from pytest_asperf.published.findings.model import Across
+    from pytest_asperf.published.records.model import Document
     from pytest_asperf.store.figures import SeriesValue
 
 _RATE: Final = "tok/s"
 
 
-def judged(
+class PublishedFigures:
+    """Documents' figures and statements, as `asperf compare` shows them beside reports."""
+
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        """TG of the document of that id with its share of the bandwidth; empty for no id."""
+        documents = shipped_records().documents
+        return [row for one in documents if one.source.id == name for row in _as_recorded(one)]
+
+    def statements(self, alike: Sequence[Sequence[OnMachine]]) -> Iterator[str]:
+        """Each statement about machines that are all here, and what they show."""
+        settings = open_project().settings
+        findings = load_findings(settings.findings, settings.records)
+        for finding, title, verdict in _judged(findings, alike):
+            yield f"{verdict.outcome} {finding.id}: {finding.statement}"
+            yield f"  on {title}: {verdict.measured}, {verdict.threshold}"
+
+
+def _judged(
     findings: Findings, alike: Sequence[Sequence[OnMachine]]
 ) -> Iterator[tuple[Finding, str, Verdict]]:
     """Each statement about machines that are all here, what it was tried on, and its verdict."""
@@ -108,3 +129,16 @@ def _cell(name: str, value: SeriesValue) -> RecordedCell:
         printed=PrintedValue(f"{whole.point:.4g}", "point", number, number),
         spread=Spread(n=value.n, interval=(whole.low, whole.high), confidence=0.9, raw=whole.point),
     )
+
+
+def _as_recorded(document: Document) -> Iterator[tuple[str, ...]]:
+    """Published TG with its share of the bandwidth: machine, what, value, GB/s and share."""
+    for table in document.tables:
+        for row in table.rows:
+            cells = {cell.metric: cell for _, cell in row.cells}
+            rate, share = cells.get("TG"), cells.get("bandwidth utilisation")
+            if rate and share and (bandwidth := cells.get("memory bandwidth")):
+                gbs = bandwidth.value * share.value / 100
+                what = f"{rate.scope.workload} {rate.scope.model} {rate.scope.level}, published"
+                name, value = rate.scope.hardware or row.key, f"{rate.printed.text} {rate.unit}"
+                yield name, what, value, f"{gbs:.4g}", f"{share.printed.text} %"

@@ -1,28 +1,31 @@
-"""The findings as a page: what holds, what does not, and which table of which document says so."""
+"""Published findings in words: all in a table, one explained, as data, and the page of the docs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.errors import printable
 from pytest_asperf.published.findings import judge_recorded, published_text
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.records import derived_checks
+from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import Noted
-from pytest_asperf.records.taken import about_finding, verdict_record
+from pytest_asperf.records.taken import verdict_record
 from pytest_asperf.report.lines import first_line
-from pytest_asperf.report.tables import render_findings
+from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.published.findings import Finding, Findings
-    from pytest_asperf.report.lines import Line
 
+_COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 _HEAD: Final = """# All published findings
 
 What five published documents say of LLM inference on Apple Silicon, and what their figures show.
@@ -48,21 +51,107 @@ _GROUPS: Final = (
         "A guard rejects the measurement, so that it says nothing either way.",
     ),
 )
+#: Of the figures under a finding: more are in the recorded tables that it names.
+_MOST_FIGURES: Final = 12
 
 
 def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> str:
-    """The table of findings that `asperf findings` prints."""
-    console = Console()
-    table = render_findings(
-        [_line(*one, findings) for one in judged], console.width, colour=console.is_terminal
-    )
-    return table.strip("\n") or "no finding is of that verdict and hardware"
+    """The table of findings that `asperf findings` prints, and their count."""
+    console, rows = Console(), list(judged)
+    if not rows:
+        return "no finding is of that verdict and hardware"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("verdict", "finding; published, and recorded [90 % interval]"):
+        table.add_column(header, overflow="fold")
+    for finding, verdict in rows:
+        line = first_line(Noted("", verdict_record(verdict)))
+        # Text, not markup: what projects publish is their own.
+        entry = Text(printable(f"{finding.id}: {finding.statement}"), style="bold")
+        published = published_text(finding, findings.evidence)
+        found = f"{line.measured} ({line.basis})" if line.basis else line.measured
+        figures = "; ".join(
+            [*([f"published {published}"] if published else []), f"recorded {found}"]
+        )
+        entry.append("\n" + printable(figures), style="not bold")
+        table.add_row(Text(line.outcome, style=_COLOURS[line.outcome]), entry)
+    outcomes = [verdict.outcome for _, verdict in rows]
+    counted = ", ".join(f"{n} {word}" for word in _COLOURS if (n := outcomes.count(Outcome(word))))
+    with console.capture() as shown:
+        console.print(table)
+    lines = "\n".join(line.rstrip() for line in shown.get().splitlines())
+    return f"{lines}\n{counted}\nrecorded verdicts fail no test; asperf findings ID explains one"
 
 
-def _line(finding: Finding, verdict: Verdict, findings: Findings) -> Line:
+def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict[str, Any]:
+    """A finding with its recorded verdict, as JSON shows it."""
+    return {
+        "id": finding.id,
+        "statement": finding.statement,
+        "topic": finding.topic,
+        "reading": finding.reading,
+        "hardware": list(finding.hardware),
+        "architecture": finding.architecture,
+        "engine": finding.engine,
+        "models": finding.sizes,
+        "verdict": str(verdict.outcome),
+        "because": finding.because,
+        "published": published_text(finding, findings.evidence),
+        "measured": verdict.measured,
+        "figures": [{"label": label, **encode(estimate)} for label, estimate in verdict.figures],
+        "rests_on": _ids(verdict),
+        "tables": cited(finding),
+        "live": finding.live,
+    }
+
+
+def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section:
+    """A finding with the verdict on its figures, where they stand, and how to run it."""
     published = published_text(finding, findings.evidence)
-    named = replace(finding, statement=f"{finding.id}: {finding.statement}")
-    return first_line(Noted("", about_finding(verdict_record(verdict), named, published)))
+    lines = [
+        ("verdict", f"{verdict.outcome}, as {finding.because}"),
+        ("means", finding.reading),
+        *([("published", published)] if published else []),
+        ("recorded", verdict.measured),
+        ("holds for", scope_text(finding)),
+        *_figures(verdict, findings),
+        *_sources(finding, findings),
+        ("run it live", live_command(finding)),
+    ]
+    checks = (CheckLine(name, "measured", printable(text)) for name, text in lines)
+    return Section(f"{finding.id}: {printable(finding.statement)}", tuple(checks))
+
+
+def live_command(finding: Finding) -> str:
+    """The command that measures a finding on this machine."""
+    _, _, test = finding.live.partition("::")
+    if not test:
+        return "no test measures it; pytest --pyargs pytest_asperf.findings judges its figures"
+    return f"pytest --pyargs pytest_asperf.findings -k {test} --asperf-findings=all"
+
+
+def _figures(verdict: Verdict, findings: Findings) -> Iterator[tuple[str, str]]:
+    ids = _ids(verdict)
+    for number, cell_id in enumerate(ids[:_MOST_FIGURES]):
+        cell = findings.evidence.cells[cell_id]
+        printed = f"{cell.printed.text} {cell.unit}".rstrip()
+        yield "" if number else "figures", f"{printed}  ({cell_id}; spread: {cell.spread})"
+    if len(ids) > _MOST_FIGURES:
+        yield "", f"and {len(ids) - _MOST_FIGURES} more"
+
+
+def _sources(finding: Finding, findings: Findings) -> Iterator[tuple[str, str]]:
+    documents = {document.source.id: document for document in findings.records.documents}
+    for number, name in enumerate(cited(finding)):
+        source_id, table_id = name.split("/")
+        document = documents[source_id]
+        (table,) = (table for table in document.tables if table.id == table_id)
+        source = document.source
+        where = f"{source.title}, {table.where}: {table.title}"
+        yield "" if number else "source", "; ".join(filter(None, (where, source.url)))
+
+
+def _ids(verdict: Verdict) -> list[str]:
+    return [cell_id for label, cell_id in verdict.subject.ran if label == "figure"]
 
 
 def markdown(findings: Findings) -> str:

@@ -1,27 +1,41 @@
 """`asperf findings`: lists the published findings, or explains one."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
+# ruff: noqa: PLC0415  # `asperf --help` would wait for numpy and scipy
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pytest_asperf.analysis.outcome import Outcome  # noqa: TC001  # Typer reads the annotations
-from pytest_asperf.commands import completion
+from pytest_asperf.commands.completion import of_project
 from pytest_asperf.commands.console import print_json, print_sections
 from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads it
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.commands.project import Project
+
+
+def finding_ids(incomplete: str) -> list[str]:
+    """IDs of published findings that begin so."""
+    from pytest_asperf.published.findings import load_findings
+
+    def names(project: Project) -> Iterator[str]:
+        found = load_findings(project.settings.findings, project.settings.records)
+        return (finding.id for finding in found.findings)
+
+    return of_project(incomplete, names)
+
 
 def list_findings(
     finding_id: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ID", help="Explain one finding.", autocompletion=completion.findings
-        ),
+        typer.Argument(metavar="ID", help="Explain one finding.", autocompletion=finding_ids),
     ] = None,
     *,
     verdict: Annotated[
@@ -46,11 +60,10 @@ def list_findings(
     With an ID, explains that finding: its figures, where they were published, and how to measure
     it on this machine. The list names the IDs.
     """
-    from pytest_asperf.commands.finding_sections import explained, finding_data
-    from pytest_asperf.commands.findings_page import listing, markdown
     from pytest_asperf.hardware.detect import detect
     from pytest_asperf.hardware.in_force import in_force
     from pytest_asperf.published.findings import judge_recorded, load_findings
+    from pytest_asperf.published.pages import explained, finding_data, listing, markdown
 
     filters = [word for word in (finding_id, verdict, hardware) if word is not None]
     if as_markdown and (as_json or filters):

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_asperf.hardware.meters.meter import Counter, Meter
+from tests.plugin.test_quantity_energy import RUN_S, counter, metered, no_counter
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.plugin.conftest import Project
+
+__all__ = ["metered"]
+POWER = ("--pyargs", "pytest_asperf.findings.test_power", "--asperf-findings=all", "-rs")
+
+
+def test_the_findings_on_power_say_what_is_missing(
+    metered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the program that nobody named, then the counter; with both, each has a verdict."""
+    alone, others = "--asperf-role=mlx_alone=fake:F16", ("ane_lm", "coreml_hybrid")
+    for given, lacking in (([], ("mlx_alone", "coreml_hybrid")), ([alone], others)):
+        result = metered.run(*POWER, *given)
+        result.assert_outcomes(skipped=8)
+        reasons = [f"SKIPPED*no model is the {r} *--asperf-role {r}=ADDRESS*" for r in lacking]
+        result.stdout.fnmatch_lines_random(reasons)
+    work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S}, "layers_offloaded": 1}
+    for name in ("f16", "q8"):
+        metered.script(name, pp_ns_per_token=10**6, tg_ns_per_token=10**7, **work)
+    given = [alone, *(f"--asperf-role={role}=fake:Q8_0" for role in others)]
+    given.append("--asperf-max-pairs=2")  # no more would decide between equal models
+    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
+    meter = Meter((counter(), ane))
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
+    result = metered.run(*POWER, *given)
+    verdicts = ["   * (power-282)", "✗  elsewhere  FAIL * at least 200x *", "✗  published * 282 x"]
+    unmeasured = "SKIPPED*ane has no figure: ANE (IOReport) did not move: idle, or dead"
+    result.stdout.fnmatch_lines([*verdicts, unmeasured])
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", no_counter)
+    result = metered.run(*POWER, *given)
+    result.assert_outcomes(skipped=8)
+    result.stdout.fnmatch_lines(["SKIPPED*no energy counter here: gpu: no driver; buy one*"])
