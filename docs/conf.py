@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import typer.cli
 import typer.main
-from pytest_asperf.commands.findings_page import markdown
 
 import pytest_asperf
 from pytest_asperf.cli import app as asperf
 from pytest_asperf.config.settings import DECLARED, OPTIONS, default_text, help_text
 from pytest_asperf.published.findings import load_findings
+from pytest_asperf.published.pages import markdown
 
 sys.path.insert(0, str(Path(__file__).parent))
 from quantities_page import table
