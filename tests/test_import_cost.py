@@ -16,6 +16,7 @@ HEAVY = {
     *("filelock", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "platformdirs"),
     *("psutil", "rich", "scipy", "sqlalchemy", "typer"),
 }
+PLUGINS = ("-p", "pytest_asperf.plugin", "-p", "pytest_asperf.published.plugin")
 LOADED = {
     "pytest_asperf",
     "pytest_asperf.config",
@@ -23,7 +24,10 @@ LOADED = {
     "pytest_asperf.plugin.options",
     "pytest_asperf.plugin.fixtures",
     "pytest_asperf.plugin",
+    "pytest_asperf.plugin.hooks",
     "pytest_asperf.plugin.stash",
+    "pytest_asperf.published",
+    "pytest_asperf.published.plugin",
 }
 PROJECT = {
     "test_it.py": "def test_it():\n    assert True\n",
@@ -43,7 +47,7 @@ def loaded(tmp_path: Path) -> set[str]:
         (tmp_path / name).write_text(text)
     elsewhere = {name: str(tmp_path) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_asperf.plugin"],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *PLUGINS],
         cwd=tmp_path,
         env={
             **os.environ,
