@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.analysis.guards.surroundings import coefficient_of_variation
 from pytest_asperf.analysis.stats.chunk_intervals import chunk_mean_interval
 from pytest_asperf.analysis.stats.estimate import Estimate
@@ -18,10 +19,12 @@ from pytest_asperf.analysis.stats.intervals import (
 from pytest_asperf.audit.judge_load import judge_loads
 from pytest_asperf.audit.judge_table import judge_table
 from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS, Known
+from pytest_asperf.audit.llama_bench import distinct_names
+from pytest_asperf.audit.quoted import BENCHY
 from pytest_asperf.audit.result import FileFindings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_asperf.audit.log import Log
     from pytest_asperf.audit.mlx_log import MlxReader, MlxTrial
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
     from pytest_asperf.worker.printed.bench_rows import BenchRow
     from pytest_asperf.worker.printed.model_facts import ModelFacts
     from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
-    from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
-    from pytest_asperf.worker.printed.timings import Request, ServerReader
+    from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
+    from pytest_asperf.worker.printed.timings import Request
 
 _RATE: Final = "tok/s"
 #: Below it, a median of samples has no interval at 90 %.
@@ -39,6 +42,8 @@ _LEAST_FOR_MEDIAN: Final = 5
 #: A mean of rates and tokens over total time differ by about the squared variation of the times,
 #: so by this much where they vary by 22 %.
 _MEANS_DIFFER: Final = 0.05
+_MOST_PROBLEMS: Final = 3
+_T = TypeVar("_T")
 _PRESSURES: Final = {"Nominal": 0, "Moderate": 1, "Heavy": 2, "Trapping": 3, "Sleeping": 4}
 
 
@@ -47,14 +52,10 @@ def judge_file(reading: FileReading, known: Known) -> FileFindings:
     findings = FileFindings(str(reading.path), reading.format, reading.problem)
     if reading.cut_lines:
         findings.notes.append(f"{reading.cut_lines} lines are too long for any tool and were cut")
-    for row in reading.measurement:
-        _judge_bench(row, known, findings)
-    _note_unsaid(reading.measurement, known, findings)
     if reading.log is not None:
         _judge_log(reading.log, known, findings)
     if reading.power is not None:
         _judge_power(reading.power, findings)
-    judge_loads(reading.load, known, findings)
     if reading.table:
         judge_table(reading.table, known, findings)
     return findings
@@ -69,14 +70,39 @@ def rate_of(samples: Sequence[float], confidence: float, counted: str) -> Estima
     return estimate
 
 
-def _judge_bench(row: BenchRow, known: Known, findings: FileFindings) -> None:
-    name = f"{row.test} {row.model}"
+def _judge_benches(rows: Sequence[BenchRow], known: Known, findings: FileFindings) -> None:
+    printed = [row for row in rows if not row.rates]
+    # Rates of several runs that are equal to the last decimal do not occur in every test.
+    repetitions = known.options.repetitions or (
+        DEFAULT_REPETITIONS if any(row.sd_rate for row in printed) else 1
+    )
+    for name, row in zip(distinct_names(rows), rows, strict=True):
+        _judge_bench(row, name, repetitions, known, findings)
+    if printed and not known.options.repetitions:
+        findings.notes.append(
+            "this form of llama-bench's output does not say how often a test was run: "
+            + (
+                f"n = {DEFAULT_REPETITIONS}, its default, is assumed"
+                if repetitions > 1
+                else "every deviation is 0, which is one run (-r 1)"
+            )
+            + "; --repetitions gives it, and -o jsonl keeps every sample"
+        )
+    builds = list(dict.fromkeys(row.build for row in rows))
+    if len(builds) > 1:
+        findings.notes.append(f"{len(builds)} builds are in this file: {', '.join(builds)}")
+    for setting in dict.fromkeys(setting for row in rows for setting in row.unresolved):
+        findings.notes.append(f"{setting} was requested; the value that ran is unknown")
+
+
+def _judge_bench(
+    row: BenchRow, name: str, repetitions: int, known: Known, findings: FileFindings
+) -> None:
     if row.rates:
         estimate = rate_of(row.rates, known.options.confidence, "repetitions")
         mean, sd, n = coefficient_of_variation(row.rates)
     else:
-        mean, sd = row.mean_rate, row.sd_rate
-        n = known.options.repetitions or DEFAULT_REPETITIONS
+        mean, sd, n = row.mean_rate, max(row.sd_rate, row.resolution), repetitions
         estimate = summary_interval_t(
             mean, sd, n, known.options.confidence, unit=_RATE, counted="repetitions"
         )
@@ -117,40 +143,110 @@ def _judge_roofline(
         findings.add(name, low)
 
 
-def _note_unsaid(rows: Sequence[BenchRow], known: Known, findings: FileFindings) -> None:
-    if any(not row.rates for row in rows) and not known.options.repetitions:
-        findings.notes.append(
-            f"this form of llama-bench's output does not say how often a test was run: n = "
-            f"{DEFAULT_REPETITIONS}, its default, is assumed; --repetitions gives it, and -o jsonl "
-            "keeps every sample"
-        )
-    for setting in dict.fromkeys(setting for row in rows for setting in row.unresolved):
-        findings.notes.append(f"{setting} was requested; the value that ran is unknown")
-
-
 def _judge_log(log: Log, known: Known, findings: FileFindings) -> None:
-    for number, model in enumerate(log.models):
-        role = ("target" if number == 0 else "draft") if log.speculation else "model"
-        findings.ran.append((role, _ran(model)))
-    if log.remote:
-        findings.ran.append(("remote", log.remote))
-    findings.add("log", guards.decode_errors(log.errors.lines))
-    findings.add("log", guards.remote_errors(log.errors.lines))
-    if log.errors.left_out:
-        findings.notes.append(f"{log.errors.left_out} more error lines are not counted")
-    if log.errors.crash:
-        findings.notes.append(f"a program crashed: {log.errors.crash}")
-    if log.perplexity:
-        _judge_perplexity(log.perplexity, known, findings)
-    if log.speculation:
-        _judge_speculation(log.speculation, log.models, known, findings)
-    if log.server.requests:
-        _judge_requests(log.server, known, findings)
+    _show_what_ran(log, findings)
+    _judge_errors(log, findings)
+    _judge_benches(log.bench.rows, known, findings)
+    judge_loads(log.load, known, findings)
+    _show_quoted(log, known, findings)
+    for prefix, (scored, _) in _numbered(log.perplexities):
+        _judge_perplexity(scored, prefix, known, findings)
+    speculations = log.speculations
+    for prefix, (run, models) in _numbered(speculations):
+        _judge_speculation(run, prefix, models, known, findings)
+    for program, requests in log.timed.items():
+        suffix = f", {program}" if len(log.timed) > 1 else ""
+        _judge_requests(requests, suffix, known, findings)
     if log.mlx.trials:
         _judge_trials(log.mlx, known, findings)
-    _judge_drafters(log.drafting, findings)
+    if log.power.log.n_samples:
+        _judge_power(log.power.log, findings)
+    if log.drafting.is_synthetic:
+        asked, ran = {"acceptance": "by the target"}, {"acceptance": "drawn at random"}
+        findings.add("log", guards.path_mismatch(asked, ran))
+    if not speculations:
+        _show_drafters(
+            log.drafting.drafters, "", findings, are_exact=not log.drafting.uses_checkpoints
+        )
+    _note_left_out(log, findings)
     if not findings.figures and not findings.guard_findings:
-        findings.problem = "a llama.cpp log without a measurement"
+        findings.problem = f"{_what(log)} without a measurement"
+
+
+def _what(log: Log) -> str:
+    return "a llama.cpp log" if log.tools == ("llama.cpp",) else ", ".join(log.tools)
+
+
+def _numbered(runs: Sequence[_T]) -> Iterator[tuple[str, _T]]:
+    """Each run with what begins the names of its figures: its number, if there are several."""
+    for number, run in enumerate(runs, start=1):
+        yield (f"run {number}: " if len(runs) > 1 else ""), run
+
+
+def _show_what_ran(log: Log, findings: FileFindings) -> None:
+    roles = ("target", "draft") if log.speculations else ("model",)
+    for number, model in enumerate(log.models):
+        findings.ran.append((roles[number % len(roles)], _ran(model)))
+    if log.remote:
+        findings.ran.append(("remote", log.remote))
+
+
+def _judge_errors(log: Log, findings: FileFindings) -> None:
+    errors = log.errors
+    findings.add("log", guards.decode_errors(errors.lines))
+    findings.add("log", guards.remote_errors(errors.lines))
+    if crash := errors.crash:
+        found = f"a program ended before it was done: '{crash}'"
+        findings.add("log", Guard.CRASHED.finding(found, "the program ends by itself"))
+    elif trouble := errors.trouble:
+        findings.notes.append(f"a program had trouble: {trouble}")
+    cut = len(errors.truncated) or sum(
+        request.is_cut for requests in log.requests.of.values() for request in requests
+    )
+    if cut:
+        found = f"{cut} {'line says' if cut == 1 else 'lines say'} that a prompt was cut"
+        findings.add("log", Guard.CONTEXT_CUT.finding(found, "the server reads the whole prompt"))
+    if errors.left_out:
+        findings.notes.append(f"{errors.left_out} more error lines are not counted")
+
+
+def _note_left_out(log: Log, findings: FileFindings) -> None:
+    """Note what stands in the file and was not read."""
+    findings.notes += log.bench.problems[:_MOST_PROBLEMS]
+    if more := len(log.bench.problems[_MOST_PROBLEMS:]):
+        findings.notes.append(f"{more} more tests of llama-bench were not read")
+    if log.tables.unread:
+        n = log.tables.unread
+        findings.notes.append(
+            f"{n} rows with figures were not read: their header is not above them"
+        )
+    if log.documents.broken:
+        findings.notes.append(f"{log.documents.broken} JSON objects are cut off or broken")
+    if log.requests.left_out:
+        findings.notes.append(f"{log.requests.left_out} more requests are not counted")
+
+
+def _show_quoted(log: Log, known: Known, findings: FileFindings) -> None:
+    for figure in log.quoted:
+        if figure.samples:
+            findings.measured(
+                figure.name, rate_of(figure.samples, known.options.confidence, "runs")
+            )
+        else:
+            findings.measured(figure.name, text=figure.text)
+    if any(figure.tool == BENCHY for figure in log.quoted):
+        findings.notes.append(
+            "llama-benchy is an HTTP client and not llama-bench: pp divides the prompt's tokens by "
+            "the time to the first response; it runs each test three times by default"
+        )
+    for task, share, n, planned in log.tasks.results():
+        sd = math.sqrt(share * (1 - share) * n / (n - 1)) if n > 1 else 0.0
+        estimate = summary_interval_t(
+            100 * share, 100 * sd, n, known.options.confidence, unit="%", counted="questions"
+        )
+        findings.measured(f"{task} accuracy", estimate)
+        if planned:
+            findings.add(task, guards.path_mismatch({"tasks": planned}, {"tasks": n}))
 
 
 def _ran(model: ModelFacts) -> str:
@@ -158,20 +254,42 @@ def _ran(model: ModelFacts) -> str:
     return "; ".join(filter(None, [str(model), devices, model.placement]))
 
 
-def _judge_perplexity(run: PerplexityRun, known: Known, findings: FileFindings) -> None:
-    nll = run.chunk_nll
-    if run.broken:
-        findings.notes.append(run.broken)
-    for name, value, error in run.statistics:
-        spread = "" if error is None else f" ± {error:g}, one standard error, tokens as independent"
-        findings.measured(name, text=f"{value:g}{spread}")
-    if run.planned_chunks is not None and not run.statistics:
-        asked, ran = {"chunks": run.planned_chunks}, {"chunks": len(nll)}
-        findings.add("PPL", guards.path_mismatch(asked, ran))
-    if not nll:
+def _judge_perplexity(
+    run: PerplexityRun, prefix: str, known: Known, findings: FileFindings
+) -> None:
+    nll, name = run.chunk_nll, f"{prefix}PPL"
+    for statistic in run.statistics:
+        unit, error = statistic.unit, statistic.error
+        text = f"{statistic.value:g}{unit}"
+        if error is not None:
+            text += f" ± {error:g}{unit}, one standard error, tokens as independent"
+        findings.measured(prefix + statistic.name, text=text)
+    if run.not_finite:
+        rule = "every PPL is a number"
+        findings.add(name, Guard.BROKEN_LOGITS.finding(run.not_finite, rule))
+    elif run.gap and not run.lacks_chunks:
+        findings.notes.append(prefix + run.gap)
+    n_planned = run.planned_chunks
+    if run.lacks_chunks and run.final:
+        if nll and n_planned in {None, len(nll)}:
+            asked, ran = (
+                {"PPL of all chunks": run.final[0]},
+                {"PPL of all chunks": run.running_ppl[-1]},
+            )
+            findings.add(name, guards.path_mismatch(asked, ran))
+        elif nll:
+            findings.notes.append(
+                f"{prefix}{len(nll)} of {n_planned} chunks can be read; the final estimate is shown"
+            )
+        final, its_error = run.final
+        spread = "" if its_error is None else f" ± {its_error:g}, one standard error"
+        findings.measured(name, text=f"{final:.6g}{spread}, as printed, unpaired")
         return
-    log_ppl = chunk_mean_interval([[v] for v in nll], known.options.confidence, unit="")
-    findings.measured("PPL", _exponential(log_ppl), "unpaired; compare paired figures")
+    if n_planned is not None and not run.statistics:
+        findings.add(name, guards.path_mismatch({"chunks": n_planned}, {"chunks": len(nll)}))
+    if nll:
+        log_ppl = chunk_mean_interval([[v] for v in nll], known.options.confidence, unit="")
+        findings.measured(name, _exponential(log_ppl), "unpaired; compare paired figures")
 
 
 def _exponential(log: Estimate) -> Estimate:
@@ -182,34 +300,41 @@ def _exponential(log: Estimate) -> Estimate:
 
 
 def _judge_speculation(
-    run: SpeculationRun, models: Sequence[ModelFacts], known: Known, findings: FileFindings
+    run: SpeculationRun,
+    prefix: str,
+    models: Sequence[ModelFacts],
+    known: Known,
+    findings: FileFindings,
 ) -> None:
+    if prefix:
+        findings.ran.append((prefix.removesuffix(": "), f"k = {run.k}"))
     if run.rate:
-        findings.measured("TG", text=f"{run.rate:.4g} tok/s in one run: no interval")
+        findings.measured(f"{prefix}TG", text=f"{run.rate:.4g} tok/s in one run: no interval")
     if (verified := run.first_verified) and verified[2]:
-        findings.measured("acceptance", text=_share(*verified))
+        findings.measured(f"{prefix}acceptance", text=_share(*verified))
     if run.rounds:
         emitted = f"{run.n_predict / run.rounds:.3g} tokens emitted in each of {run.rounds}"
-        findings.measured("rounds", text=emitted)
-    findings.add("text", guards.degenerate_output(run.text.splitlines()))
+        findings.measured(f"{prefix}rounds", text=emitted)
+    findings.add(f"{prefix}text", guards.degenerate_output(run.text.splitlines()))
     if run.undecoded_drafts:
         findings.notes.append(
-            f"{run.undecoded_drafts} of {run.n_drafted} drafted tokens have no decode of the draft "
-            "behind them, by the log's own counters"
+            f"{prefix}{run.undecoded_drafts} of {run.n_drafted} drafted tokens have no decode of "
+            "the draft behind them, by the log's own counters"
         )
     if run.uses_checkpoints:
         findings.notes.append(
-            f"the tool verifies accepted tokens again from checkpoints and counts those alone: "
-            f"{run.n_accept} of {run.n_drafted}, as it prints, is no acceptance rate"
+            f"{prefix}the tool verifies accepted tokens again from checkpoints and counts those "
+            f"alone: {run.n_accept} of {run.n_drafted}, as it prints, is no acceptance rate"
             + ("" if run.verified else "; a log at -lv 5 has every round")
         )
     if run.rate and models:
-        _judge_rounds(run, run.rate, models, known, findings)
+        _judge_rounds(run, prefix, models, known, findings)
+    _show_drafters(run.drafters, prefix, findings, are_exact=not run.uses_checkpoints)
 
 
 def _judge_rounds(
     run: SpeculationRun,
-    rate: float,
+    prefix: str,
     models: Sequence[ModelFacts],
     known: Known,
     findings: FileFindings,
@@ -224,15 +349,15 @@ def _judge_rounds(
         per_round = target_bytes + (draft_bytes or 0.0) * run.n_drafted_by_model / run.rounds
         rounds_per_s = run.rounds / run.decoded[1]
         high = guards.roofline_high(rounds_per_s, per_round, bandwidth_gbs, cache_bytes=CACHE_BYTES)
-        findings.add("TG, rounds of target and draft", high)
+        findings.add(f"{prefix}TG, rounds of target and draft", high)
     alone = known.rate_alone(target.file_name, devices)
     longest, verified = run.longest_draft, run.first_verified
-    if alone and longest and verified and 0 <= verified[1] <= verified[2] > 0:
+    if alone and run.rate and longest and verified and 0 <= verified[1] <= verified[2] > 0:
         draft_alone = known.rate_alone(draft.file_name, devices) if draft else None
         findings.add(
-            "TG",
+            f"{prefix}TG",
             guards.sd_bound(
-                rate, alone, k=longest, drafted=verified[2], accepted=verified[1],
+                run.rate, alone, k=longest, drafted=verified[2], accepted=verified[1],
                 c=alone / draft_alone if draft_alone else 0.0,
             ),
         )  # fmt: skip
@@ -243,34 +368,33 @@ def _share(least: int, most: int, drafted: int) -> str:
     return f"{low if low == high else f'{low} to {high}'} of {drafted} drafted tokens"
 
 
-def _judge_drafters(drafting: SpeculationReader, findings: FileFindings) -> None:
-    """Note what drafted and who accepted, and the acceptance of each of several drafters."""
-    if drafting.is_synthetic:
-        asked, ran = {"acceptance": "by the target"}, {"acceptance": "drawn at random"}
-        findings.add("log", guards.path_mismatch(asked, ran))
-    if not drafting.drafters:
+def _show_drafters(
+    drafters: Sequence[Drafter], prefix: str, findings: FileFindings, *, are_exact: bool
+) -> None:
+    """Show what drafted, and the acceptance of each of several drafters."""
+    if not drafters:
         return
-    findings.ran.append(("drafts", ", ".join(drafter.kind for drafter in drafting.drafters)))
-    if len(drafting.drafters) > 1 and not drafting.uses_checkpoints:
-        for drafter in drafting.drafters:
+    findings.ran.append((f"{prefix}drafts", ", ".join(drafter.kind for drafter in drafters)))
+    if len(drafters) > 1 and are_exact:
+        for drafter in drafters:
             share = _share(drafter.n_accepted, drafter.n_accepted, drafter.n_drafted)
-            findings.measured(f"acceptance, {drafter.kind}", text=share)
+            findings.measured(f"{prefix}acceptance, {drafter.kind}", text=share)
 
 
-def _judge_requests(server: ServerReader, known: Known, findings: FileFindings) -> None:
+def _judge_requests(
+    requests: Sequence[Request], suffix: str, known: Known, findings: FileFindings
+) -> None:
     confidence = known.options.confidence
-    rates = [rate for request in server.requests if (rate := request.rate)]
-    prompts = [rate for r in server.requests if r.prompt and (rate := r.prompt.rate)]
+    rates = [rate for request in requests if (rate := request.rate)]
+    prompts = [rate for r in requests if r.prompt and (rate := r.prompt.rate)]
     for name, samples in (("TG", rates), ("PP", prompts)):
         if samples:
-            findings.measured(name, rate_of(samples, confidence, "requests"))
-    drafted = sum(request.n_drafted for request in server.requests)
+            findings.measured(name + suffix, rate_of(samples, confidence, "requests"))
+    drafted = sum(request.n_drafted for request in requests)
     if drafted:
-        accepted = sum(request.n_accepted for request in server.requests)
-        findings.measured("acceptance", text=_share(accepted, accepted, drafted))
-    _note_counting(server.requests, findings)
-    if server.left_out:
-        findings.notes.append(f"{server.left_out} more requests are not counted")
+        accepted = sum(request.n_accepted for request in requests)
+        findings.measured(f"acceptance{suffix}", text=_share(accepted, accepted, drafted))
+    _note_counting(requests, findings)
 
 
 def _note_counting(requests: Sequence[Request], findings: FileFindings) -> None:
@@ -284,22 +408,26 @@ def _note_counting(requests: Sequence[Request], findings: FileFindings) -> None:
 
 
 def _judge_trials(mlx: MlxReader, known: Known, findings: FileFindings) -> None:
-    by_size: dict[tuple[int, int, int], list[MlxTrial]] = {}
+    by_size: dict[tuple[int, int, int, bool], list[MlxTrial]] = {}
     for trial in mlx.trials:
-        by_size.setdefault((trial.n_prompt, trial.n_gen, trial.batch), []).append(trial)
-    for (n_prompt, n_gen, batch), trials in by_size.items():
+        key = trial.n_prompt, trial.n_gen, trial.batch, trial.is_average
+        by_size.setdefault(key, []).append(trial)
+    for (n_prompt, n_gen, batch, _), trials in by_size.items():
         suffix = f" in batches of {batch}" if batch > 1 else ""
+        suffix += ", average" if trials[0].is_average else ""
         generated = [rate for trial in trials if (rate := trial.rate)]
         prompts = [trial.prompt_rate for trial in trials if trial.prompt_rate]
         for name, samples in (
-            (f"tg{n_gen}{suffix}", generated),
-            (f"pp{n_prompt}{suffix}", prompts),
+            (f"{f'tg{n_gen}' if n_gen else 'TG'}{suffix}", generated),
+            (f"{f'pp{n_prompt}' if n_prompt else 'PP'}{suffix}", prompts),
         ):
             if samples:
                 estimate = rate_of(samples, known.options.confidence, "trials")
                 findings.measured(name, estimate)
             if len(samples) > 1:
                 findings.add(name, guards.spread(*coefficient_of_variation(samples)))
+    if any(not trial.n_gen for trial in mlx.trials):
+        findings.notes.append("the sizes are not in these lines: rates are as mlx_lm prints them")
     findings.notes.append(
         "mlx_lm divides n generated tokens by the time of n - 1 steps, which is taken out here; "
         "its prompt rate includes the first decode"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Latency from the schedule may exceed that from sending by so much before it is another quantity.
 _LATE: Final = 0.10
+#: Mean ITL over mean TPOT, from which chunks hold several tokens.
+_TOKENS_PER_GAP: Final = 1.25
 
 
 def judge_loads(runs: Sequence[LoadRun], known: Known, findings: FileFindings) -> None:
@@ -49,6 +51,8 @@ def _judge_run(run: LoadRun, prefix: str, known: Known, findings: FileFindings) 
         f"{prefix}requests", guards.failed_requests({"failed": run.n_failed}, run.n_requests)
     )
     findings.add(f"{prefix}load", _omitted(run))
+    findings.add(f"{prefix}latencies", _not_timed(run))
+    _judge_acceptance(run, prefix, findings)
     _judge_requests(run, known, findings)
     _judge_roofline(run, known, findings)
 
@@ -81,6 +85,42 @@ def _judge_roofline(run: LoadRun, known: Known, findings: FileFindings) -> None:
         findings.add("TPOT, a step for each token", high)
 
 
+def _not_timed(run: LoadRun) -> GuardFinding | None:
+    """Trip if requests were served and their latency is 0."""
+    n_served, output = run.n_requests - run.n_failed, run.work.get("output tokens")
+    one_token = isinstance(output, int | float) and n_served and output <= n_served
+    names = {"TTFT", "E2E"} if one_token else {"TTFT", "ITL", "TPOT", "E2E"}
+    zero = [f for f in run.figures if f.definition.quantity in names and not f.value]
+    typical = [f.name for f in zero if f.statistic in {"mean", "median"}]
+    if not typical or (run.n_requests and not n_served):
+        return None
+    served = f" of {n_served} replies" if n_served else ""
+    return Guard.NOT_TIMED.finding(
+        f"{', '.join(typical)}{served} is 0 ms", "a reply takes longer than 0 ms"
+    )
+
+
+def _judge_acceptance(run: LoadRun, prefix: str, findings: FileFindings) -> None:
+    """Show the acceptance, and warn if gaps are those of several tokens."""
+    shown = [
+        *([f"{run.acceptance:.2%} of drafted tokens"] if run.acceptance is not None else []),
+        *([f"{run.accepted_length:.4g} tokens in each step"] if run.accepted_length else []),
+    ]
+    if shown:
+        findings.measured(f"{prefix}acceptance", text=", ".join(shown))
+    itl, tpot = run.value("ITL"), run.value("TPOT")
+    ratio = itl / tpot if itl and tpot else 0.0
+    if run.requests or max(ratio, run.accepted_length or 0.0) <= _TOKENS_PER_GAP:
+        return
+    found = (
+        f"{run.accepted_length or ratio:.3g} tokens arrive together: ITL is the gap between chunks"
+    )
+    rule = f"at most {_TOKENS_PER_GAP} tokens in a chunk, or TPOT is what is compared"
+    findings.add(
+        f"{prefix}ITL", Guard.TOKENS_PER_CHUNK.finding(found, rule, guards.Consequence.WARNING)
+    )
+
+
 def _omitted(run: LoadRun) -> GuardFinding | None:
     """Trip if requests of an open loop waited in the client, and their latency leaves that out."""
     queued, sent = run.value("E2E from schedule"), run.value("E2E")
@@ -99,7 +139,7 @@ def compare_loads(
     readings: Sequence[FileReading], options: Options, findings: FileFindings
 ) -> None:
     """Compare every run with the baseline: `--baseline`, else the first run of all files."""
-    runs = [(reading.path, run) for reading in readings for run in reading.load]
+    runs = [(r.path, run) for r in readings if r.log for run in r.log.load]
     named = [one for one in runs if one[0] == options.baseline]
     if options.baseline and not named:
         return

@@ -31,7 +31,9 @@ def _judge_row(row: TableRow, known: Known, findings: FileFindings) -> None:
     size = "".join(f"{test}{numbers[n]:g} " for test, n in _SIZES if numbers.get(n))
     if rate:
         spread = "" if sd is None else f" ± {sd:.3g}"
-        findings.measured(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s")
+        drafted, accepted = numbers.get("drafted"), numbers.get("accepted", 0.0)
+        share = f", acceptance {accepted / drafted:.2%}" if drafted else ""
+        findings.measured(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s{share}")
         if sd is not None:
             repetitions = known.options.repetitions or DEFAULT_REPETITIONS
             findings.add(f"{size}{row.label}", guards.spread(rate, sd, repetitions))

@@ -92,7 +92,7 @@ class Known:
         for reading in readings:
             rates = [
                 ((row.model, row.device), row.mean_rate)
-                for row in reading.measurement
+                for row in (reading.log.bench.rows if reading.log else ())
                 if row.is_generation and not row.n_depth
             ]
             rates += [
@@ -102,11 +102,13 @@ class Known:
             ]
             for key, rate in rates:
                 alone[key] = max(rate, alone.get(key, 0.0))
-            for model in reading.log.models if reading.log else ():
+            if reading.log is None:
+                continue
+            for model in reading.log.models:
                 logged.setdefault(model.file_name, model)
                 names.add(model.file_name)
-            names.update(row.model for row in reading.measurement)
-            names.update(str(run.work.get("model", "")) for run in reading.load)
+            names.update(row.model for row in reading.log.bench.rows)
+            names.update(str(run.work.get("model", "")) for run in reading.log.load)
         _check_models(options.models, names)
         return cls(options, alone, logged)
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import csv
-import itertools
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.audit.sniff import UnreadableError
-from pytest_asperf.worker.printed.bench_rows import BenchRow, BrokenRowError, bench_row, unresolved
-from pytest_asperf.worker.printed.numbers import COUNT, NUMBER
+from pytest_asperf.worker.printed.bench_rows import (
+    BenchRow,
+    BrokenRowError,
+    bench_row,
+    settings,
+    unresolved,
+)
+from pytest_asperf.worker.printed.numbers import COUNT, NUMBER, PLUS_MINUS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+
+    from pytest_asperf.audit.pipe_tables import PipeTable
 
 #: Columns without which a table is none of llama-bench's.
 COLUMNS: Final = frozenset({"n_prompt", "n_gen", "avg_ns", "avg_ts", "stddev_ts"})
@@ -23,113 +28,133 @@ _CELL: Final = re.compile(r"'((?:[^']|'')*)'|([^,\s][^,]*)")
 _INSERT: Final = re.compile(
     r"INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);?\s*$", re.IGNORECASE
 )
-_TEST: Final = re.compile(rf"(?:pp({COUNT}))?\+?(?:tg({COUNT}))?(?: @ d({COUNT}))?")
-_RATE: Final = re.compile(rf"({NUMBER}) ± +?({NUMBER})")
+#: With a space until March 2024.
+_TEST: Final = re.compile(rf"(?:pp ?({COUNT}))?\+?(?:tg ?({COUNT}))?(?: *@ *d({COUNT}))?")
+_RATE: Final = re.compile(rf"({NUMBER}){PLUS_MINUS}({NUMBER})")
 _SIZE: Final = re.compile(rf"({NUMBER}) ([MG])iB")
-_MD_BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
-
-
-def rows_of_document(document: Any) -> tuple[BenchRow, ...]:
-    """The rows of a JSON document; none where it is another tool's."""
-    if not isinstance(document, list):
-        document = [document]
-    return _rows(entry for entry in document if isinstance(entry, dict))
-
-
-def rows_of_json_lines(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """The rows of JSON lines; none where they are another tool's."""
-
-    def entries() -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UnreadableError(f"line {number} is cut off or not JSON") from error
-            if isinstance(entry, dict):
-                yield entry
-
-    return _rows(entries())
-
-
-def rows_of_csv(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """The rows of CSV with a header of llama-bench's."""
-    return _rows(csv.DictReader(lines))
-
-
-def rows_of_sql(lines: Iterable[str]) -> tuple[BenchRow, ...]:
-    """The rows that INSERT statements hold; nothing is executed."""
-
-    def entries() -> Iterator[dict[str, str]]:
-        for line in lines:
-            if match := _INSERT.match(line):
-                names = [name.strip() for name in match[1].split(",")]
-                values = [
-                    quoted.replace("''", "'") if quoted or not bare else bare.strip()
-                    for quoted, bare in _CELL.findall(match[2])
-                ]
-                if len(names) == len(values):
-                    yield dict(zip(names, values, strict=True))
-
-    return _rows(entries())
-
-
-def _rows(entries: Iterable[Mapping[str, Any]]) -> tuple[BenchRow, ...]:
-    return tuple(
-        _row(entry, number)
-        for number, entry in enumerate(itertools.islice(entries, _MAX_ROWS), start=1)
-        if entry.keys() >= COLUMNS
-    )
-
-
-def _row(entry: Mapping[str, Any], number: int) -> BenchRow:
-    try:
-        return bench_row(entry)
-    except BrokenRowError as error:
-        raise UnreadableError(f"test {number} of llama-bench {error}") from error
+_HEADER: Final = frozenset({"model", "test", "t/s"})
+#: A column of an HTTP client that prints llama-bench's table.
+_OF_CLIENT: Final = re.compile(r"ttfr|ttft|est_ppt|peak")
 
 
 @dataclass(slots=True)
-class MarkdownReader:
-    """Gathers the rows of llama-bench's default table from a log's lines."""
+class BenchReader:
+    """Gathers the tests of all forms.
+
+    Attributes:
+        begun: whether a header of llama-bench's was there.
+        problems: tests that could not be read, with why.
+    """
 
     rows: list[BenchRow] = field(default_factory=list)
-    _header: list[str] = field(default_factory=list)
     build: str = ""
+    begun: bool = False
+    problems: list[str] = field(default_factory=list)
+    _columns: list[str] = field(default_factory=list)
 
-    def feed(self, line: str) -> None:
-        """Take one line."""
-        if line.startswith("|"):
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if {"model", "test", "t/s"} <= set(cells):
-                self._header = cells
-            elif len(cells) == len(self._header):
-                self._add(dict(zip(self._header, cells, strict=True)))
-        elif self.rows and (build := _MD_BUILD.match(line)):
-            self.build = f"{build[2]} ({build[1]})"
+    def feed(self, line: str) -> bool:
+        """Take one line of CSV or SQL, and whether it was one."""
+        if self._columns and line[:1] in "\"'" and (cells := _csv_cells(line)):
+            self.add(dict(zip(self._columns, cells, strict=False)))
+            return True
+        if "avg_ts" in line and {*(cells := _csv_cells(line))} >= COLUMNS:
+            self._columns, self.begun = cells, True
+            return True
+        if insert := _INSERT.match(line):
+            self.add(_sql_entry(insert))
+            return True
+        return False
 
-    def _add(self, cells: dict[str, str]) -> None:
-        test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
-        if not (test and rate and float(rate[1]) and cells["test"]) or len(self.rows) >= _MAX_ROWS:
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Keep a test from its cells, or why it is none."""
+        self.begun = True
+        try:
+            row = bench_row(entry)
+        except BrokenRowError as error:
+            number = len(self.rows) + len(self.problems) + 1
+            self.problems.append(f"test {number} of llama-bench {error}")
             return
-        n_prompt, n_gen, n_depth = (int(n or 0) for n in test.groups())
-        size = _SIZE.fullmatch(cells.get("size", ""))
-        requested = {"n_gpu_layers": cells.get("ngl", ""), "flash_attn": cells.get("fa", "")}
-        self.rows.append(
-            BenchRow(
-                model=cells["model"],
-                model_type=cells["model"],
-                build="",
-                device=cells.get("backend", ""),
-                n_prompt=n_prompt,
-                n_gen=n_gen,
-                n_depth=n_depth,
-                mean_rate=float(rate[1]),
-                sd_rate=float(rate[2]),
-                model_bytes=round(float(size[1]) * 2 ** (30 if size[2] == "G" else 20))
-                if size
-                else None,
-                unresolved=unresolved(requested),
-            )
-        )
+        if len(self.rows) < _MAX_ROWS:
+            self.rows.append(row)
+
+    def add_table(self, table: PipeTable) -> bool:
+        """Keep the tests of a table, and whether it is llama-bench's."""
+        if not {*table.header} >= _HEADER or any(map(_OF_CLIENT.match, table.header)):
+            return False
+        self.begun, self.build = True, self.build or table.build
+        for cells in table.rows:
+            row = _row_of_table(cells, table.build)
+            if row is None:
+                test = f"{cells['test']} {cells['t/s']}".strip()
+                self.problems.append(f"a row of llama-bench's table is none of its tests: {test}")
+            elif len(self.rows) < _MAX_ROWS:
+                self.rows.append(row)
+        return True
+
+
+def is_bench_entry(document: object) -> bool:
+    """Whether a JSON value is a test of llama-bench."""
+    return isinstance(document, dict) and document.keys() >= COLUMNS
+
+
+def _csv_cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+
+
+def _sql_entry(insert: re.Match[str]) -> dict[str, str]:
+    """The cells of an INSERT statement; nothing is executed."""
+    names = [name.strip() for name in insert[1].split(",")]
+    values = [
+        quoted.replace("''", "'") if quoted or not bare else bare.strip()
+        for quoted, bare in _CELL.findall(insert[2])
+    ]
+    return dict(zip(names, values, strict=False))
+
+
+def _row_of_table(cells: Mapping[str, str], build: str) -> BenchRow | None:
+    test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
+    if not (test and rate and float(rate[1]) and cells["test"]):
+        return None
+    n_prompt, n_gen, n_depth = (int(n or 0) for n in test.groups())
+    if not n_prompt + n_gen:
+        return None
+    size = _SIZE.fullmatch(cells.get("size", ""))
+    requested = {"n_gpu_layers": cells.get("ngl", ""), "flash_attn": cells.get("fa", "")}
+    return BenchRow(
+        model=cells["model"],
+        model_type=cells["model"],
+        build=build,
+        device=cells.get("backend", ""),
+        n_prompt=n_prompt,
+        n_gen=n_gen,
+        n_depth=n_depth,
+        mean_rate=float(rate[1]),
+        sd_rate=float(rate[2]),
+        model_bytes=round(float(size[1]) * 2 ** (30 if size[2] == "G" else 20)) if size else None,
+        unresolved=unresolved(requested),
+        settings=settings(cells),
+        resolution=0.5 * 10.0 ** -len(rate[1].partition(".")[2]),
+    )
+
+
+def distinct_names(rows: Iterable[BenchRow]) -> list[str]:
+    """A name for each test, with every setting in which tests of that name differ."""
+    rows = list(rows)
+    groups: dict[str, list[BenchRow]] = {}
+    for row in rows:
+        groups.setdefault(f"{row.test} {row.model}", []).append(row)
+    names, seen = [], dict[str, int]()
+    for row in rows:
+        name = f"{row.test} {row.model}"
+        alike = groups[name]
+        if len({one.build for one in alike}) > 1:
+            name += f" build={row.build}"
+        keys = dict.fromkeys(key for one in alike for key in one.settings)
+        varied = [key for key in keys if len({one.settings.get(key) for one in alike}) > 1]
+        name = " ".join([name, *(f"{key}={row.settings.get(key, '-')}" for key in varied)])
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name} (again, {seen[name]})")
+    return names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.audit import load_definitions as defined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_asperf.audit.load_definitions import Definition, Field
 
@@ -54,6 +53,8 @@ class LoadRun:
         work: the load, the prompts and the outputs, as far as the file has them.
         requests: each one's chunks by the tool's own clock, where the file has them.
         n_failed: requests that the tool counts as failed.
+        acceptance: share of drafted tokens that was accepted; None without speculation.
+        accepted_length: tokens that a step emits with speculation.
     """
 
     tool: str
@@ -62,6 +63,8 @@ class LoadRun:
     requests: tuple[ServedRequest, ...] = ()
     n_requests: int = 0
     n_failed: int = 0
+    acceptance: float | None = None
+    accepted_length: float | None = None
 
     def value(self, quantity: str, statistic: str = "mean") -> float | None:
         """One of its figures by our name; None if the file does not have it."""
@@ -70,34 +73,24 @@ class LoadRun:
 
 
 def load_runs_of_document(document: object) -> tuple[LoadRun, ...]:
-    """The runs in a JSON document; none if no load generator wrote it."""
-    if not isinstance(document, dict):
-        return ()
-    for telling, read in _TOOLS:
-        if telling <= document.keys():
-            return read(document)
+    """The runs in a JSON document, one or a sweep's; none if no load generator wrote it."""
+    if isinstance(document, list):
+        runs = (run for part in document[:_MAX_RUNS] for run in load_runs_of_document(part))
+        return tuple(runs)[:_MAX_RUNS]
+    if isinstance(document, dict):
+        for telling, read in _TOOLS:
+            if telling <= document.keys():
+                return read(document)
     return ()
 
 
-def load_runs_of_lines(lines: Iterable[str]) -> tuple[LoadRun, ...]:
-    """The runs in JSON lines, one run each, as SGLang and vLLM's --append-result write them."""
-    runs: list[LoadRun] = []
-    requests: list[ServedRequest] = []
-    for line in lines:
-        try:
-            document = json.loads(line or "null")
-        except (ValueError, RecursionError):
-            continue
-        runs += load_runs_of_document(document)
-        requests += _aiperf_request(document)
-        if not 0 < len(runs) + len(requests) < _MAX_REQUESTS:  # another tool's log, or enough
-            break
+def run_of_records(requests: Sequence[ServedRequest]) -> LoadRun:
+    """The run of AIPerf's records."""
     n_failed = sum(bool(request.failure) for request in requests)
-    alone = LoadRun("AIPerf, records", (), {}, tuple(requests), len(requests), n_failed)
-    return (*runs[:_MAX_RUNS], *([alone] if requests else []))
+    return LoadRun("AIPerf, records", (), {}, tuple(requests), len(requests), n_failed)
 
 
-def _flat(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]) -> LoadRun:
+def flat_run(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]) -> LoadRun:
     """A run of vLLM or SGLang, which write one object without levels."""
     completed, failed = _number(document.get("completed")), _number(document.get("failed"))
     errors = [error for error in _list(document.get("errors")) if error]
@@ -109,6 +102,8 @@ def _flat(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]) -
         "output tokens": document.get("total_output_tokens"),
         "model": document.get("model_id"),
     }
+    share = _number(document.get("spec_decode_acceptance_rate"))
+    lengths = (document.get(key) for key in ("spec_decode_acceptance_length", "accept_length"))
     return LoadRun(
         tool,
         _figures(fields, _flat_stats, document),
@@ -116,6 +111,8 @@ def _flat(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]) -
         tuple(_requests(document)),
         int(completed or 0) + n_failed,
         n_failed,
+        acceptance=share / 100 if share is not None else None,
+        accepted_length=next((n for length in lengths if (n := _number(length))), None),
     )
 
 
@@ -170,11 +167,16 @@ def _guidellm_run(benchmark: Mapping[str, Any]) -> LoadRun:
     }
     return LoadRun(
         "GuideLLM",
-        _figures(defined.GUIDELLM, _guidellm_stats, metrics),
+        guidellm_figures(metrics),
         _known(work),
         n_requests=int(_number(totals.get("total")) or 0),
         n_failed=sum(lost),
     )
+
+
+def guidellm_figures(metrics: Mapping[str, Any]) -> tuple[LoadFigure, ...]:
+    """The figures of a run from its metrics, each by status."""
+    return _figures(defined.GUIDELLM, _guidellm_stats, metrics)
 
 
 def _guidellm_stats(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
@@ -184,7 +186,8 @@ def _guidellm_stats(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
             yield f"{name}.{statistic}", name, statistic, value
 
 
-def _aiperf(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
+def aiperf_run(document: Mapping[str, Any], tool: str = "AIPerf") -> LoadRun | None:
+    """A run of AIPerf from its metrics, each with its statistics; None without a figure."""
     counts = {
         name: int(_number(_dict(document.get(name)).get("avg")) or 0)
         for name in ("request_count", "error_request_count")
@@ -202,26 +205,23 @@ def _aiperf(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
         "requests/s": _find(_dict(document.get("input_config")), "request_rate"),
     }
     n_failed = counts["error_request_count"] + (not is_whole)
-    run = LoadRun(
-        "AIPerf",
-        _figures(defined.AIPERF, _nested_stats, document),
-        _known(work),
-        n_requests=counts["request_count"] + n_failed,
-        n_failed=n_failed,
-    )
-    return (run,)
+    figures = _figures(defined.AIPERF, _nested_stats, document)
+    if not figures:
+        return None
+    n_requests = counts["request_count"] + n_failed
+    return LoadRun(tool, figures, _known(work), n_requests=n_requests, n_failed=n_failed)
 
 
-def _aiperf_request(record: object) -> list[ServedRequest]:
+def request_of_record(record: object) -> ServedRequest | None:
     """The request of a line of AIPerf's `profile_export.jsonl`; times are in ms there."""
     metrics = _dict(_dict(record).get("metrics"))
     if not metrics or "benchmark_phase" not in _dict(_dict(record).get("metadata")):
-        return []
+        return None
     value = {name: _dict(metric).get("value") for name, metric in metrics.items()}
     steps = [_number(s) for s in (value.get("time_to_first_token"), *_list(value.get(_GAPS)))]
     at_ns = [round(1e6 * at) for at in accumulate(step for step in steps if step is not None)]
     error = _dict(record).get("error")
-    request = ServedRequest(
+    return ServedRequest(
         start_ns=0,
         event_ns=() if None in steps else tuple(at_ns),
         closed_ns=max(at_ns, default=0),
@@ -230,7 +230,6 @@ def _aiperf_request(record: object) -> list[ServedRequest]:
         n_cached=_integer(value.get("usage_prompt_cache_read_tokens")),
         failure=str(error)[:200] if error else "",
     )
-    return [request]
 
 
 def _llama_bench(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
@@ -282,15 +281,18 @@ _SPREAD_RATES: Final = {
 }
 _TOOLS: Final[tuple[tuple[set[str], Callable[[Mapping[str, Any]], tuple[LoadRun, ...]]], ...]] = (
     ({"benchmarks", "metadata", "config"}, _guidellm),
-    ({"request_throughput", "request_latency", "input_config"}, _aiperf),
+    (
+        {"request_throughput", "request_latency", "input_config"},
+        lambda document: tuple(filter(None, [aiperf_run(document)])),
+    ),
     ({"metrics", "root_group"}, _llama_bench),
     (
         {"median_ttft_ms", "median_e2e_latency_ms", "completed"},
-        lambda document: (_flat("SGLang bench_serving", defined.SGLANG, document),),
+        lambda document: (flat_run("SGLang bench_serving", defined.SGLANG, document),),
     ),
     (
-        {"request_throughput", "completed", "endpoint_type"},
-        lambda document: (_flat("vLLM bench serve", defined.VLLM, document),),
+        {"request_throughput", "completed", "mean_ttft_ms"},
+        lambda document: (flat_run("vLLM bench serve", defined.VLLM, document),),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""A tool's log, read in one pass by all readers."""
+"""A text of any tools, read in one pass by all readers."""
 
 from __future__ import annotations
 
@@ -7,30 +7,54 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.audit.llama_bench import MarkdownReader
+from pytest_asperf.analysis import guards
+from pytest_asperf.audit.consoles import ServingReader, loads_of_tables
+from pytest_asperf.audit.documents import DocumentReader
+from pytest_asperf.audit.lines import clean, unwrapped
+from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry
+from pytest_asperf.audit.load_generators import (
+    LoadRun,
+    load_runs_of_document,
+    request_of_record,
+    run_of_records,
+)
 from pytest_asperf.audit.mlx_log import MlxReader
-from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
+from pytest_asperf.audit.pipe_tables import TableReader
+from pytest_asperf.audit.powermetrics import PowerTextReader
+from pytest_asperf.audit.quoted import Quoted, TaskReader, quoted_of_document, quoted_of_table
 from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
-from pytest_asperf.worker.printed.timings import ServerReader
+from pytest_asperf.worker.printed.timings import PROGRAM, RequestReader, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_BUILD: Final = re.compile(r"build(?:_info)?: b?(\d+)(?: \(|-)(\w+)\)?")
-_PROGRAM: Final = re.compile(r"(?:main|[\w./-]+): (?:build = (\d+) \((\w+)\))")
+    from pytest_asperf.analysis.serving_metrics import ServedRequest
+
+_BUILD: Final = re.compile(
+    r"(?:build(?:_info)?: b?|(?:main|[\w./-]+): build = )(\d+)(?: \(|-)(\w+)\)?"
+)
 _ENDPOINT: Final = re.compile(r"(?:Failed to connect to|using device RPC\d+ \() *([\w.-]+:\d+)")
+#: A server that read less of a prompt than was sent.
+_TRUNCATED: Final = re.compile(r"input truncated|truncating input prompt|\btruncated = 1\b")
 # Wider than any guard's rule: what is not kept cannot trip one.
 _ERROR: Final = re.compile(
-    r"fail|error|returned -|crash|assert|abort|terminat|memory", re.IGNORECASE
+    rf"fail|error|returned|crash|assert|abort|terminat|memory|fault|{_TRUNCATED.pattern}",
+    re.IGNORECASE,
 )
+#: What ends a program; ggml names the line of its source.
 _CRASH: Final = re.compile(
-    r"GGML_ASSERT|ggml_abort|Segmentation fault|terminating due|core dumped|Abort trap|"
-    r"terminate called|Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to allocate"
+    r"GGML_ASSERT|GGML_ABORT|ggml_abort|Segmentation fault|core dumped|Abort trap|terminating due"
+    r"|terminate called|libc\+\+abi|Remote RPC server crashed"
+    r"|[\w./\\-]+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|metal|hip):\d+: (?!\d|warning|note)"
+)
+_TROUBLE: Final = re.compile(
+    r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to allocate"
 )
 _MAX_ERRORS: Final = 1000
 _MAX_ERROR_CHARS: Final = 200
+_MAX_RECORDS: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -57,40 +81,112 @@ class ErrorReader:
     @property
     def crash(self) -> str:
         """The first line of a crash; empty without one."""
-        return next((line for line in self.counts if _CRASH.search(line)), "")
+        return next(filter(_CRASH.search, self.counts), "")
+
+    @property
+    def trouble(self) -> str:
+        """The first line of what a program may have survived; empty without one."""
+        return next(filter(_TROUBLE.search, self.counts), "")
+
+    @property
+    def truncated(self) -> list[str]:
+        """The lines that say that a prompt was cut."""
+        return [line for line in self.lines if _TRUNCATED.search(line)]
+
+    @property
+    def are_known(self) -> bool:
+        """Whether a guard would find something in these lines."""
+        return bool(
+            self.crash
+            or self.truncated
+            or guards.decode_errors(self.lines)
+            or guards.remote_errors(self.lines)
+        )
 
 
 @dataclass(slots=True)
 class Log:
-    """The content of one log of any tool, by the reader that gathers it.
+    """The content of one text of any tools, by the readers that gather it.
 
     Attributes:
         remote: endpoint that the tool was given; empty without one.
+        quoted: figures without an interval.
+        load: runs of load generators.
     """
 
     remote: str = ""
     errors: ErrorReader = field(default_factory=ErrorReader)
-    bench: MarkdownReader = field(default_factory=MarkdownReader)
+    bench: BenchReader = field(default_factory=BenchReader)
     drafting: SpeculationReader = field(default_factory=SpeculationReader)
-    server: ServerReader = field(default_factory=ServerReader)
+    requests: RequestReader = field(default_factory=RequestReader)
     mlx: MlxReader = field(default_factory=MlxReader)
+    tasks: TaskReader = field(default_factory=TaskReader)
+    power: PowerTextReader = field(default_factory=PowerTextReader)
+    documents: DocumentReader = field(default_factory=DocumentReader)
+    tables: TableReader = field(default_factory=TableReader)
+    quoted: list[Quoted] = field(default_factory=list)
+    load: list[LoadRun] = field(default_factory=list)
+    _serving: ServingReader = field(default_factory=ServingReader)
     _loads: ModelReader = field(default_factory=ModelReader)
     _scores: PerplexityReader = field(default_factory=PerplexityReader)
+    _scored: list[ModelFacts | None] = field(default_factory=list)
+    _speculated: list[int] = field(default_factory=list)
+    _records: list[ServedRequest] = field(default_factory=list)
     _build: str = ""
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if not self._build and (match := _BUILD.match(line) or _PROGRAM.match(line)):
+        if not self._build and (match := _BUILD.match(line)):
             self._build = f"{match[1]} ({match[2]})"
         if not self.remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
             self.remote = endpoint[1]
         self.errors.feed(line)
-        self.bench.feed(line)
-        self.drafting.feed(line)
-        self.server.feed(line)
-        self.mlx.feed(line)
-        self._loads.feed(line)
-        self._scores.feed(line)
+        is_document, document = self.documents.feed(line)
+        if document is not None and not self.add_document(document):
+            is_document = False  # such as a line of a log in JSON
+        if is_document or self.bench.feed(line) or self.tables.feed(line):
+            return
+        for reader in (
+            *(self.drafting, self.requests, self.mlx, self.tasks, self.power, self._serving),
+            *(self._loads, self._scores),
+        ):
+            reader.feed(line)
+        self._note_models()
+
+    def add_document(self, document: object) -> bool:
+        """Keep the content of a JSON value, and whether it is a tool's."""
+        if is_bench_entry(document):
+            self.bench.add(document)  # type: ignore[arg-type]  # it is a mapping
+        elif load := load_runs_of_document(document):
+            self.load += load
+        elif request := request_of(document):
+            self.requests.add(*request)
+        elif record := request_of_record(document):
+            self._records += [record] * (len(self._records) < _MAX_RECORDS)
+        elif quoted := list(quoted_of_document(document)):
+            self.quoted += quoted
+        else:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Take what is open when the text ends."""
+        self.documents.end()
+        self._serving.end()
+        self.power.end()
+        others = [table for table in self.tables.tables if not self.bench.add_table(table)]
+        self.quoted += (figure for table in others for figure in quoted_of_table(table))
+        self.load += (*self._serving.runs, *loads_of_tables(others))
+        if self._records:
+            self.load.append(run_of_records(self._records))
+
+    def _note_models(self) -> None:
+        """Keep which model was loaded last when a run began, or ended."""
+        if self._scores.n_begun > len(self._scored):
+            models = self._loads.models
+            self._scored.append(models[-1] if models else None)
+        if self.drafting.n_ended > len(self._speculated):
+            self._speculated.append(self._loads.n_loaded)
 
     @property
     def build(self) -> str:
@@ -103,38 +199,70 @@ class Log:
         return self._loads.models
 
     @property
-    def perplexity(self) -> PerplexityRun | None:
-        """The PPL of a text."""
-        return self._scores.run()
+    def perplexities(self) -> list[tuple[PerplexityRun, ModelFacts | None]]:
+        """Each run over a text, with the model that was loaded before it."""
+        runs = self._scores.runs()
+        models = self._scored + [None] * (len(runs) - len(self._scored))
+        return [*zip(runs, models, strict=False), *((run, None) for run in self.mlx.perplexities)]
 
     @property
-    def speculation(self) -> SpeculationRun | None:
-        """A generation with a draft."""
-        return self.drafting.run()
+    def speculations(self) -> list[tuple[SpeculationRun, tuple[ModelFacts, ...]]]:
+        """Each generation with a draft, with the models that were loaded for it."""
+        runs, models = self.drafting.runs(), self.models
+        ends = [*self._speculated, len(models)][: len(runs)]
+        begins = [0, *ends]
+        # A log that loads once may run several times.
+        return [
+            (run, models[begin:end] or models[:2])
+            for run, begin, end in zip(runs, begins, ends, strict=False)
+        ]
+
+    @property
+    def timed(self) -> dict[str, list]:  # type: ignore[type-arg]
+        """Requests by program; what a benchmark's own program prints at its end is none."""
+        is_own = self.bench.rows or self._scores.n_begun or self.drafting.runs() or self.quoted
+        return {
+            program: requests
+            for program, requests in self.requests.of.items()
+            if not (program == PROGRAM and is_own)
+        }
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools whose lines it holds; empty for any other text."""
-        held = {
+        held: dict[str, object] = {
             "llama-bench": self.bench.rows,
-            "llama-perplexity": self.perplexity,
-            "llama-speculative": self.speculation,
-            "llama-server": self.server.requests,
-            "mlx_lm": self.mlx.trials,
+            "llama-perplexity": self._scores.n_begun or self.tasks.results(),
+            "llama-speculative": self.drafting.runs(),
+            **self.timed,
+            "mlx_lm": self.mlx.trials or self.mlx.perplexities,
+            "powermetrics": self.power.log.n_samples,
+            **{figure.tool: True for figure in self.quoted},
+            **{run.tool: True for run in self.load},
         }
         named = tuple(tool for tool, content in held.items() if content)
-        return named or (("llama.cpp",) if self.models or self.build else ())
+        is_llama = self.models or self.build or self.errors.are_known
+        return named or (("llama.cpp",) if is_llama else ())
+
+    @property
+    def begun(self) -> str:
+        """The tool whose header is there; empty without one."""
+        return "llama-bench" if self.bench.begun else ""
 
 
-def read_log(lines: Iterable[str], *, give_up_after: int = 2_000_000) -> Log:
-    """Read a log; a text without any tool's output only to `give_up_after` characters."""
+def read_log(lines: Iterable[str], *, width: int = 0, give_up_after: int = 2_000_000) -> Log:
+    """Read a text that a terminal broke at this width, if at any.
+
+    One without any tool's output is read to `give_up_after` characters.
+    """
     log, unread = Log(), 0
-    for raw in lines:
-        for line in filter(None, map(str.rstrip, LOG_PREFIX.split(raw, maxsplit=1))):
+    for raw in unwrapped(lines, width):
+        for line in clean(raw):
             log.feed(line)
         unread += len(raw)
         if unread > give_up_after:
-            if not log.tools:
+            if not (log.tools or log.documents.n_read or log.tables.tables or log.begun):
                 break
             give_up_after = 1 << 62
+    log.end()
     return log

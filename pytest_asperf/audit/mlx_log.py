@@ -1,32 +1,36 @@
-"""mlx_lm.benchmark's and mlx_lm.generate's output."""
+"""mlx_lm.benchmark's, mlx_lm.generate's and mlx_lm.perplexity's output."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from pytest_asperf.worker.printed.numbers import COUNT, NUMBER
+from pytest_asperf.worker.printed.numbers import COUNT, NUMBER, PLUS_MINUS
+from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
-_PLAN: Final = re.compile(
-    rf"Timing with prompt_tokens=({COUNT}), generation_tokens=({COUNT}), batch_size=({COUNT})\."
-)
-_TRIAL: Final = re.compile(
-    rf"Trial ({COUNT}): +prompt_tps=({NUMBER}), generation_tps=({NUMBER}), peak_memory="
-)
-_AVERAGES: Final = re.compile(rf"Averages: prompt_tps=({NUMBER}), generation_tps=({NUMBER})")
+_PLAN: Final = re.compile(r"Timing with (.*)")
+_TRIAL: Final = re.compile(rf"(Trial {COUNT}|Averages): +(.*)")
+#: Sizes and rates, whichever a release prints: `prompt_tokens=1024 and generation_tokens=256.`
+_PAIR: Final = re.compile(rf"(\w+)=({NUMBER})")
 _GENERATED: Final = re.compile(rf"(Prompt|Generation): ({COUNT}) tokens, ({NUMBER}) tokens-per-sec")
+_PERPLEXITY: Final = re.compile(
+    rf"Perplexity: ({NUMBER}|nan|inf)(?:{PLUS_MINUS}({NUMBER}|nan|inf))?$"
+)
+_TEST_LOSS: Final = re.compile(rf"Test loss ({NUMBER}|nan), Test ppl ({NUMBER}|nan|inf)")
 _INITIALS: Final = frozenset("TAPG")
 _MAX_TRIALS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class MlxTrial:
-    """One run, with rates in tok/s as printed; sizes are those of each sequence.
+    """One run, with rates in tok/s as printed; sizes are those of each sequence, 0 if unknown.
 
     Attributes:
         prompt_rate: of all tokens of the prompt; its time includes the first decode.
         generation_rate: n tokens over the time of n - 1 steps.
+        is_average: whether it stands for several trials whose lines are not there.
     """
 
     n_prompt: int
@@ -34,42 +38,60 @@ class MlxTrial:
     batch: int
     prompt_rate: float
     generation_rate: float
+    is_average: bool = False
 
     @property
     def rate(self) -> float | None:
-        """TG in tok/s: the n - 1 steps that were timed; None for fewer than two tokens."""
-        if self.batch > 1:
-            return self.generation_rate
+        """TG in tok/s: the n - 1 steps that were timed; as printed if n is not known."""
+        if self.batch > 1 or not self.n_gen:
+            return self.generation_rate or None
         return self.generation_rate * (self.n_gen - 1) / self.n_gen if self.n_gen > 1 else None
 
 
 @dataclass(slots=True)
 class MlxReader:
-    """Gathers trials from the output's lines."""
+    """Gathers trials and perplexities from the output's lines."""
 
     trials: list[MlxTrial] = field(default_factory=list)
+    perplexities: list[PerplexityRun] = field(default_factory=list)
     _plan: tuple[int, int, int] | None = None
+    _n_trials: int = 0
     _prompt: tuple[int, float] | None = None
-    _is_finished: bool = False
+    _is_finished: bool = True
 
     def feed(self, line: str) -> None:
         """Take one line."""
         if line[:1] not in _INITIALS:
             return
         if plan := _PLAN.match(line):
-            self._plan = int(plan[1]), int(plan[2]), int(plan[3])
+            found = {key: int(float(value)) for key, value in _PAIR.findall(plan[1])}
+            sizes = (found.get(f"{part}_tokens", 0) for part in ("prompt", "generation"))
+            self._plan = (*sizes, max(found.get("batch_size", 1), 1))  # type: ignore[assignment]
+            self._is_finished, self._n_trials = False, 0
         elif trial := _TRIAL.match(line):
-            sizes = self._plan or (0, 0, 1)
-            self._add(MlxTrial(*sizes, float(trial[2]), float(trial[3])))
-        elif _AVERAGES.match(line):
-            self._is_finished = True
+            self._add_trial(trial[1], {key: float(value) for key, value in _PAIR.findall(trial[2])})
         elif half := _GENERATED.match(line):
             self._add_half(half[1], int(half[2]), float(half[3]))
+        elif (found_ppl := _PERPLEXITY.match(line)) or (found_ppl := _TEST_LOSS.match(line)):
+            is_loss = line.startswith("Test")
+            error = None if is_loss else found_ppl[2]
+            self._add_perplexity(float(found_ppl[2 if is_loss else 1]), error)
 
     @property
     def is_cut_short(self) -> bool:
         """Whether mlx_lm.benchmark did not finish what it said it would time."""
-        return self._plan is not None and not self._is_finished
+        return not self._is_finished
+
+    def _add_trial(self, name: str, found: dict[str, float]) -> None:
+        if not {"prompt_tps", "generation_tps"} <= found.keys():
+            return
+        is_average = name == "Averages"
+        if not (is_average and self._n_trials):
+            sizes = self._plan or (0, 0, 1)
+            rates = found["prompt_tps"], found["generation_tps"]
+            self._add(MlxTrial(*sizes, *rates, is_average))
+        self._n_trials = 0 if is_average else self._n_trials + 1
+        self._is_finished = self._is_finished or is_average
 
     def _add_half(self, half: str, tokens: int, rate: float) -> None:
         if half == "Prompt":
@@ -78,6 +100,16 @@ class MlxReader:
             n_prompt, prompt_rate = self._prompt
             self._add(MlxTrial(n_prompt, tokens, 1, prompt_rate, rate))
             self._prompt = None
+
+    def _add_perplexity(self, ppl: float, error: str | None) -> None:
+        if len(self.perplexities) >= _MAX_TRIALS:
+            return
+        if not (math.isfinite(ppl) and ppl > 0):
+            self.perplexities.append(PerplexityRun((), not_finite=f"PPL is {ppl}"))
+        else:
+            self.perplexities.append(
+                PerplexityRun((), final=(ppl, float(error) if error else None))
+            )
 
     def _add(self, trial: MlxTrial) -> None:
         if len(self.trials) < _MAX_TRIALS:

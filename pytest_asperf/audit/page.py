@@ -18,7 +18,7 @@ _STATES: Final[dict[Consequence, State]] = {
     Consequence.INCONCLUSIVE: "inconclusive",
     Consequence.WARNING: "warning",
 }
-_NAME: Final = 60
+_NAME: Final = 100
 _TEXT: Final = 300
 #: Lines of each kind that one file is shown with; JSON has all.
 _MOST: Final = 40

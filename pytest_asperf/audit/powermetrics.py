@@ -1,22 +1,35 @@
-"""powermetrics' plists: energy of each rail and thermal pressure, summed sample by sample."""
+"""powermetrics' plists and text: energy of each rail, and thermal pressure, by sample."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from pytest_asperf.audit.sniff import UnreadableError
 from pytest_asperf.hardware.meters.powermetrics import (
     SAMPLED,
     NotASampleError,
+    PowerSample,
     documents,
     parse_sample,
 )
 
 if TYPE_CHECKING:
-    from pytest_asperf.hardware.meters.powermetrics import PowerSample
+    from pytest_asperf.hardware.meters.meter import Rail as RailName
+
+_BEGINS: Final = re.compile(r"\*+ Sampled system activity .*\(([\d.]+)ms elapsed\)")
+_POWER: Final = re.compile(
+    r"(CPU|Package|Clusters Total|GPU|ANE|DRAM) Power: (\d{1,9}(?:\.\d+)?) mW"
+)
+#: The CPU's power by the first name that a release prints.
+_RAILS: Final[dict[str, RailName]] = {
+    "CPU": "cpu", "Clusters Total": "cpu", "GPU": "gpu", "ANE": "ane",
+}  # fmt: skip
+_MODEL: Final = re.compile(r"Machine model: (\S+)")
+_PRESSURE: Final = re.compile(r"Current pressure level: (\w+)")
 
 
 @dataclass(slots=True)
@@ -90,3 +103,46 @@ def read_power(file: BinaryIO) -> PowerLog:
     if not power.n_samples:
         raise UnreadableError("a plist, and no sample of powermetrics in it")
     return power
+
+
+@dataclass(slots=True)
+class PowerTextReader:
+    """Gathers the samples of powermetrics' text, where power is in whole mW."""
+
+    log: PowerLog = field(default_factory=PowerLog)
+    _elapsed_ms: float = 0.0
+    _mw: dict[RailName, float] = field(default_factory=dict)
+    _thermal: str = ""
+    _machine: str = ""
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if begins := _BEGINS.match(line):
+            self.end()
+            self._elapsed_ms = _milliseconds(begins[1])
+        elif machine := _MODEL.match(line):
+            self._machine = machine[1][:40]
+        elif self._elapsed_ms and (power := _POWER.match(line)):
+            if rail := _RAILS.get(power[1]):
+                self._mw.setdefault(rail, float(power[2]))  # that of the GPU is printed twice
+        elif self._elapsed_ms and (pressure := _PRESSURE.match(line)):
+            self._thermal = pressure[1][:40]
+
+    def end(self) -> None:
+        """End the sample that is open."""
+        if self._elapsed_ms and self._mw:
+            seconds = self._elapsed_ms / 1e3
+            energy = {rail: mw * seconds for rail, mw in self._mw.items()}
+            sample = PowerSample(round(seconds * 1e9), energy, self._thermal, self._machine)
+            self.log.add(sample)
+        elif self._elapsed_ms:
+            self.log.broken += 1
+        self._elapsed_ms, self._mw, self._thermal = 0.0, {}, ""
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        elapsed = float(text)
+    except ValueError:
+        return 0.0
+    return elapsed if 0 < elapsed < 1e9 else 0.0

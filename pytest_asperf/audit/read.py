@@ -6,29 +6,15 @@ import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.audit.llama_bench import (
-    COLUMNS,
-    rows_of_csv,
-    rows_of_document,
-    rows_of_json_lines,
-    rows_of_sql,
-)
-from pytest_asperf.audit.load_generators import (
-    LoadRun,
-    load_runs_of_document,
-    load_runs_of_lines,
-)
+from pytest_asperf.audit.lines import Lines, wrap_width
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import PowerLog, read_power
-from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, Lines, UnreadableError, read_document, sniff
+from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, UnreadableError, read_document, sniff
 from pytest_asperf.audit.tables import TableRow, rows_of_table, table_rows_of_document
 from pytest_asperf.errors import printable
-from pytest_asperf.worker.printed.timings import ServerReader, request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pytest_asperf.worker.printed.bench_rows import BenchRow
 
 #: Begins the problem of a file that audit itself failed on.
 DEFECT: Final = "audit failed on this file; please report it"
@@ -47,11 +33,9 @@ class FileReading:
     path: Path
     format: str = ""
     problem: str = ""
-    measurement: tuple[BenchRow, ...] = ()
     log: Log | None = None
     power: PowerLog | None = None
     table: tuple[TableRow, ...] = ()
-    load: tuple[LoadRun, ...] = ()
     cut_lines: int = 0
 
 
@@ -79,77 +63,74 @@ def read_file(path: Path) -> FileReading:
 
 def _read(path: Path) -> FileReading:
     with path.open("rb") as file:
-        kind, encoding = sniff(file.read(HEAD_BYTES))
+        kind, head = sniff(file.read(HEAD_BYTES))
         file.seek(0)
-        lines = Lines(file, encoding)
         if kind is Kind.PLIST:
             return FileReading(path, "powermetrics", power=read_power(file))
+        problem = ""
         if kind is Kind.JSON:
-            return _read_document(path, read_document(file, encoding))
+            try:
+                return _read_document(path, read_document(file))
+            except UnreadableError as error:
+                problem = str(error)  # unless other lines are among its own
+            file.seek(0)
+        lines = Lines(file)
         if kind is Kind.CSV:
-            return _read_csv(path, lines)
-        if kind is Kind.SQL:
-            return _of_bench(path, "SQL", rows_of_sql(lines), lines.cut)
-        if kind is Kind.JSON_LINES:
-            return _read_json_lines(path, lines)
-        return _read_text(path, lines)
-
-
-def _read_json_lines(path: Path, lines: Lines) -> FileReading:
-    first = lines.first()  # a server's log in JSON has another
-    is_bench = all(f'"{column}"' in first for column in COLUMNS)
-    if is_bench and (rows := rows_of_json_lines(lines)):
-        return _of_bench(path, "JSON lines", rows, lines.cut)
-    lines.restart()
-    if load := load_runs_of_lines(lines):
-        return _of_load(path, load, lines.cut)
-    lines.restart()
-    return _read_text(path, lines)
+            reading, problem = _read_table(path, lines)
+            if reading is not None:
+                return reading
+            lines.restart()
+        return _read_text(path, lines, wrap_width(head), problem)
 
 
 def _read_document(path: Path, document: object) -> FileReading:
-    if rows := rows_of_document(document):
-        return _of_bench(path, "JSON", rows)
-    if load := load_runs_of_document(document):
-        return _of_load(path, load)
+    log = Log()
+    entries = document if isinstance(document, list) else [document]
+    for entry in entries:
+        log.add_document(entry)
+    log.end()
+    _require_figures(log)
+    if tools := log.tools:
+        return FileReading(path, f"{tools[0]}, JSON", log=log)
+    if log.bench.problems:
+        raise UnreadableError(log.bench.problems[0])
     if table := table_rows_of_document(document):
         return FileReading(path, "a table of results, JSON", table=table)
-    if request := request_of(document):
-        return FileReading(path, "a reply of llama-server", log=Log(server=ServerReader([request])))
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
     raise UnreadableError("JSON of a shape that audit does not know")
 
 
-def _read_csv(path: Path, lines: Lines) -> FileReading:
-    columns = {cell.strip('"\ufeff ') for cell in lines.first().split(",")}
+def _read_table(path: Path, lines: Lines) -> tuple[FileReading | None, str]:
     try:
-        if columns >= COLUMNS:
-            return _of_bench(path, "CSV", rows_of_csv(lines), lines.cut)
-        if table := rows_of_table(lines):
-            return FileReading(path, "a table of results, CSV", table=table, cut_lines=lines.cut)
+        rows = rows_of_table(lines)
     except csv.Error as error:
-        raise UnreadableError(f"broken CSV: {error}") from error
-    raise UnreadableError("CSV with columns that audit does not know")
+        return None, f"broken CSV: {error}"
+    if rows:
+        return FileReading(path, "a table of results, CSV", table=rows, cut_lines=lines.cut), ""
+    if rows is None:
+        return None, "CSV with columns that audit does not know"
+    return None, "a table of results, CSV, without a row: nothing was measured"
 
 
-def _of_bench(path: Path, form: str, rows: tuple[BenchRow, ...], cut_lines: int = 0) -> FileReading:
-    if not rows:
-        raise UnreadableError(f"llama-bench, {form}, without a test: the run measured nothing")
-    return FileReading(path, f"llama-bench, {form}", measurement=rows, cut_lines=cut_lines)
-
-
-def _of_load(path: Path, load: tuple[LoadRun, ...], cut_lines: int = 0) -> FileReading:
-    if not any(run.figures or run.requests for run in load):
-        raise UnreadableError(f"{load[0].tool}, without a figure: no request was measured")
-    return FileReading(path, load[0].tool, load=load, cut_lines=cut_lines)
-
-
-def _read_text(path: Path, lines: Lines) -> FileReading:
-    log = read_log(lines)
+def _read_text(path: Path, lines: Lines, width: int, problem: str) -> FileReading:
+    log = read_log(lines, width=width)
+    _require_figures(log)
     if not log.tools:
-        raise UnreadableError("not the output of a tool that audit knows")
+        raise UnreadableError(_what_it_is(log, problem))
     build = f", build {log.build}" if log.build else ""
-    tools = ", ".join(log.tools)
-    rows = tuple(log.bench.rows)
-    return FileReading(path, f"{tools}{build}", measurement=rows, log=log, cut_lines=lines.cut)
+    return FileReading(path, f"{', '.join(log.tools)}{build}", log=log, cut_lines=lines.cut)
+
+
+def _require_figures(log: Log) -> None:
+    if log.load and not any(run.figures or run.requests for run in log.load):
+        raise UnreadableError(f"{log.load[0].tool}, without a figure: no request was measured")
+
+
+def _what_it_is(log: Log, problem: str) -> str:
+    """The reason why a text without a figure was not read."""
+    if log.bench.problems:
+        return log.bench.problems[0]
+    if log.begun:
+        return f"{log.begun}, without a test: the run measured nothing"
+    return problem or "not the output of a tool that audit knows"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ class AuditedFigure:
     text: str = ""
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, ["" if self.value is None else str(self.value), self.text]))
+        return ", ".join(
+            filter(None, ["" if self.value is None else _shown(self.value), self.text])
+        )
 
 
 @dataclass(slots=True)
@@ -129,6 +133,13 @@ class Audit:
             "files": [findings.as_dict() for findings in self.files],
             "together": [findings.as_dict() for findings in self.together],
         }
+
+
+def _shown(value: Estimate) -> str:
+    """The figure with its interval, or with the digits of a tool's own if it has none."""
+    if value.has_interval or value.low > -math.inf:
+        return str(value)
+    return f"{number_text(value.point, 4)} {value.unit} (too few {value.counted} for an interval)"
 
 
 def _figure_dict(figure: AuditedFigure) -> dict[str, Any]:

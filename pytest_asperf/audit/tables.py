@@ -15,16 +15,31 @@ if TYPE_CHECKING:
 _NUMBERS: Final = {
     "avg_tps": "rate", "eff_tps": "rate", "tps": "rate", "tg_tps": "rate",
     "decode_tps": "rate", "decode_tokens_per_sec": "rate", "tokens_per_second": "rate",
+    "gen_tps": "rate", "generation_tps": "rate", "predicted_per_second": "rate",
     "stddev_tps": "rate sd", "std_tps": "rate sd",
-    "n_gen": "n_gen", "n_prompt": "n_prompt",
+    "n_gen": "n_gen", "completion_tokens": "n_gen", "output_tokens": "n_gen",
+    "predicted_n": "n_gen",
+    "n_prompt": "n_prompt", "prompt_tokens": "n_prompt", "prompt_n": "n_prompt",
     "draft_k": "k", "k": "k", "n_drafted": "drafted", "n_accept": "accepted",
+    "draft_n": "drafted", "draft_n_accepted": "accepted",
     "ppl": "PPL", "ppl_std": "PPL se", "perplexity": "PPL",
     "ttft_ms": "TTFT ms", "total_time_ms": "total ms", "prefill_time_ms": "prefill ms",
     "peak_memory_gb": "peak GB",
 }  # fmt: skip
 _WORDS: Final = (
     *("machine", "framework", "engine", "backend", "rpc_backend", "model", "model_label", "quant"),
-    *("target", "draft", "prompt_type", "prompt_length", "config", "status"),
+    *(
+        "model_id",
+        "name",
+        "prompt_set",
+        "concurrency",
+        "target",
+        "draft",
+        "prompt_type",
+        "prompt_length",
+        "config",
+        "status",
+    ),
 )
 #: Columns that say which arm a row belongs to, and how an arm to compare with is called.
 _ARM_WORDS: Final = frozenset({"framework", "engine", "backend", "rpc_backend"})
@@ -73,11 +88,11 @@ class TableRow:
         return {name: self.numbers[name] for name in kept if name in self.numbers}
 
 
-def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...]:
-    """The rows of a CSV with a header; none where no column is a result."""
+def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...] | None:
+    """The rows of a CSV with a header; None where no column is a result."""
     reader = csv.DictReader(lines)
     if not _TELLING & {_NUMBERS.get(name) for name in reader.fieldnames or ()}:
-        return ()
+        return None
     return tuple(_row(cells) for cells in itertools.islice(reader, _MAX_ROWS))
 
 

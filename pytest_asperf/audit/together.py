@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.audit.log import Log
     from pytest_asperf.worker.printed.model_facts import ModelFacts
     from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+    from pytest_asperf.worker.printed.speculation_log import SpeculationRun
 
 #: Chunk by chunk, models that read one text agree about which parts are hard. Published logs of one
 #: text, from F16 to Q2_K, correlate by 0.93 and more; two texts do by chance.
@@ -62,16 +62,18 @@ def _together(readings: Sequence[FileReading], options: Options) -> Iterable[Fil
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A log with the PPL of a text."""
+    """A run over a text; `number` is its place in a log of several, else 0."""
 
     path: Path
     model: ModelFacts | None
     run: PerplexityRun
+    number: int = 0
 
     @property
     def label(self) -> str:
         level = self.model.level if self.model else None
-        return f"{level} ({self.path.name})" if level else self.path.name
+        name = f"{self.path.name}, run {self.number}" if self.number else self.path.name
+        return f"{level} ({name})" if level else name
 
     @property
     def bits(self) -> float:
@@ -95,8 +97,11 @@ def _pair_perplexity(
 ) -> None:
     groups: dict[object, list[_Scored]] = {}
     for reading in readings:
-        if reading.log and (run := reading.log.perplexity) and run.running_ppl:
-            scored = _Scored(reading.path, next(iter(reading.log.models), None), run)
+        runs = reading.log.perplexities if reading.log else []
+        for number, (run, model) in enumerate(runs, start=1):
+            if not run.running_ppl or run.not_finite or run.lacks_chunks:
+                continue
+            scored = _Scored(reading.path, model, run, number * (len(runs) > 1))
             # A named baseline is compared with every log, so that a mismatch is reported.
             key = None if options.baseline else tuple(scored.work.items())
             groups.setdefault(key, []).append(scored)
@@ -141,14 +146,17 @@ def _correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
 
 def _compare_arms(readings: Sequence[FileReading], findings: FileFindings) -> None:
     """Find runs with a remote device that equal a run without one."""
-    runs = [(r, r.log) for r in readings if r.log and r.log.speculation]
-    for reading, log in runs:
-        if not log.remote:
-            continue
-        for local, local_log in runs:
-            if not local_log.remote and _models(log) == _models(local_log):
-                guard_finding = guards.identical_to_baseline(_figures(log), _figures(local_log))
-                findings.add(f"{reading.path.name} and {local.path.name}", guard_finding)
+    runs = [
+        (reading.path.name, reading.log.remote, [model.file_name for model in models], run)
+        for reading in readings
+        if reading.log
+        for run, models in reading.log.speculations
+    ]
+    for name, remote, models, run in runs:
+        for local, its_remote, its_models, its_run in runs:
+            if remote and not its_remote and models == its_models:
+                guard_finding = guards.identical_to_baseline(_figures(run), _figures(its_run))
+                findings.add(f"{name} and {local}", guard_finding)
 
 
 def _account_tokens(readings: Sequence[FileReading], findings: FileFindings) -> None:
@@ -156,7 +164,9 @@ def _account_tokens(readings: Sequence[FileReading], findings: FileFindings) -> 
     logs = {
         (run.n_drafted, run.n_accept): (reading.path.name, run)
         for reading in readings
-        if reading.log and (run := reading.log.speculation) and run.n_predict
+        if reading.log
+        for run, _ in reading.log.speculations
+        if run.n_predict
     }
     for row in (row for reading in readings for row in reading.table):
         rate, numbers = row.numbers.get("rate"), row.numbers
@@ -172,14 +182,9 @@ def _account_tokens(readings: Sequence[FileReading], findings: FileFindings) -> 
             findings.add(f"{row.label} and {name}", guard_finding)
 
 
-def _models(log: Log) -> list[str]:
-    return [model.file_name for model in log.models]
-
-
-def _figures(log: Log) -> Mapping[str, float]:
+def _figures(run: SpeculationRun) -> Mapping[str, float]:
     """Figures that differ between runs with and without a remote device."""
-    run = log.speculation
-    if run is None or not run.n_drafted:
+    if not run.n_drafted:
         return {}
     draft, prompt = run.draft_decodes, run.prompt
     figures = {

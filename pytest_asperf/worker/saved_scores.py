@@ -176,11 +176,11 @@ class SavedScores:
         reader = PerplexityReader()
         for line in self.run.output.splitlines():
             reader.feed(line)
-        printed = reader.run()
-        if printed is None:
+        if not (runs := reader.runs()):
             return
-        if printed.broken:
-            raise RefusalError("non-finite", f"{PROGRAM}: {printed.broken}")
+        printed = runs[-1]
+        if problem := printed.not_finite or printed.gap:
+            raise RefusalError("non-finite", f"{PROGRAM}: {problem}")
         while self._n_checked < min(self.n_done, len(printed.running_ppl)):
             self._n_checked = n = self._n_checked + 1
             ppl, saved = printed.running_ppl[n - 1], self._nll_sums[n] / (n * n_rows)

@@ -49,7 +49,9 @@ def speculate(
             reader = SpeculationReader()
             for line in run.log:
                 reader.feed(line)
-            if (counted := reader.run()) is not None:
+            runs = reader.runs()
+            counted = runs[-1] if runs else None
+            if counted is not None:
                 steps = {"of_target": counted.rounds, "of_draft": counted.n_drafted}
                 placement.require(run, before, n_vocab, **steps)
                 break

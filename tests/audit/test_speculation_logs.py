@@ -102,8 +102,8 @@ def test_a_replay_is_no_round() -> None:
         "0.00.260.743 D accepted 0/3 draft tokens, the last target token is: (3)\n"
     )
     log = read_log((_log("draft-mtp", CHECKPOINTS, drafted=9, accepted=9) + rounds).splitlines())
-    assert log.speculation is not None
-    assert log.speculation.verified == (6, 11)
+    ((run, _),) = log.speculations
+    assert run.verified == (6, 11)
 
 
 def test_lookup_and_draft_are_told_apart(
@@ -171,7 +171,7 @@ KEYS = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "draft_n", "draf
 def test_no_answer_is_an_error_of_ours(timings: object, stop: object, choices: object) -> None:
     """Whatever JSON stands in place of a figure, it is a request of possible counts or none."""
     for answer in ({"timings": timings, "stop": stop, "choices": choices}, timings, stop):
-        request = request_of(answer)
-        assert request is None or 0 <= request.n_accepted <= request.n_drafted
+        found = request_of(answer)
+        assert found is None or 0 <= found[1].n_accepted <= found[1].n_drafted
     whole = request_of({"timings": timings, "stop": True})
-    assert whole is None or whole.generated.n_tokens >= 0
+    assert whole is None or whole[1].generated.n_tokens >= 0

@@ -69,6 +69,7 @@ class Guard(StrEnum):
         "broken-logits",
         "compare the model file with its source; if it is intact, measure another build",
     )
+    CRASHED = "program-crashed", "read the end of the log for the reason, and measure again"
     TIMED_WORK = (
         "timed-work",
         "look for what the build skips, or keeps from earlier calls, when nobody reads its logits",
@@ -158,6 +159,7 @@ class Guard(StrEnum):
     TOKENS_PER_CHUNK = "tokens-per-chunk", "claim the rate (tg128) or TTFT: no single tokens arrive"
     ROLE_CHUNK = "role-chunk", "check what the server sends first: TTFT would end before a token"
     CONTEXT_CUT = "context-cut", "give the server a longer context, or ask for a shorter prompt"
+    NOT_TIMED = "not-timed", "let the server stream its replies, and measure again"
     QUEUEING = "queueing", "ask for fewer users, or give each a slot (llama-server: parallel)"
     SERVER_RESTARTED = "server-restarted", "find out why the server restarted, and measure it again"
     CLIENT_BOUND = "client-bound", "ask for fewer users, or run the client on another machine"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .model_facts import base_name
@@ -17,6 +18,12 @@ _UNRESOLVED: Final = {
     "n_threads": ("-1",),
     "main_gpu": ("-1",),
 }
+#: Cells that are no settings: the test, its figures, and what is shown by other names.
+_FIGURES: Final = re.compile(
+    r"(?:avg|stddev|samples)_\w+|n_prompt|n_gen|n_depth|test|test_time|t/s|size|params|model\w*"
+    r"|build\w*"
+)
+_LONGEST_SETTING: Final = 60
 _MOST: Final = 1e18
 _MAX_SAMPLES: Final = 100_000
 
@@ -37,6 +44,8 @@ class BenchRow:
         mean_ns: of the repetitions' times; None where not printed.
         samples_ns: each repetition's time; only JSON has them.
         unresolved: settings of which the file has only the request, with it.
+        settings: every other cell of one word or number, by its column.
+        resolution: of the rates, tok/s: half a unit of their last printed decimal.
     """
 
     model: str
@@ -52,6 +61,8 @@ class BenchRow:
     samples_ns: tuple[int, ...] = ()
     model_bytes: int | None = None
     unresolved: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    resolution: float = 0.0
 
     @property
     def test(self) -> str:
@@ -95,6 +106,7 @@ def bench_row(entry: Mapping[str, Any]) -> BenchRow:
             samples_ns=tuple(int(ns) for ns in samples[:_MAX_SAMPLES]),
             model_bytes=int(entry["model_size"]) if entry.get("model_size") else None,
             unresolved=unresolved(entry),
+            settings=settings(entry),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BrokenRowError("is cut off or broken") from error
@@ -116,3 +128,15 @@ def unresolved(entry: Mapping[str, Any]) -> tuple[str, ...]:
         for key, requests in _UNRESOLVED.items()
         if key in entry and str(entry[key]).lower() in requests
     )
+
+
+def settings(entry: Mapping[str, Any]) -> dict[str, str]:
+    """The cells that say how a test was run."""
+    cells = (
+        (key, str(value)) for key, value in entry.items() if isinstance(value, str | int | float)
+    )
+    return {
+        key: text
+        for key, text in cells
+        if text and len(text) <= _LONGEST_SETTING and not _FIGURES.fullmatch(str(key))
+    }

@@ -139,6 +139,11 @@ class ModelReader:
             _add_detail(self._loads[-1], line)
 
     @property
+    def n_loaded(self) -> int:
+        """Loads that were begun."""
+        return len(self._loads)
+
+    @property
     def models(self) -> tuple[ModelFacts, ...]:
         """The loads, in their order."""
         return tuple(ModelFacts(**load) for load in self._loads)

@@ -9,22 +9,39 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from .numbers import COUNT, NUMBER
+from .numbers import COUNT, NUMBER, PLUS_MINUS
 
+#: Until early 2024 without the context, and with a space before the colon.
 _PLAN: Final = re.compile(
-    rf"perplexity: calculating perplexity over ({COUNT}) chunks, n_ctx=({COUNT}), batch_size="
+    rf"(?:perplexity(?:_v2)? ?: calculating perplexity|kl_divergence: computing) "
+    rf"over ({COUNT}) chunks(?:, n_ctx=({COUNT}))?"
 )
-_CHUNK: Final = re.compile(rf"\[({COUNT})\](-?{NUMBER}|-?nan|-?inf),")
-_FINAL: Final = re.compile(r"Final estimate: PPL = *(\S+) \+/- *(\S+)")
-_PLAN_KLD: Final = re.compile(rf"kl_divergence: computing over ({COUNT}) chunks, n_ctx=({COUNT})")
-# Of the table that ends `--kl-divergence`, the lines that people quote.
+_CHUNK: Final = re.compile(rf"\[({COUNT})\](-?{NUMBER}|-?nan(?:\(ind\))?|-?inf),?")
+#: ik_llama.cpp names chunks and context.
+_FINAL: Final = re.compile(
+    rf"Final estimate: PPL(?: over ({COUNT}) chunks for n_ctx=({COUNT}))? = *(\S+)"
+    r"(?: +\+/- *(\S+))?"
+)
+#: A line of the tables that end `--kl-divergence`.
 _STATISTIC: Final = re.compile(
-    rf"(Mean PPL\(Q\)|Mean PPL\(Q\)/PPL\(base\)|Mean +KLD|Maximum KLD|Same top p) *: +"
-    rf"(-?{NUMBER})(?: ± +({NUMBER}))?"
+    r"((?:Mean|Maximum|Median|Minimum|RMS|Cor|Same|\d{1,2}\.\d%)[^:]{0,40}?(?:PPL.*|KLD|p)) *: +"
+    rf"(-?{NUMBER}|-?nan) *(%?)(?:{PLUS_MINUS}({NUMBER}) *(%?))?$"
 )
 _MAX_CHUNKS: Final = 200_000
-_MAX_STATISTICS: Final = 20
-_WORDS: Final = ("perplexity", "Final", "kl_divergence")
+_MAX_STATISTICS: Final = 60
+_MAX_RUNS: Final = 200
+#: PPL is printed with four decimals.
+_ROUNDING: Final = 2e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A line of the tables of `--kl-divergence`, as printed."""
+
+    name: str
+    value: float
+    unit: str = ""
+    error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +53,25 @@ class PerplexityRun:
             out of order or not finite ends it.
         n_ctx: tokens in a chunk; half of them are scored.
         final: PPL and its ± as printed at the end.
-        statistics: lines of the table of `--kl-divergence`, with their ±, as printed.
-        broken: what ended the figures early; empty where nothing did.
+        statistics: lines of the table of `--kl-divergence`.
+        not_finite: the first PPL that is no number; empty if all are.
+        gap: the chunk that is missing or out of order; empty if none is.
     """
 
     running_ppl: tuple[float, ...]
     planned_chunks: int | None = None
     n_ctx: int | None = None
-    final: tuple[float, float] | None = None
-    statistics: tuple[tuple[str, float, float | None], ...] = ()
-    broken: str = ""
+    final: tuple[float, float | None] | None = None
+    statistics: tuple[Statistic, ...] = ()
+    not_finite: str = ""
+    gap: str = ""
+
+    @property
+    def lacks_chunks(self) -> bool:
+        """Whether the final estimate is of more chunks than the log's lines hold."""
+        if self.final is None or self.not_finite:
+            return False
+        return not self.running_ppl or abs(self.final[0] - self.running_ppl[-1]) > _ROUNDING
 
     @property
     def chunk_nll(self) -> tuple[float, ...]:
@@ -61,49 +87,96 @@ class PerplexityRun:
 
 @dataclass(slots=True)
 class PerplexityReader:
-    """Gathers a run from a log's lines."""
+    """Gathers the runs from a log's lines.
 
+    A run begins with its plan, with chunk 1, or with a second final estimate.
+    """
+
+    _done: list[PerplexityRun] = field(default_factory=list)
     _ppl: array[float] = field(default_factory=lambda: array("d"))
-    _plan: tuple[int, int] | None = None
-    _final: tuple[float, float] | None = None
-    _statistics: list[tuple[str, float, float | None]] = field(default_factory=list)
-    _broken: str = ""
+    _plan: tuple[int | None, int | None] | None = None
+    _final: tuple[float, float | None] | None = None
+    _statistics: list[Statistic] = field(default_factory=list)
+    _not_finite: str = ""
+    _gap: str = ""
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if "]" in line[:12] and not self._broken:
+        if "[" in line[:2] or (self._plan and "[1]" in line):
             for chunk in _CHUNK.finditer(line):
-                self._add(int(chunk[1]), float(chunk[2]))
-        if (statistic := _STATISTIC.match(line)) and len(self._statistics) < _MAX_STATISTICS:
-            error = float(statistic[3]) if statistic[3] else None
-            name = " ".join(statistic[1].split())
-            self._statistics.append((name, float(statistic[2]), error))
-        if not any(word in line for word in _WORDS):
-            return
-        if plan := _PLAN.search(line) or _PLAN_KLD.search(line):
-            self._plan = int(plan[1]), int(plan[2])
-        if final := _FINAL.search(line):
-            try:
-                self._final = float(final[1]), float(final[2])
-            except ValueError:
-                self._broken = self._broken or f"the final estimate is {final[1][:20]!r}"
+                self._add(int(chunk[1]), float(chunk[2].removesuffix("(ind)")))
+        if statistic := _STATISTIC.match(line):
+            self._add_statistic(statistic)
+        elif "calculating" in line or "computing" in line:
+            self._add_plan(_PLAN.search(line))
+        if "Final" in line and (final := _FINAL.search(line)):
+            self._add_final(final)
 
-    def run(self) -> PerplexityRun | None:
-        """The run, None where the log holds none."""
-        found = (self._ppl, self._plan, self._final, self._statistics, self._broken)
-        if not any(found):
-            return None
+    def _add_plan(self, plan: re.Match[str] | None) -> None:
+        if plan:
+            self._begin()
+            self._plan = int(plan[1]), int(plan[2]) if plan[2] else None
+
+    def runs(self) -> tuple[PerplexityRun, ...]:
+        """The runs in their order, the last one as far as it went."""
+        return (*self._done, *self._current())
+
+    @property
+    def n_begun(self) -> int:
+        """Runs that were begun."""
+        found = (self._plan, self._ppl, self._final, self._statistics, self._not_finite)
+        return len(self._done) + any(map(bool, found))
+
+    def _current(self) -> list[PerplexityRun]:
+        if self.n_begun == len(self._done):
+            return []
         planned, n_ctx = self._plan or (None, None)
-        return PerplexityRun(
-            tuple(self._ppl), planned, n_ctx, self._final, tuple(self._statistics), self._broken
+        statistics, ppl = tuple(self._statistics), tuple(self._ppl)
+        run = PerplexityRun(
+            ppl, planned, n_ctx, self._final, statistics, self._not_finite, self._gap
         )
+        return [run]
+
+    def _begin(self) -> None:
+        if len(self._done) < _MAX_RUNS:
+            self._done += self._current()
+        self._ppl, self._plan, self._final = array("d"), None, None
+        self._statistics, self._not_finite, self._gap = [], "", ""
 
     def _add(self, number: int, ppl: float) -> None:
-        if self._broken or number > _MAX_CHUNKS:
+        if number == 1 and (self._ppl or self._not_finite or self._final):
+            self._begin()
+        if self._not_finite or self._gap or number > _MAX_CHUNKS:
             return
         if not (math.isfinite(ppl) and ppl > 0):
-            self._broken = f"PPL is {ppl} after chunk {number}"
+            self._not_finite = f"PPL is {ppl} after chunk {number}"
         elif number != len(self._ppl) + 1:
-            self._broken = f"chunk {number} follows chunk {len(self._ppl)}"
+            self._gap = f"chunk {number} follows chunk {len(self._ppl)}"
         else:
             self._ppl.append(ppl)
+
+    def _add_statistic(self, found: re.Match[str]) -> None:
+        name, value = " ".join(found[1].split()), float(found[2])
+        if any(name == statistic.name for statistic in self._statistics):
+            self._begin()
+        if not math.isfinite(value):
+            self._not_finite = self._not_finite or f"{name} is {value}"
+        elif len(self._statistics) < _MAX_STATISTICS:
+            error = float(found[4]) if found[4] else None
+            unit = found[3] or found[5] or ""
+            self._statistics.append(Statistic(name, value, unit, error))
+
+    def _add_final(self, found: re.Match[str]) -> None:
+        if self._final:
+            self._begin()
+        if found[1]:
+            self._plan = self._plan or (int(found[1]), int(found[2]))
+        try:
+            ppl, error = float(found[3]), float(found[4]) if found[4] else None
+        except ValueError:
+            self._gap = self._gap or f"the final estimate is {found[3][:20]!r}"
+            return
+        if not (math.isfinite(ppl) and ppl > 0):
+            self._not_finite = self._not_finite or f"the final estimate is {ppl}"
+        else:
+            self._final = ppl, error

@@ -29,10 +29,13 @@ _DRAFTER: Final = re.compile(
 _VERIFIED: Final = re.compile(rf"accepted ({COUNT})/({COUNT}) draft tokens, the last target token")
 _WENT_BACK: Final = re.compile(rf"partial acceptance: ({COUNT}) < ({COUNT}), restoring checkpoint")
 _MOST_DRAFTERS: Final = 20
-# What a program says of itself, which is not what its model wrote.
+# What a program says of itself, and PowerShell of its stderr, which is not what its model wrote.
 _LOG_LINE: Final = re.compile(
-    r"[\w.:~]{2,60}: |[a-z_]+: | - | for M-RoPE|\.{4,}$|\w+: *$|Failed to |WARNING|build: |\d+ +lib"
+    r"[\w.:~]{2,60}: |[a-z_]+: | *- | *for M-RoPE|\.+$|\w+: *$|Failed to |WARNING|build: |\d+ +lib"
+    r"|\+ |At (?:line|\S+):\d+ char:\d+"
 )
+_BEGINS: Final = re.compile(r"llama_model_loader: loaded meta data|build(?:_info)?: |main: build")
+_MAX_RUNS: Final = 200
 _MAX_TEXT: Final = 1 << 14
 _MAX_STATISTICS: Final = 1000
 
@@ -144,8 +147,9 @@ class SpeculationRun:
 
 @dataclass(slots=True)
 class SpeculationReader:
-    """Gathers a run from a log's lines."""
+    """Gathers the runs from a log's lines; a run ends with its target's total time."""
 
+    _done: list[SpeculationRun] = field(default_factory=list)
     _found: dict[str, Any] = field(default_factory=dict)
     _part: str = ""
     _drafters: dict[str, Drafter] = field(default_factory=dict)
@@ -162,15 +166,55 @@ class SpeculationReader:
         if self._feed_drafting(line):
             return
         if rate := _RATE.match(line):
-            self._found[_NAMES.get(rate[1], rate[1])] = int(rate[2]), float(rate[3])
+            self._add(rate[1], (int(rate[2]), float(rate[3])))
         elif count := _COUNT.match(line):
-            self._found[_NAMES.get(count[1], count[1])] = int(count[2])
+            self._add(count[1], int(count[2]))
         elif line in {"draft:", "target:"}:
             self._part = line
+        elif _BEGINS.match(line):
+            self._end()
         elif self._part:
             self._feed_part(line)
         elif not _LOG_LINE.match(line):
             self._add_text(line)
+
+    def runs(self) -> tuple[SpeculationRun, ...]:
+        """The runs that counted anything, in their order."""
+        return (*self._done, *self._current())
+
+    @property
+    def n_ended(self) -> int:
+        """Runs that have ended."""
+        return len(self._done)
+
+    def _current(self) -> list[SpeculationRun]:
+        if not {"n_predict", "n_drafted", "n_accept"} <= self._found.keys():
+            return []
+        run = SpeculationRun(
+            **self._found,
+            uses_checkpoints=self.uses_checkpoints,
+            drafters=self.drafters,
+            verified=(self._n_accepted, self._n_drafted) if self._n_drafted else None,
+            text="\n".join(self._text).strip(),
+        )
+        return [run]
+
+    def _add(self, printed: str, value: object) -> None:
+        name = _NAMES.get(printed, printed)
+        if name in self._found:
+            self._end()
+        self._found[name] = value
+
+    def _end(self) -> None:
+        run = self._current()
+        if not run:
+            return
+        if len(self._done) < _MAX_RUNS:
+            self._done += run
+        self._found, self._part, self._drafters = {}, "", {}
+        self._n_accepted = self._n_drafted = self._text_size = 0
+        self._is_replay = self.uses_checkpoints = False
+        self._text = []
 
     def _feed_part(self, line: str) -> None:
         if self._part == "draft:" and (timing := read_timing(line)):
@@ -178,6 +222,7 @@ class SpeculationReader:
             self._found["draft_prompt" if is_prompt else "draft_decodes"] = printed
         elif self._part == "target:" and (total := _TOTAL.search(line)):
             self._found["total_s"] = float(total[1]) / 1e3
+            self._end()
 
     def _feed_drafting(self, line: str) -> bool:
         """Whether a line, which is then taken, is about how tokens were drafted or verified."""
@@ -211,18 +256,6 @@ class SpeculationReader:
     def drafters(self) -> tuple[Drafter, ...]:
         """Ways of drafting that have drafted anything, by the last statistics."""
         return tuple(drafter for drafter in self._drafters.values() if drafter.n_drafted)
-
-    def run(self) -> SpeculationRun | None:
-        """The run, None where the log holds none."""
-        if not {"n_predict", "n_drafted", "n_accept"} <= self._found.keys():
-            return None
-        return SpeculationRun(
-            **self._found,
-            uses_checkpoints=self.uses_checkpoints,
-            drafters=self.drafters,
-            verified=(self._n_accepted, self._n_drafted) if self._n_drafted else None,
-            text="\n".join(self._text).strip(),
-        )
 
     def _add_text(self, line: str) -> None:
         if self._text_size < _MAX_TEXT:

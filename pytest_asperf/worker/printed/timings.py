@@ -1,4 +1,4 @@
-"""The timings that llama.cpp's programs print when they end, and its server after a request."""
+"""The timings of requests and texts that llama.cpp's programs, its server and ollama print."""
 
 from __future__ import annotations
 
@@ -6,23 +6,46 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .numbers import COUNT, NUMBER
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _TIMING: Final = re.compile(
     rf"(?P<prompt>prompt )?eval time += *(?P<ms>{NUMBER}) ms / *(?P<n>{COUNT}) (?:tokens|runs) "
-    rf"*\( *[\d.naif-]+ ms per token, +(?P<rate>{NUMBER}|-?nan|inf) tokens per second\)"
+    rf"*\( *[\d.naif-]+ ms per (?:token|run)"
+    rf"(?:, *(?P<rate>{NUMBER}|-?nan|inf) tokens per second)?\)"
 )
-_OF_SERVER: Final = re.compile(r"print_timings?\b")
+_OF_SERVER: Final = re.compile(r"(?<!llama_)print_timings?\b")
+#: What a program that is no server prints when it ends; servers of 2023 did after each request.
+_OF_PROGRAM: Final = re.compile(
+    r"(?:llama_perf\w*|common_perf|gpt_perf|llama)_print(?:_timings)?\b"
+)
+#: llama-cli since the end of 2025.
+_OF_CHAT: Final = re.compile(rf"\[ Prompt: ({NUMBER}) t/s \| Generation: ({NUMBER}) t/s \]")
 _DRAFTED: Final = re.compile(
     rf"draft acceptance(?: rate)? = *[\d.naif-]+ \( *({COUNT}) accepted / *({COUNT}) generated\)"
 )
+#: `ollama run --verbose`; its durations are Go's.
+_OLLAMA: Final = re.compile(
+    rf"((?:prompt )?eval) (count|duration|rate): +((?:{NUMBER}[a-zµμ]+)+|{NUMBER})(?: |$)"
+)
+_DURATION: Final = re.compile(rf"({NUMBER})(h|ms|m|s|[uµμ]s|ns)")
+_MS: Final = {"h": 3.6e6, "m": 6e4, "s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _ANSWER_FIELDS: Final = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
+_OLLAMA_FIELDS: Final = (
+    "prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration",
+)  # fmt: skip
 _JSON_FIELDS: Final = ("t_prompt_processing", "t_token_generation", "n_decoded")
-#: The timings in a server's answer.
-_ANSWER: Final = '"predicted_ms"'
 _PROMPT_COUNTS: Final = ("n_prompt_tokens_processed", "num_prompt_tokens_processed")
+_MICRO: Final = str.maketrans("µμ", "uu")
+_IS_NUMBER: Final = re.compile(NUMBER)
+#: The programs that time requests, or a text.
+SERVER: Final = "llama-server"
+PROGRAM: Final = "llama-cli"
+OLLAMA: Final = "ollama"
 #: Requests that are kept; a server's log may hold millions.
 MAX_REQUESTS: Final = 100_000
 
@@ -43,69 +66,108 @@ class PrintedTiming:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of llama-server.
+    """One request of a server, or one text of a program.
 
     Attributes:
         prompt: tokens of the prompt that were processed, without cached ones; None where unsaid.
         generated: tokens generated and the time from the first one's logits to the last one.
+        counts_steps: whether decodes are counted in place of tokens, one fewer for a text.
+        is_cut: whether the server says that it cut the prompt.
     """
 
     prompt: PrintedTiming | None
     generated: PrintedTiming
     n_drafted: int = 0
     n_accepted: int = 0
+    counts_steps: bool = False
+    is_cut: bool = False
 
     @property
     def rate(self) -> float | None:
         """TG in tok/s: n - 1 steps, because the prompt's own logits give the first token."""
-        steps = self.generated.n_tokens - 1
+        steps = self.generated.n_tokens - (not self.counts_steps)
         return steps * 1e3 / self.generated.ms if steps > 0 and self.generated.ms else None
 
     @property
     def counts_first_token(self) -> bool:
         """Whether the rate that was printed divides all n tokens by the time of n - 1 steps."""
         printed, whole = self.generated.printed_rate, self.generated.rate
-        if printed is None or whole is None or self.rate is None:
+        if printed is None or whole is None or self.rate is None or self.counts_steps:
             return False
         return abs(printed - whole) < abs(printed - self.rate)
 
 
 @dataclass(slots=True)
-class ServerReader:
-    """Gathers the requests of llama-server, in the forms of its releases since 2023.
+class RequestReader:
+    """Gathers requests by the program that served them, in the forms of its releases since 2023.
 
     They are in the order they ended; `left_out` more are not kept.
     """
 
-    requests: list[Request] = field(default_factory=list)
+    of: dict[str, list[Request]] = field(default_factory=dict)
     _prompt: PrintedTiming | None = None
-    _of_server: bool = False
+    _program: str = ""
+    _ollama: dict[str, str] = field(default_factory=dict)
     left_out: int = 0
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if _ANSWER in line and (request := _request_in(line)):
-            self._add(request)
-        elif _OF_SERVER.search(line):
-            self._of_server = True
+        if _OF_SERVER.search(line):
+            self._program = SERVER
             if '"t_token_generation"' in line:
                 self._feed_json(line)
                 return
-        if "perf_context_print" in line or "perf_print" in line or "llama_print_timings" in line:
-            self._of_server = False
-        elif not self._of_server:
+        elif _OF_PROGRAM.search(line):
+            self._program = PROGRAM
+        elif "eval" in line and (part := _OLLAMA.match(line)):
+            self._feed_ollama(f"{part[1]} {part[2]}", part[3])
             return
-        elif match := _TIMING.search(line):
-            timing = _timing(match)
-            if match["prompt"]:
-                self._prompt = timing
-            else:
-                self._add(Request(self._prompt, timing))
-                self._prompt = None
-        elif (drafted := _DRAFTED.search(line)) and self.requests and not self.left_out:
-            last = self.requests[-1]
+        elif chat := _OF_CHAT.search(line):
+            self._add_rates(float(chat[1]), float(chat[2]))
+            return
+        if self._program and "eval time" in line:
+            self._feed_timing(line)
+        elif (drafted := _DRAFTED.search(line)) and self.of.get(SERVER) and not self.left_out:
             n_accepted, n_drafted = map(int, drafted.groups())
-            self.requests[-1] = Request(last.prompt, last.generated, n_drafted, n_accepted)
+            last = self.of[SERVER][-1]
+            self.of[SERVER][-1] = replace(last, n_drafted=n_drafted, n_accepted=n_accepted)
+
+    def add(self, program: str, request: Request) -> None:
+        """Keep one more request."""
+        requests = self.of.setdefault(program, [])
+        if len(requests) < MAX_REQUESTS:
+            requests.append(request)
+        else:
+            self.left_out += 1
+
+    def _feed_timing(self, line: str) -> None:
+        match = _TIMING.search(line)
+        if match is None:
+            return
+        timing = _timing(match)
+        if match["prompt"]:
+            self._prompt = timing
+        else:
+            counts_steps = self._program == PROGRAM
+            self.add(self._program, Request(self._prompt, timing, counts_steps=counts_steps))
+            self._prompt = None
+
+    def _feed_ollama(self, name: str, value: str) -> None:
+        self._ollama[name] = value
+        if name != "eval rate":
+            return
+        found, self._ollama = self._ollama, {}
+        prompt, generated = (_ollama_timing(found, part) for part in ("prompt eval", "eval"))
+        if generated is not None:
+            self.add(OLLAMA, Request(prompt, generated))
+
+    def _add_rates(self, prompt: float, generated: float) -> None:
+        """Keep rates without the counts behind them, as of one step in its time."""
+        of_prompt, of_text = (
+            PrintedTiming(1, 1e3 / rate, rate) if rate else None for rate in (prompt, generated)
+        )
+        if of_text is not None:
+            self.add(PROGRAM, Request(of_prompt, of_text, counts_steps=True))
 
     def _feed_json(self, line: str) -> None:
         try:
@@ -117,52 +179,66 @@ class ServerReader:
             )
         except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
             return
-        self._add(request)
-
-    def _add(self, request: Request) -> None:
-        if len(self.requests) < MAX_REQUESTS:
-            self.requests.append(request)
-        else:
-            self.left_out += 1
+        self.add(SERVER, request)
 
 
-def request_of(answer: object) -> Request | None:
-    """The request in JSON of `/completion` or of an endpoint in OpenAI's form, else None.
-
-    Of a streamed answer it is the last part, because timings of the others are of its beginning.
-    """
-    if not isinstance(answer, dict) or not isinstance(timings := answer.get("timings"), dict):
+def _ollama_timing(found: Mapping[str, str], part: str) -> PrintedTiming | None:
+    count, duration = found.get(f"{part} count", ""), found.get(f"{part} duration", "")
+    if not count.isdecimal():
         return None
+    units = ((float(n), unit.translate(_MICRO)) for n, unit in _DURATION.findall(duration))
+    ms = sum(n * _MS[unit] for n, unit in units)
+    rate = found.get(f"{part} rate", "")
+    return PrintedTiming(int(count), ms, float(rate) if _IS_NUMBER.fullmatch(rate) else None)
+
+
+def request_of(answer: object) -> tuple[str, Request] | None:
+    """The program and the request in its JSON; None for any other JSON.
+
+    llama-server's `/completion`, its endpoints in OpenAI's form, the timings of either alone, and
+    ollama's API. Of a streamed answer it is the last part, because timings of the others are of its
+    beginning.
+    """
+    if not isinstance(answer, dict):
+        return None
+    timings = answer.get("timings", answer)
+    if not isinstance(timings, dict):
+        return None
+    if timings.keys() >= {*_ANSWER_FIELDS}:
+        program, fields, per_ms = SERVER, _ANSWER_FIELDS, 1.0
+        is_last = timings is answer or _ends(answer)
+    elif timings.keys() >= {"eval_count", "eval_duration"}:
+        program, fields, per_ms = OLLAMA, _OLLAMA_FIELDS, 1e6
+        is_last = answer.get("done") is not False
+    else:
+        return None
+    try:
+        n_prompt, prompt_ms, n, ms = (timings.get(key, 0) for key in fields)
+        request = Request(
+            PrintedTiming(int(n_prompt), float(prompt_ms) / per_ms),
+            PrintedTiming(int(n), float(ms) / per_ms),
+            n_drafted=int(timings.get("draft_n", 0)),
+            n_accepted=int(timings.get("draft_n_accepted", 0)),
+            is_cut=answer.get("truncated") is True,
+        )
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return (program, request) if is_last and _is_sound(request) else None
+
+
+def _ends(answer: Mapping[str, object]) -> bool:
     choices = answer.get("choices")
-    is_last = answer.get("stop") is True or (
+    return answer.get("stop") is True or (
         isinstance(choices, list)
         and any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
     )
-    try:
-        n_prompt, prompt_ms, n, ms = (timings[key] for key in _ANSWER_FIELDS)
-        drafted = (int(timings.get(key, 0)) for key in ("draft_n", "draft_n_accepted"))
-        request = Request(
-            PrintedTiming(int(n_prompt), float(prompt_ms)), PrintedTiming(int(n), float(ms))
-        )
-        n_drafted, n_accepted = drafted
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    if not is_last or not _is_sound(request) or not 0 <= n_accepted <= n_drafted:
-        return None
-    return replace(request, n_drafted=n_drafted, n_accepted=n_accepted)
-
-
-def _request_in(line: str) -> Request | None:
-    """The request of an answer that stands in a line, as in a stream."""
-    try:
-        return request_of(json.loads(line.removeprefix("data: ")))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _is_sound(request: Request) -> bool:
     timings = [timing for timing in (request.prompt, request.generated) if timing]
-    return all(timing.n_tokens >= 0 and 0 <= timing.ms < math.inf for timing in timings)
+    return 0 <= request.n_accepted <= request.n_drafted and all(
+        timing.n_tokens >= 0 and 0 <= timing.ms < math.inf for timing in timings
+    )
 
 
 def read_timing(line: str) -> tuple[bool, PrintedTiming] | None:
@@ -172,6 +248,6 @@ def read_timing(line: str) -> tuple[bool, PrintedTiming] | None:
 
 
 def _timing(match: re.Match[str]) -> PrintedTiming:
-    rate = match["rate"]
-    is_number = rate[0].isdecimal()
+    rate = match["rate"] or ""
+    is_number = rate[:1].isdecimal()
     return PrintedTiming(int(match["n"]), float(match["ms"]), float(rate) if is_number else None)

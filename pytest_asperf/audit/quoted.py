@@ -1,0 +1,174 @@
+"""Figures that a tool prints once for a run: they are shown as printed, without an interval."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.worker.printed.numbers import COUNT, NUMBER, PLUS_MINUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pytest_asperf.audit.pipe_tables import PipeTable
+
+_ONE_RUN: Final = "tok/s in one run: no interval"
+_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """A figure as its tool prints it, or the samples that the tool keeps of it, in tok/s."""
+
+    tool: str
+    name: str
+    text: str = ""
+    samples: tuple[float, ...] = ()
+
+
+def _rates(cells: Mapping[str, Any], pp: str, tg: str, suffix: str) -> Iterator[tuple[str, str]]:
+    for test, size, rate in (("pp", pp, "S_PP t/s"), ("tg", tg, "S_TG t/s")):
+        number = _number(cells.get(rate))
+        if number:
+            yield f"{test}{cells.get(size)}{suffix}", f"{number:g} {_ONE_RUN}"
+
+
+def _batched(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from _rates(cells, "PP", "TG", f" B={cells['B']}")
+
+
+def _swept(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from _rates(cells, "PP", "TG", f"@d{cells['N_KV']}")
+
+
+def _compared(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    rates = [value for column, value in cells.items() if column.startswith("t/s ")]
+    if (speedup := _number(cells["Speedup"])) and len(rates) == 2:
+        what = " ".join(filter(None, [cells["Test"], cells.get("Model")]))
+        yield what, f"{speedup:g} x ({rates[1]} and {rates[0]} tok/s, no interval)"
+
+
+def _benchy(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for column, value in cells.items():
+        if value and re.match(rf"{NUMBER}{PLUS_MINUS}{NUMBER}$", value):
+            unit = re.search(r"\((ms)\)", column)
+            name = column.removesuffix(" (ms)")
+            name = f"{cells['test']} {cells['model']}" + ("" if name == "t/s" else f", {name}")
+            yield name, f"{value} {'ms' if unit else 'tok/s'}, as printed"
+
+
+#: By the columns of their tables; the first that fits is taken.
+_TABLES: Final[
+    tuple[tuple[str, set[str], Callable[[Mapping[str, str]], Iterator[tuple[str, str]]]], ...]
+] = (
+    ("llama-batched-bench", {"PP", "TG", "B", "N_KV", "S_PP t/s", "S_TG t/s"}, _batched),
+    ("llama-sweep-bench", {"PP", "TG", "N_KV", "S_PP t/s", "S_TG t/s"}, _swept),
+    ("compare-llama-bench.py", {"Test", "Speedup"}, _compared),
+    (BENCHY := "llama-benchy", {"model", "test", "ttfr (ms)"}, _benchy),
+    (BENCHY, {"model", "test", "e2e_ttft (ms)"}, _benchy),
+)
+#: The same in JSON lines.
+_JSON_COLUMNS: Final = {
+    "pp": "PP", "tg": "TG", "pl": "B", "n_kv": "N_KV", "speed_pp": "S_PP t/s",
+    "speed_tg": "S_TG t/s",
+}  # fmt: skip
+
+
+def quoted_of_table(table: PipeTable) -> Iterator[Quoted]:
+    """Yield the figures of a table; none if it is no tool's."""
+    for tool, columns, read in _TABLES:
+        if columns <= {*table.header}:
+            for cells in table.rows:
+                yield from (Quoted(tool, name, text) for name, text in read(cells))
+            return
+
+
+def quoted_of_document(document: object) -> Iterator[Quoted]:
+    """Yield the figures of a JSON document; none if it is no tool's."""
+    if not isinstance(document, dict):
+        return
+    if document.keys() >= {"pp", "tg", "speed_pp", "speed_tg"}:
+        cells = {column: str(document.get(key)) for key, column in _JSON_COLUMNS.items()}
+        tool, read = ("llama-batched-bench", _batched) if "pl" in document else (
+            "llama-sweep-bench", _swept
+        )  # fmt: skip
+        yield from (Quoted(tool, name, text) for name, text in read(cells))
+    elif "latency_mode" in document and isinstance(runs := document.get("benchmarks"), list):
+        for run in runs[:_MAX]:
+            if isinstance(run, dict):
+                yield from _benchy_run(run)
+
+
+def _benchy_run(run: Mapping[str, Any]) -> Iterator[Quoted]:
+    prefix = "ctx_" if run.get("is_context_prefill_phase") else ""
+    users = run.get("concurrency", 1)
+    suffix = f" @ d{run['context_size']}" if run.get("context_size") else ""
+    suffix += f" (c{users})" if users != 1 else ""
+    for test, size, key in (
+        ("pp", "prompt_size", "pp_throughput"),
+        ("tg", "response_size", "tg_throughput"),
+    ):
+        metric = run.get(key)
+        values = metric.get("values") if isinstance(metric, dict) else None
+        samples = [_number(value) for value in values[:_MAX]] if isinstance(values, list) else []
+        if kept := tuple(sample for sample in samples if sample):
+            yield Quoted(BENCHY, f"{prefix}{test}{run.get(size)}{suffix}", samples=kept)
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # anything else is refused below
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if 0 <= number < 1e15 else None
+
+
+_TASK: Final = re.compile(r"(hellaswag|winogrande|multiple_choice)_score ?:")
+_SELECTED: Final = re.compile(
+    rf"(?:selecting|loaded|calculating \w+ score over) ({COUNT}) ?(?:random\w* )?tasks"
+)
+_SCORED: Final = re.compile(rf"({COUNT})\t({NUMBER})%?(?=\t|$|\s)")
+_FINAL: Final = re.compile(
+    rf"Final (?:Winogrande score\(({COUNT}) tasks\)|result): ({NUMBER}) \+/- ({NUMBER})"
+)
+_TASKS: Final = {
+    "hellaswag": "HellaSwag", "winogrande": "Winogrande", "multiple_choice": "multiple choice",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class TaskReader:
+    """Gathers the accuracies of llama-perplexity's tasks: (task, correct share, tasks, planned)."""
+
+    _done: list[tuple[str, float, int, int]] = field(default_factory=list)
+    _task: str = ""
+    _share: float = 0.0
+    _n: int = 0
+    _planned: int = 0
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if task := _TASK.match(line):
+            if self._n or task[1] != self._task:
+                self._end()
+            self._task = task[1]
+            if selected := _SELECTED.search(line):
+                self._planned = int(selected[1])
+        elif self._task and (scored := _SCORED.match(line)):
+            if int(scored[1]) <= self._n:
+                self._end()
+            self._n, self._share = int(scored[1]), float(scored[2]) / 100
+        elif "Final" in line and (final := _FINAL.match(line)):
+            self._task = self._task or ("winogrande" if final[1] else "multiple_choice")
+            self._n, self._share = int(final[1] or self._n), float(final[2]) / 100
+
+    def results(self) -> list[tuple[str, float, int, int]]:
+        """Each task with its accuracy, the number of its questions, and of those planned."""
+        if not self._n or self._share > 1:
+            return self._done
+        return [*self._done, (_TASKS[self._task], self._share, self._n, self._planned)]
+
+    def _end(self) -> None:
+        self._done = self.results()[:_MAX]
+        self._n, self._share, self._planned = 0, 0.0, 0
