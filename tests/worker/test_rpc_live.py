@@ -177,8 +177,8 @@ def test_a_run_without_counts_is_repeated(
 ) -> None:
     """llama-speculative-simple may lose its log; its connection must end before it runs again."""
     lost = iter([True])
-    run = SpeculationReader.run
-    monkeypatch.setattr(SpeculationReader, "run", lambda self: None if next(lost, 0) else run(self))
+    runs = SpeculationReader.runs
+    monkeypatch.setattr(SpeculationReader, "runs", lambda self: () if next(lost, 0) else runs(self))
     models = ("-m", str(draft_gguf), "-md", str(draft_gguf), "-t", "1")
     placed = Placement(Toolbox(tools), draft=loopback)
     done = speculate(placed, models, "def area(", n_new=8, k=2, n_vocab=2048)
