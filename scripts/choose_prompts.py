@@ -22,7 +22,7 @@ from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 _CHARACTERS: Final = 480
 _NEW: Final = 128
-_PER_CATEGORY: Final = 4
+_PER_CATEGORY: Final = 6
 _EVERY: Final = 3  # of the pieces, one in so many is tried
 _DISTINCT: Final = 0.8  # of the continuation's 8-grams; scripts/train/acceptance.py has the same
 _EOS: Final = 1

@@ -36,9 +36,9 @@ def test_divergence_rises_as_cache_bits_fall(ladder: Ladder) -> None:
 @pytest.mark.finding("kv-q4-slows")
 @pytest.mark.kv_ladder("q4_0")
 def test_q4_0_cache_slows_generation_at_64k(ladder: Ladder) -> None:
-    """At 64K of context TG with a q4_0 cache is less than half of that with F16."""
+    """At 64K of context TG with a q4_0 cache is at most 8 % of that with F16."""
     q4_0, f16 = (ladder[kv].throughput("tg64@d65536") for kv in ("q4_0", "f16"))
-    assert q4_0 / f16 <= 0.5
+    assert q4_0 / f16 <= 0.08
 
 
 # No other claim about speed: on one processor, TG at depth with a q4_0 cache was half of that with

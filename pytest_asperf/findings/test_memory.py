@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from gguf import GGUFReader
 
 from pytest_asperf import Hardware, Ladder, Model, assert_fits
 
@@ -28,8 +29,9 @@ _BITS = {"Q8_0": 8.5, "Q4_K_M": 4.8944}
 
 @pytest.mark.finding("ram-table")
 @pytest.mark.quant_ladder(*_BITS)
-def test_weights_take_their_bits(ladder: Ladder) -> None:
-    """Each quantization takes its share of the 16 bits that F16 takes for a weight, within 5 %."""
+def test_weights_take_parameters_times_bits(model: Model, ladder: Ladder) -> None:
+    """Each file has as many GB as parameters times bits over 8, within 5 %."""
+    parameters = sum(int(tensor.n_elements) for tensor in GGUFReader(model.path).tensors)
     for quant, bits in _BITS.items():
-        share = bits / 16
-        assert 0.95 * share <= ladder[quant].size / ladder["F16"].size <= 1.05 * share
+        gb = parameters * bits / 8 / 1e9
+        assert f"{0.95 * gb} GB" <= ladder[quant].size <= f"{1.05 * gb} GB"

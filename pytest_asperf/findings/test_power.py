@@ -38,14 +38,14 @@ def test_a_prefill_on_the_neural_engine_saves_energy(energy: Energy) -> None:
 
 @pytest.mark.finding("hybrid-saves-power-0.8b")
 def test_the_hybrid_saves_power_for_a_small_model(energy: Energy) -> None:
-    """The hybrid's prefill takes less power than the GPU's; its decoding is the GPU's own."""
-    assert energy(_PREFILL, model=_HYBRID).power < energy(_PREFILL).power
+    """The hybrid's prefill takes a third less power than the GPU's; its decoding is the GPU's."""
+    assert energy(_PREFILL, model=_HYBRID).power / energy(_PREFILL).power <= 2 / 3
 
 
 @pytest.mark.finding("hybrid-saves-power-9b")
 def test_the_hybrid_saves_power_for_a_9b(energy: Energy) -> None:
-    """The same with a 9B."""
-    assert energy(_PREFILL, model=_HYBRID).power < energy(_PREFILL).power
+    """With a 9B the prefill takes 58 % less."""
+    assert energy(_PREFILL, model=_HYBRID).power / energy(_PREFILL).power <= 0.42
 
 
 @pytest.mark.finding("ane-idle-under-coreml")

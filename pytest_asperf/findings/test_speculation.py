@@ -44,9 +44,9 @@ def test_speculation_slows_a_mixture_of_experts(speculation: Speculation) -> Non
 
 @pytest.mark.finding("self-speculation-loses")
 @pytest.mark.speculative(**{**_PAIR, "draft": "@target:Q4_0"})
-def test_self_speculation_loses(speculation: Speculation) -> None:
-    """A lower level of the model itself as its draft makes it slower."""
-    assert speculation.gain < 0
+def test_self_speculation_loses_a_quarter(speculation: Speculation) -> None:
+    """A lower level of the model itself as its draft costs 20 to 30 % of TG."""
+    assert "-30%" <= speculation.gain <= "-20%"
 
 
 @pytest.mark.finding("sd-ratio-over-acceptance")
@@ -62,9 +62,25 @@ _PUBLISHED = {"draft": "@draft", "target": "@target", "k": 4, "n_tokens": 200}
 
 @pytest.mark.finding("sd-headline")
 @pytest.mark.speculative(**_PUBLISHED)
-def test_a_small_draft_speeds_up_a_9b(speculation: Speculation) -> None:
-    """The draft makes a target of 9B faster, whatever the speed ratio."""
-    assert_sd_gain(speculation, when_ratio=0.01)
+def test_a_small_draft_makes_a_9b_a_quarter_faster(speculation: Speculation) -> None:
+    """The draft makes a target of 9B 25.7 % faster, within a tenth of that."""
+    assert "23%" <= speculation.gain <= "28.5%"
+
+
+@pytest.mark.finding("sd-small-draft-gains")
+@pytest.mark.speculative(**_PUBLISHED)
+def test_a_small_draft_speeds_up_its_target(speculation: Speculation) -> None:
+    """The draft makes the target faster, whatever the speed ratio."""
+    assert speculation.gain > 0
+
+
+@pytest.mark.finding("sd-code-accepted-most")
+@pytest.mark.speculative(draft="@draft", target="@target", k=4, n_tokens=64)
+def test_code_is_accepted_most(speculation: Speculation) -> None:
+    """Of drafted tokens, more are accepted in code than in mathematics and in text."""
+    code = speculation.acceptance_of("code")
+    for category in ("math", "text"):
+        assert code > speculation.acceptance_of(category)
 
 
 @pytest.mark.finding("sd-doubles")
@@ -82,9 +98,9 @@ def test_speculation_doubles_generation(speculation: Speculation) -> None:
 
 @pytest.mark.finding("rpc-overhead")
 @pytest.mark.speculative(**_PUBLISHED)
-def test_drafting_on_another_machine_halves_generation(speculation: Speculation) -> None:
-    """TG is half and less with the draft on another machine; the output is the same."""
-    assert speculation.overhead_on().change <= "-50%"
+def test_drafting_on_another_machine_costs_four_fifths(speculation: Speculation) -> None:
+    """TG falls by 79 % or more with the draft on another machine; the output is the same."""
+    assert speculation.overhead_on().change <= "-79%"
 
 
 @pytest.mark.finding("rpc-51-57-ms")
