@@ -115,14 +115,16 @@ def claim_lines(lines: Sequence[Line], screen: Screen) -> list[ScreenLine]:
     width = screen.width - cell_len(machines[0])
     widths = _widths(cells, width)
     starts = tail_starts((each.what for each in cells), widths[0])
-    return [
-        ScreenLine(
-            each.outcome,
-            screen.mark(each.outcome),
-            machine + screen.legible(_line(each, widths, width - 3, starts[each.what])),
-        )
-        for machine, each in zip(machines, cells, strict=True)
-    ]
+    shown = []
+    for machine, each in zip(machines, cells, strict=True):
+        first, *below = _parts(each, widths, width - 3, starts[each.what])
+        shown.append(_screen_line(each.outcome, machine + first, screen))
+        shown += [_screen_line("", " " * cell_len(machine) + text, screen) for text in below]
+    return shown
+
+
+def _screen_line(outcome: str, text: str, screen: Screen) -> ScreenLine:
+    return ScreenLine(outcome, screen.mark(outcome), screen.legible(text))
 
 
 def _machines(rows: Sequence[Line], screen: Screen) -> list[str]:
@@ -311,24 +313,23 @@ def _widths(cells: Sequence[_Cells], width: int) -> list[int]:
     return [min(natural, max(room, _LEAST_NAME)), *fixed, *test]
 
 
-def _line(cells: _Cells, widths: Sequence[int], width: int, tail_at: int) -> str:
-    """A line; what does not fit beside long figures is left out from the end."""
+def _parts(cells: _Cells, widths: Sequence[int], width: int, tail_at: int) -> list[str]:
+    """A line, without the last columns if these do not fit; long figures stand below the name."""
     texts = [cells.what, cells.measured, cells.limit, cells.basis, cells.time, cells.test]
     columns = list(zip_longest(texts[: len(widths)], widths))
     if len(columns) == len(texts):
         columns[-1] = (cut(cells.test, widths[-1]), 0)
+    columns[0] = (cut(cells.what, widths[0], tail_at), widths[0])
     while True:
-        columns[0] = (cut(cells.what, widths[0], tail_at), widths[0])
         line = _GAP.join(text + " " * (size - cell_len(text)) for text, size in columns).rstrip()
-        if (excess := cell_len(line) - width) <= 0:
-            return line
+        if cell_len(line) <= width:
+            return [line]
         if cells.outcome == "INVALID":  # words, of which the block and the reports have all
-            return ended(_GAP.join((columns[0][0], cells.measured)), width)
-        if len(columns) > 3:  # name, figures and limit
-            columns.pop()
-        else:
-            name = cut(cells.what, max(_LEAST_NAME // 2, widths[0] - excess), tail_at)
-            return ended(_GAP.join((name, cells.measured, cells.limit)), width)
+            return [ended(_GAP.join((columns[0][0], cells.measured)), width)]
+        if len(columns) == 3:  # name, figures and limit
+            below = _GAP.join(("", cells.measured, cells.limit))
+            return [cut(cells.what, width), ended(below, width)]
+        columns.pop()
 
 
 def ended(line: str, width: int) -> str:
