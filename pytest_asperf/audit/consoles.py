@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.audit import load_definitions as defined
 from pytest_asperf.audit.load_generators import LoadRun, aiperf_run, flat_run, guidellm_figures
+from pytest_asperf.worker.printed.numbers import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ _KEYS: Final = {
     "Acceptance length": "spec_decode_acceptance_length",
     "Accept length": "accept_length",
 }
+_IS_NUMBER: Final = re.compile(NUMBER)
 _MAX_RUNS: Final = 1000
 
 
@@ -86,10 +88,9 @@ class ServingReader:
 
 def _value(text: str) -> object:
     number = text.replace(",", "")
-    try:
-        return int(number) if number.isdecimal() and number.isascii() else float(number)
-    except ValueError:
+    if _IS_NUMBER.fullmatch(number) is None:
         return text
+    return float(number) if "." in number else int(number)
 
 
 #: Factors to ms, by the unit in a row's name.

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Guard
+from pytest_asperf.analysis.guards import Guard, GuardFinding
 from pytest_asperf.analysis.guards.surroundings import coefficient_of_variation
-from pytest_asperf.analysis.stats.chunk_intervals import chunk_mean_interval
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, chunk_mean_interval
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import (
     mean_interval_t,
@@ -106,6 +106,9 @@ def _judge_bench(
         estimate = summary_interval_t(
             mean, sd, n, known.options.confidence, unit=_RATE, counted="repetitions"
         )
+        # No narrower than what the printed decimals leave open.
+        low, high = mean - row.resolution, mean + row.resolution
+        estimate = replace(estimate, low=min(estimate.low, low), high=max(estimate.high, high))
     findings.measured(name, estimate)
     findings.add(name, guards.spread(mean, sd, n))
     _note_means(row, name, estimate, findings)
@@ -270,8 +273,11 @@ def _judge_perplexity(
     elif run.gap and not run.lacks_chunks:
         findings.notes.append(prefix + run.gap)
     n_planned = run.planned_chunks
-    if run.lacks_chunks and run.final:
-        if nll and n_planned in {None, len(nll)}:
+    is_short = run.final and run.final[1] and 0 < len(nll) < LEAST_CHUNKS
+    if run.final and (run.lacks_chunks or is_short):
+        if not run.lacks_chunks:
+            findings.add(name, _unfinished(run))
+        elif nll and n_planned in {None, len(nll)}:
             asked, ran = (
                 {"PPL of all chunks": run.final[0]},
                 {"PPL of all chunks": run.running_ppl[-1]},
@@ -285,11 +291,18 @@ def _judge_perplexity(
         spread = "" if its_error is None else f" ± {its_error:g}, one standard error"
         findings.measured(name, text=f"{final:.6g}{spread}, as printed, unpaired")
         return
-    if n_planned is not None and not run.statistics:
-        findings.add(name, guards.path_mismatch({"chunks": n_planned}, {"chunks": len(nll)}))
+    findings.add(name, _unfinished(run))
     if nll:
         log_ppl = chunk_mean_interval([[v] for v in nll], known.options.confidence, unit="")
         findings.measured(name, _exponential(log_ppl), "unpaired; compare paired figures")
+
+
+def _unfinished(run: PerplexityRun) -> GuardFinding | None:
+    """Trip if fewer chunks ran than were planned."""
+    if run.planned_chunks is None or run.statistics:
+        return None
+    asked, ran = {"chunks": run.planned_chunks}, {"chunks": len(run.running_ppl)}
+    return guards.path_mismatch(asked, ran)
 
 
 def _exponential(log: Estimate) -> Estimate:

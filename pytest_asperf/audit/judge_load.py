@@ -65,8 +65,8 @@ def _judge_requests(run: LoadRun, known: Known, findings: FileFindings) -> None:
     for percentile in (50, 95):
         ttft = ttft_percentile(done, percentile, confidence)
         findings.measured(f"TTFT p{percentile}, recomputed", ttft)
-    if any(map(itl_ns, done)):
-        findings.measured("ITL p50, recomputed", itl_percentile(done, 50, confidence))
+    if gapped := list(filter(itl_ns, done)):
+        findings.measured("ITL p50, recomputed", itl_percentile(gapped, 50, confidence))
     users = run.work.get("users")
     n_users = int(users) if isinstance(users, int | float) else None
     asked = guards.ServedWork(n_users=n_users, is_ours=False)

@@ -38,16 +38,18 @@ _BUILD: Final = re.compile(
 _ENDPOINT: Final = re.compile(r"(?:Failed to connect to|using device RPC\d+ \() *([\w.-]+:\d+)")
 #: A server that read less of a prompt than was sent.
 _TRUNCATED: Final = re.compile(r"input truncated|truncating input prompt|\btruncated = 1\b")
-# Wider than any guard's rule: what is not kept cannot trip one.
-_ERROR: Final = re.compile(
-    rf"fail|error|returned|crash|assert|abort|terminat|memory|fault|{_TRUNCATED.pattern}",
-    re.IGNORECASE,
+# Wider than any guard's rule: a line that is not kept cannot trip one.
+_ERRORS: Final = (
+    *("fail", "error", "returned", "crash", "assert", "abort", "terminat", "memory", "fault"),
+    *("core dumped", "decode batches"),
 )
+_SOURCE: Final = r"\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|metal|hip):\d+: "
 #: What ends a program; ggml names the line of its source.
 _CRASH: Final = re.compile(
     r"GGML_ASSERT|GGML_ABORT|ggml_abort|Segmentation fault|core dumped|Abort trap|terminating due"
     r"|terminate called|libc\+\+abi|Remote RPC server crashed"
-    r"|[\w./\\-]+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|metal|hip):\d+: (?!\d|warning|note)"
+    rf"|(?:ggml|llama)[\w./\\-]*{_SOURCE}(?!\d|warning|note)"
+    rf"|{_SOURCE}(?:fatal error|\w+ error\b)"
 )
 _TROUBLE: Final = re.compile(
     r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to allocate"
@@ -66,7 +68,9 @@ class ErrorReader:
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if _ERROR.search(line, 0, _MAX_ERROR_CHARS * 10):
+        lower = line[: 10 * _MAX_ERROR_CHARS].lower()
+        is_cut = "truncat" in lower and _TRUNCATED.search(lower)
+        if is_cut or any(word in lower for word in _ERRORS):
             shown = line.strip()[:_MAX_ERROR_CHARS]
             if shown in self.counts or len(self.counts) < _MAX_ERRORS:
                 self.counts[shown] += 1

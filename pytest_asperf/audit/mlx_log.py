@@ -14,7 +14,9 @@ _PLAN: Final = re.compile(r"Timing with (.*)")
 _TRIAL: Final = re.compile(rf"(Trial {COUNT}|Averages): +(.*)")
 #: Sizes and rates, whichever a release prints: `prompt_tokens=1024 and generation_tokens=256.`
 _PAIR: Final = re.compile(rf"(\w+)=({NUMBER})")
-_GENERATED: Final = re.compile(rf"(Prompt|Generation): ({COUNT}) tokens, ({NUMBER}) tokens-per-sec")
+_GENERATED: Final = re.compile(
+    rf"(Prompt|Generation): (?:({COUNT}) tokens, )?({NUMBER}) tokens-per-sec"
+)
 _PERPLEXITY: Final = re.compile(
     rf"Perplexity: ({NUMBER}|nan|inf)(?:{PLUS_MINUS}({NUMBER}|nan|inf))?$"
 )
@@ -71,7 +73,7 @@ class MlxReader:
         elif trial := _TRIAL.match(line):
             self._add_trial(trial[1], {key: float(value) for key, value in _PAIR.findall(trial[2])})
         elif half := _GENERATED.match(line):
-            self._add_half(half[1], int(half[2]), float(half[3]))
+            self._add_half(half[1], int(half[2] or 0), float(half[3]))
         elif (found_ppl := _PERPLEXITY.match(line)) or (found_ppl := _TEST_LOSS.match(line)):
             is_loss = line.startswith("Test")
             error = None if is_loss else found_ppl[2]

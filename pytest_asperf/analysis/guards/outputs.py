@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 #: What llama.cpp logs for a batch that was not decoded (`llama_decode` and its callers).
 _DECODE_ERROR: Final = re.compile(
-    r"failed to decode|llama_decode\(?\)? (?:failed|returned -?[1-9])|failed to eval", re.IGNORECASE
+    r"failed to (?:de|en)code|llama_(?:de|en)code\(?\)? (?:failed|returned -?[1-9])|failed to eval"
+    r"|cannot decode batches",
+    re.IGNORECASE,
 )
 #: What ggml-rpc and Core ML log where the device that was asked for does no work: ggml-rpc.cpp, and
 #: the Neural Engine's compiler.

@@ -102,7 +102,7 @@ class PerplexityReader:
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if "[" in line[:2] or (self._plan and "[1]" in line):
+        if "[" in line[:2] or ("[1]" in line and (self._plan or "ETA" in line)):
             for chunk in _CHUNK.finditer(line):
                 self._add(int(chunk[1]), float(chunk[2].removesuffix("(ind)")))
         if statistic := _STATISTIC.match(line):

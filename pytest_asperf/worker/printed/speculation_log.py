@@ -18,7 +18,7 @@ _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) 
 _COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
 #: What a run calls otherwise than the log does.
 _NAMES: Final = {"n_draft": "k", "encoded": "prompt"}
-_TOTAL: Final = re.compile(rf"total time = +({NUMBER}) ms /")
+_TOTAL: Final = re.compile(rf"total time = +({NUMBER}) ms")
 _CHECKPOINTS: Final = "speculative decoding will use checkpoints"
 _SYNTHETIC: Final = "synthetic speculative acceptance is enabled"
 _DRAFTER: Final = re.compile(
