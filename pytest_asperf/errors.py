@@ -88,6 +88,10 @@ class ModelError(AsperfError):
     """A model file is missing, broken, or cannot be made into what was asked for."""
 
 
+class NoModelError(ModelError):
+    """A sound file that holds no model that generates: a projector, an adapter, an encoder."""
+
+
 class UnfitError(ConfigError, ModelError):
     """A model has not the level, the engine or the context that is asked for, and can have none."""
 

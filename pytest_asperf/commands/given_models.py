@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.capacity import Fit, kv_cache_bytes
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.engines import FLOAT_LEVELS
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, NoModelError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
@@ -95,10 +95,24 @@ class GivenModel:
 
 def read_given(
     paths: Iterable[Path], folder: Path, memory: MemoryCapacity | None
-) -> list[GivenFile]:
-    """The headers of the files, each once; paths in the folder are named from there."""
-    once = dict.fromkeys(path.absolute() for path in paths)
-    return [_read(path, folder, memory) for path in once]
+) -> tuple[list[GivenFile], list[NoModelError]]:
+    """The headers of the files, each once, and why others are no models.
+
+    Paths in the folder are named from there.
+
+    Raises:
+        NoModelError: none of the files is a model.
+    """
+    given: list[GivenFile] = []
+    left_out: list[NoModelError] = []
+    for path in dict.fromkeys(path.absolute() for path in paths):
+        try:
+            given.append(_read(path, folder, memory))
+        except NoModelError as error:
+            left_out.append(error)
+    if left_out and not given:
+        raise left_out[0]
+    return given, left_out
 
 
 def named(files: Iterable[GivenFile], taken: Collection[str]) -> list[GivenModel]:

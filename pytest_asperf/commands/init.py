@@ -17,6 +17,7 @@ from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.given_models import GivenModel
+    from pytest_asperf.errors import NoModelError
 
 _TESTS: Final = "test_asperf.py"
 
@@ -42,12 +43,12 @@ def init_project(
     folder = Path.cwd()
     _require_new(folder)
     hardware = in_force("auto", detect())
-    given = read_given(files or [], folder, memory_of(hardware))
+    given, left_out = read_given(files or [], folder, memory_of(hardware))
     models = named(given, [spec.name for spec in shipped_models()])
     pair = pair_of(models)
     _write(folder / OWN_FILE, configuration(models, pair, hardware.name))
     _write(folder / _TESTS, first_tests(models, pair, _TESTS))
-    _print_written(models)
+    _print_written(models, left_out)
 
 
 def _require_new(folder: Path) -> None:
@@ -81,7 +82,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _print_written(models: list[GivenModel]) -> None:
+def _print_written(models: list[GivenModel], left_out: list[NoModelError]) -> None:
     written = tuple(CheckLine("written", "ok", name) for name in (OWN_FILE, _TESTS))
     checks = [
         CheckLine(
@@ -92,5 +93,6 @@ def _print_written(models: list[GivenModel]) -> None:
         for model in models
         for file in model.files
     ]
+    checks += [CheckLine("left out", "unknown", error.what) for error in left_out]
     sections = [Section("files", written), *([Section("models", tuple(checks))] if checks else [])]
     print_sections(sections, last_line=f"next: pytest {_TESTS}")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_bytes
-from pytest_asperf.errors import ModelError, printable
+from pytest_asperf.errors import NoModelError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ def require_causal_file(path: Path, architecture: str, header: GgufHeader) -> No
     """Refuse a GGUF file of an encoder, of an encoder-decoder, or of a model that is pooled.
 
     Raises:
-        ModelError: the header says that the model predicts no next token.
+        NoModelError: the header says that the model predicts no next token.
     """
     if found := _in_header(architecture, header):
         noun, sign = found
@@ -47,7 +47,7 @@ def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse a folder in Hugging Face format for the same reasons, by its configuration.
 
     Raises:
-        ModelError: the configuration says that the model predicts no next token.
+        NoModelError: the configuration says that the model predicts no next token.
     """
     text = config.get("text_config")
     values = {**config, **text} if isinstance(text, dict) else config
@@ -56,8 +56,8 @@ def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
         raise _refusal(f"{folder / 'config.json'} is of {noun}", sign)
 
 
-def _refusal(what: str, sign: str) -> ModelError:
-    return ModelError(
+def _refusal(what: str, sign: str) -> NoModelError:
+    return NoModelError(
         f"{what}, which does not continue a text: {sign}",
         why="TG, PPL and speculation are about the next token of a text, and have no meaning for "
         "such a model, although an engine may compute some numbers",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
-from pytest_asperf.errors import ModelError
+from pytest_asperf.errors import ModelError, NoModelError, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -323,7 +323,12 @@ def _read_tensor(cursor: _Cursor) -> TensorInfo:
     shape = tuple(cursor.u64() for _ in range(n_dims))
     code = cursor.u32()
     if code not in _tensor_types():
-        cursor.fail(f"tensor {name!r} of type {code}, unknown to the installed gguf package")
+        raise NoModelError(
+            f"{cursor.path}: tensor {printable(name, 100)!r} is of type {code}, which llama.cpp "
+            "does not have",
+            why="a fork such as ik_llama.cpp has types of its own, and a newer llama.cpp more",
+            remedy="get a file of a type of llama.cpp; if the type is new: `pip install -U gguf`",
+        )
     type_name, block, block_bytes = _tensor_types()[code]
     if math.prod(shape) >= 1 << 63 or not all(shape) or shape[0] % block:
         cursor.fail(f"tensor {name!r} of type {type_name} with the shape {list(shape)}")

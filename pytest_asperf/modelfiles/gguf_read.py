@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import LLAMA_FTYPES
-from pytest_asperf.errors import ModelError, listing, printable, suggest
+from pytest_asperf.errors import ModelError, NoModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.causal import require_causal_file
 from pytest_asperf.modelfiles.gguf_header import (
     GgufHeader,
@@ -191,11 +191,10 @@ def _recognise(head: bytes, size: int) -> tuple[str, str]:
 
 def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     fields = _Fields(path, header)
+    _refuse_companion(path, header)
     architecture = _architecture(path, header)
     require_causal_file(path, architecture, header)
     _refuse_part(path, fields)
-    if not header.tensors:
-        raise corrupt(path, "it has no tensors, so it is a vocabulary and no model")
     n_layers = fields.number("{arch}.block_count", most=_MAX_LAYERS)
     n_embd = fields.number("{arch}.embedding_length")
     heads = fields.per_layer("{arch}.attention.head_count", n_layers, default=0)
@@ -303,6 +302,38 @@ class _Fields:
         return corrupt(self._path, f"its metadata key {key[:100]!r} is {shown}, not {expected}")
 
 
+#: Files that belong to a model, by their metadata; recent converters state a type.
+_COMPANIONS: Final = (
+    ("general.type", "mmproj", "a multimodal projector"),
+    ("general.architecture", "clip", "a multimodal projector"),
+    ("general.type", "adapter", "a LoRA adapter"),
+    ("general.type", "imatrix", "an importance matrix"),
+    ("general.architecture", "controlvector", "a control vector"),
+    ("general.type", "vocab", "a vocabulary"),
+)
+#: Keys that converters wrote before they stated a type.
+_OF_COMPANIONS: Final = {
+    "adapter.type": "a LoRA adapter",
+    "imatrix.chunk_count": "an importance matrix",
+}
+
+
+def _refuse_companion(path: Path, header: GgufHeader) -> None:
+    values = header.values
+    kind = next(
+        (what for key, value, what in _COMPANIONS if values.get(key) == value),
+        next((what for key, what in _OF_COMPANIONS.items() if key in values), ""),
+    )
+    if not kind and "general.architecture" in values and not header.tensors:
+        kind = "a vocabulary: it has no weights"
+    if kind:
+        raise NoModelError(
+            f"{path} is {kind}",
+            why="it goes with a model, and generates nothing by itself",
+            remedy="give the model's own file",
+        )
+
+
 def _architecture(path: Path, header: GgufHeader) -> str:
     name, known = header.values.get("general.architecture"), _known_architectures()
     if not isinstance(name, str):
@@ -327,7 +358,7 @@ def _known_architectures() -> frozenset[str]:
 def _refuse_part(path: Path, fields: _Fields) -> None:
     parts = fields.number("split.count", default=0)
     if parts > 1:
-        raise ModelError(
+        raise NoModelError(
             f"{path} is one of {parts} parts of a model",
             why="its sizes and hashes would be those of the part, not of the model",
             remedy="join the parts with `llama-gguf-split --merge FIRST_PART MODEL.gguf`",

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from pytest_asperf.analysis.capacity import MemoryCapacity
 from pytest_asperf.cli import app
-from pytest_asperf.commands.given_models import GivenFile, named, pair_of
+from pytest_asperf.commands.given_models import GivenFile, named, pair_of, read_given
 from pytest_asperf.commands.starter_files import configuration, first_tests, quoted
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.errors import AsperfError
@@ -195,3 +195,18 @@ def test_a_model_that_does_not_fit_is_skipped() -> None:
     assert "skip" not in ast.unparse(small)
     written = tomllib.loads(configuration(models, None, "here"))
     assert written["default_model"] == "small:Q8_0"
+
+
+def test_files_that_are_no_models_are_left_out(
+    init: Callable[..., Result], tmp_path: Path, draft_gguf: Path
+) -> None:
+    """`asperf init *.gguf` takes the model of a folder, and names what goes with it."""
+    write_gguf(tmp_path / "mmproj.gguf", arch="clip", keys={"general.type": "mmproj"})
+    (tmp_path / "model.gguf").write_bytes(draft_gguf.read_bytes())
+    done = init("mmproj.gguf", "model.gguf")
+    assert done.exit_code == 0
+    written = tomllib.loads((tmp_path / "asperf.toml").read_text(encoding="utf-8"))
+    assert list(written["models"]) == ["model"]
+    assert "multimodal projector" in " ".join(done.output.split())
+    with pytest.raises(AsperfError, match="multimodal projector"):
+        read_given([tmp_path / "mmproj.gguf"], tmp_path, MEMORY)

@@ -13,7 +13,7 @@ from gguf import GGUFEndian, GGUFReader
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_asperf.errors import ModelError
+from pytest_asperf.errors import ModelError, NoModelError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
 from tests.modelfiles.gguf_files import MERGES, TOKENS, write_gguf
 
@@ -265,3 +265,33 @@ def test_any_damage_gives_an_error_or_a_model(damage: list[tuple[int, int]], len
 def test_any_bytes_after_the_magic_are_survived(tail: bytes) -> None:
     """What follows the magic and the version may be anything."""
     assert isinstance(inspect_bytes(b"GGUF\x03\0\0\0" + tail), ModelError)
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys", "what"),
+    [
+        ("clip", {"general.type": "mmproj"}, "a multimodal projector"),
+        ("clip", {}, "a multimodal projector"),
+        ("llama", {"general.type": "adapter"}, "a LoRA adapter"),
+        ("llama", {"general.type": "imatrix"}, "an importance matrix"),
+        ("controlvector", {}, "a control vector"),
+        ("llama", {"general.type": "vocab"}, "a vocabulary"),
+    ],
+)
+def test_what_goes_with_a_model_is_named(
+    arch: str, keys: dict[str, str], what: str, tmp_path: Path
+) -> None:
+    """A file that belongs to a model is named for what it is, and never called damaged."""
+    with pytest.raises(NoModelError, match=what) as found:
+        inspect_gguf(write_gguf(tmp_path / "x.gguf", arch=arch, keys=keys))
+    assert "damaged" not in str(found.value)
+
+
+def test_a_type_of_a_fork_is_no_damage(tmp_path: Path) -> None:
+    """A tensor type that llama.cpp does not have is said to be one."""
+    path = write_gguf(tmp_path / "x.gguf")
+    raw = path.read_bytes()
+    at = raw.index(b"token_embd.weight") + len("token_embd.weight") + 4 + 2 * 8
+    path.write_bytes(raw[:at] + (139).to_bytes(4, "little") + raw[at + 4 :])
+    with pytest.raises(NoModelError, match="type 139, which"):
+        inspect_gguf(path)
