@@ -104,7 +104,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each rung of its ladder."""
     if any(map(metafunc.definition.get_closest_marker, _LADDERS)):
-        from pytest_asperf.plugin.collection import parametrize_ladder
+        from pytest_asperf.plugin.selection import parametrize_ladder
 
         parametrize_ladder(metafunc)
 
@@ -164,7 +164,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     begin_test(item)
     marked = {mark.name for mark in item.iter_markers()}
     if marked & _OUR_MARKERS or (marked & _COMMON_MARKERS and measures(item)):
-        from pytest_asperf.plugin.collection import check_item
+        from pytest_asperf.plugin.selection import check_item
 
         check_item(item)
 

@@ -9,9 +9,8 @@ from pytest_asperf.config.table import ID, NUMBER, PAIR
 from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
-from pytest_asperf.published.findings.evidence import Evidence
+from pytest_asperf.published.findings.evidence import Evidence, assumed_spreads
 from pytest_asperf.published.findings.model import Across, Finding, Findings
-from pytest_asperf.published.findings.spreads import assumed_spreads
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.findings.validity import parse_guard
 from pytest_asperf.published.records import load_recorded, shipped_records

@@ -6,7 +6,7 @@ folder ship, and a project may have its own in the same schema.
 
 from __future__ import annotations
 
-from pytest_asperf.published.records.derived import DerivedCheck, derived_checks
+from pytest_asperf.published.records.formulas import DerivedCheck, derived_checks
 from pytest_asperf.published.records.load import load_recorded, parse_recorded, shipped_records
 from pytest_asperf.published.records.model import RecordedCell, Records
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.errors import ConfigError, MeasurementError
-from pytest_asperf.published.findings.evidence import Evidence
-from pytest_asperf.published.findings.spreads import assumed_spreads
+from pytest_asperf.published.findings.evidence import Evidence, assumed_spreads
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm, PrintedTerm, Variation
 from pytest_asperf.published.records import RecordedCell, Records, shipped_records
 
