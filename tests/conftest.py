@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
 _CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
-#: Plugins that change the order or the number of tests, and three that take long to start; a later
-#: `-p NAME` turns one on again.
-_OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, "hypothesispytest", "anyio", "benchmark"))
+#: Plugins that change the order or the number of tests, three that take long to start, and that of
+#: published findings, which the core does without; a later `-p NAME` turns one on again.
+_SLOW = ("hypothesispytest", "anyio", "benchmark")
+_OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, *_SLOW, "asperf-findings"))
+#: Options of a pytest that runs in a test.
+LOADED = (*_LOAD, *_OFF)
 _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CMAKE_ARGS"),
@@ -108,7 +111,7 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def plugins() -> list[str]:
     """Options under which pytest runs with this plugin, and without those that change tests."""
-    return [*_LOAD, *_OFF]
+    return [*LOADED]
 
 
 @pytest.fixture(scope="session")

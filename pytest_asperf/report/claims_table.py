@@ -141,9 +141,9 @@ def tally(lines: Sequence[Line]) -> str:
     outcomes = [row.outcome for row in lines if row.outcome]
     words = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID", NOT_RUN)
     listed = ", ".join(f"{n} {word}" for word in words if (n := outcomes.count(word)))
-    excused = sum(bool(row.excused) for row in lines if row.outcome not in {"", "PASS"})
-    told = f" ({excused} of these fail{'s' * (excused == 1)} no test)" if excused else ""
-    n = len(outcomes)
+    others = [row for row in lines if row.outcome not in {"", "PASS"}]
+    excused, n = sum(bool(row.excused) for row in others), len(outcomes)
+    told = f"; {excused} of {len(others)} that did not pass fail no test" if excused else ""
     return f"{n} claim{'s' * (n != 1)}: {listed}{told}" if listed else ""
 
 
@@ -235,7 +235,7 @@ def whole_text(row: Line) -> str:
     """All that a row has of its figures."""
     what = " ".join(filter(None, (row.outcome, row.subject, row.threshold, row.model)))
     basis = f" ({row.basis})" if row.basis else ""
-    about = "".join(f"; {name}: {text}" for name, text in row.about.items())
+    about = "".join(f"; {name}: {text}" for name, text in list(row.about.items())[:1])
     return f"{what}: {row.measured}{basis}{about}"
 
 

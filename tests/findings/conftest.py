@@ -1,7 +1,16 @@
-"""A project in which pytest runs, as the tests of the core's plugin have it."""
+"""A project in which pytest runs with published findings; in those of the core it does without."""
 
 from __future__ import annotations
 
+import pytest
+
+import tests.conftest
 from tests.plugin.conftest import _described_once, _undisturbed, described, live, project, rows
 
 __all__ = ["_described_once", "_undisturbed", "described", "live", "project", "rows"]
+
+
+@pytest.fixture(scope="session")
+def plugins() -> list[str]:
+    """The core's options, and the plugin of findings."""
+    return [*tests.conftest.LOADED, "-ppytest_asperf.published.plugin"]

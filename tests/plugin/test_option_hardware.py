@@ -96,7 +96,7 @@ def test_other_reasons_are_not_blamed_on_the_hardware(
 ) -> None:
     """Recorded figures that were asked for, and a test that ran, are no such session."""
     project.test(
-        '@pytest.mark.finding("power-282")\ndef test_it(throughput):\n    pass\n'
+        '@pytest.mark.hardware("m1")\ndef test_it(throughput):\n    pass\n'
         "def test_too(throughput):\n    pytest.skip()\n"
     )
     result = project.run("--asperf-hardware=m2ultra", *args)
