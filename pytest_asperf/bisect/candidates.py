@@ -1,4 +1,4 @@
-"""Which builds lie between two: releases of a package by its index, commits of a checkout by git.
+"""The builds between two: releases of a package or in a folder, commits of a checkout.
 
 Nothing is installed or compiled here. The index is asked by pip, so that a user's mirrors, proxies
 and credentials hold; git is asked about a checkout that is only read.
@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_asperf.builds.index import index_versions, tail
 from pytest_asperf.builds.surroundings import run_program
-from pytest_asperf.config.build_sources import Checkout, Packages
+from pytest_asperf.config.build_sources import Archive, Checkout, Packages
 from pytest_asperf.errors import BuildError, ConfigError, escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.spec import Build
 
-_SHOWN_LINES: Final = 6
-_VERSIONS: Final = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
 _HASH_DIGITS: Final = 10
+_RELEASE: Final = re.compile(r"llama-b(?P<number>\d+)(?P<kind>-bin-.+?)(\.zip|\.tar\.gz)", re.ASCII)
 #: What stands in a commit's line: the hash, the day it was committed, its subject.
 _COMMIT_FORMAT: Final = "--format=%H%x09%cs%x09%s"
 
@@ -60,14 +59,17 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
                 return _releases(ends, old, new)
             case Checkout() as old, Checkout() as new:
                 return _commits(ends, old, new)
-        raise _NoOrderError("no index and no checkout has both")
+            case Archive() as old, Archive() as new:
+                return _archives(ends, old, new)
+        raise _NoOrderError("no index, folder or checkout has both")
     except _NoOrderError as problem:
         raise ConfigError(
             f"{where}: which builds lie between {base.name} and {candidate.name} is not known: "
             f"{problem}",
             why="a bisection needs them in the order in which they were made",
-            remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2) or two "
-            "commits of one checkout (../llama.cpp@A ../llama.cpp@B)",
+            remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2), two files "
+            "of one folder (llama-bA-bin-ubuntu-x64.tar.gz llama-bB-bin-ubuntu-x64.tar.gz), or "
+            "two commits of one checkout (../llama.cpp@A ../llama.cpp@B)",
             opt_out="name the builds between them in their order: --builds=A,B,C, or a file with "
             "one a line",
         ) from None
@@ -88,7 +90,7 @@ def _releases(
     if not first < last:
         raise _NoOrderError(f"{first} is not before {last}")
     options = ["--pre"] if first.is_prerelease or last.is_prerelease else []
-    known = map(Version, _index_versions(new.name, earlier, options))
+    known = map(Version, index_versions(new.name, earlier, options))
     between = sorted({version for version in known if first < version < last})
 
     def release(version: Version) -> Build:
@@ -117,7 +119,7 @@ def newest_release(base: Build, *, where: str) -> str:
             remedy="name a release, such as llama-cpp-python==0.3.35, or the current build",
         )
     asked = Requirement(base.source.requirements[0])
-    known = map(Version, _index_versions(asked.name, base.source, []))
+    known = map(Version, index_versions(asked.name, base.source, []))
     newest = max(version for version in known if not version.is_prerelease)
     return str(asked).replace(str(asked.specifier), f"=={newest}") + _settings(base)
 
@@ -147,22 +149,34 @@ def _pinned(requirement: Requirement) -> Version:
     raise _NoOrderError("only NAME==VERSION says which release is meant")
 
 
-def _index_versions(package: str, base: Packages, options: Sequence[str]) -> list[str]:
-    """The releases that an interpreter's pip finds and can install, yanked ones left out."""
-    words = ["index", "versions", package, *options]
-    python = base.python
-    status, printed, log = run_program([str(python), "-m", "pip", *words], base.env)
-    found = _VERSIONS.search(printed)
-    if status or found is None:
-        raise BuildError(
-            f"releases of {package} cannot be listed: pip {' '.join(words)} ended with {status}",
-            why="they are what is bisected",
-            remedy=f"see pip's message below; it has to be installed in {python} "
-            "(python -m ensurepip) and to reach the index",
-            opt_out="name the releases with --builds",
-            detail=_tail(log),
-        )
-    return [word.strip() for word in found[1].split(",")]
+def _archives(ends: tuple[Build, Build], earlier: Archive, later: Archive) -> tuple[Candidate, ...]:
+    """The files of releases of one kind in the ends' folder, by their build numbers."""
+    base, candidate = ends
+    first, last = _release(earlier.path), _release(later.path)
+    if first is None or last is None or first.kind != last.kind:
+        raise _NoOrderError("they are not two files llama-bNUMBER-bin-KIND of one kind")
+    if not first.number < last.number:
+        raise _NoOrderError(f"b{first.number} is not before b{last.number}")
+    found = sorted(filter(None, map(_release, earlier.path.parent.iterdir())))
+    between = [
+        replace(candidate, name=f"{one.path}{_settings(candidate)}", source=Archive(one.path))
+        for one in found
+        if one.kind == first.kind and first.number < one.number < last.number
+    ]
+    return (Candidate(base), *map(Candidate, between), Candidate(candidate))
+
+
+class _Release(NamedTuple):
+    """A file of a release; `kind` is its system and backend."""
+
+    number: int
+    kind: str
+    path: Path
+
+
+def _release(path: Path) -> _Release | None:
+    name = _RELEASE.fullmatch(path.name)
+    return _Release(int(name["number"]), name["kind"], path) if name else None
 
 
 def _commits(ends: tuple[Build, Build], old: Checkout, new: Checkout) -> tuple[Candidate, ...]:
@@ -224,11 +238,6 @@ def _git(repository: Path, *words: str) -> str:
             why="its history is what is bisected",
             remedy="name a git checkout and two commits of it; one made by git clone --depth lacks "
             "the older ones (git fetch --unshallow)",
-            detail=_tail(log),
+            detail=tail(log),
         )
     return printed
-
-
-def _tail(log: str) -> str:
-    lines = [line for line in log.splitlines() if line.strip()][-_SHOWN_LINES:]
-    return "\n".join(f"  | {escaped(line)[:300]}" for line in lines)

@@ -14,7 +14,7 @@ from pytest_asperf.bisect.search import (
     narrowed,
     steps,
 )
-from pytest_asperf.config.build_sources import Checkout, Packages
+from pytest_asperf.config.build_sources import Archive, Checkout, Packages
 from pytest_asperf.errors import printable
 from pytest_asperf.gate.cells import GateCheck
 from pytest_asperf.report.sections import CheckLine, Section
@@ -198,6 +198,8 @@ def _is_known(request: BisectRequest, number: int) -> bool:
         return True
     if isinstance(source, Packages):
         return not source.env and len(source.requirements) == 1 and not source.files
+    if isinstance(source, Archive):
+        return True
     return isinstance(source, Checkout) and not source.env and not source.cmake
 
 

@@ -5,37 +5,36 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pytest_asperf.builds.checkout import checkout_recipe, declared_checkout, make_tools
-from pytest_asperf.builds.environment import (
-    declared_environment,
-    environment_recipe,
-    interpreter_of,
-    make_environment,
-)
+from pytest_asperf.builds import archive, checkout, environment
+from pytest_asperf.builds.environment import interpreter_of
+from pytest_asperf.builds.index import require_listed
 from pytest_asperf.builds.job import Job
 from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use
 from pytest_asperf.config.build_sources import (
+    Archive,
     Checkout,
     Interpreter,
+    MadeSource,
     Packages,
     ServerUrl,
     Source,
     ToolsFolder,
+    has_programs,
     runs_on,
     source_text,
 )
-from pytest_asperf.config.engines import PROGRAM_ENGINES
+from pytest_asperf.config.engines import FOLDER_ENGINES, PROGRAM_ENGINES
 from pytest_asperf.config.settings import NICE
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.errors import AsperfError, BuildError, ConfigError, printable
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.modelfiles.cache import locked
 from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.progress import Notify
@@ -66,7 +65,8 @@ class BuildCache:
     """Makes builds, each once; a failure is remembered and not tried again.
 
     It waits for the machine's measurement lock, because compilers would disturb a measurement.
-    Engines of its builds take the nice value.
+    Engines of its builds take the nice value. `python` has the llama-cpp-python that loads the
+    libraries of a release or commit.
     """
 
     def __init__(
@@ -77,12 +77,15 @@ class BuildCache:
         notify: Notify,
         wait_s: float = 600.0,
         nice: int = NICE,
+        python: Path | None = None,
     ) -> None:
         self._cache = cache
         self._queue = MachineQueue(lock_path, notify.wait, wait_s)
         self._notify = notify
         self._nice = nice
+        self._python = python or Path(sys.executable)
         self._known: dict[Source, MadeBuild | AsperfError] = {}
+        self._there: set[Source] = set()
 
     def ready(self, build: Build, engine: Engine) -> ReadyBuild:
         """The build that a worker starts from, made if need be.
@@ -94,19 +97,45 @@ class BuildCache:
         """
         source = build.source
         require_engine(build, engine)
-        if isinstance(source, Interpreter):
-            return ReadyBuild(EngineBuild(engine, source.python, nice=self._nice))
         own = EngineBuild(engine, Path(sys.executable), nice=self._nice)
+        if isinstance(source, Interpreter):
+            return ReadyBuild(replace(own, python=source.python))
         if isinstance(source, ServerUrl):
             return ReadyBuild(replace(own, url=source.url))
         if isinstance(source, ToolsFolder):
-            return ReadyBuild(replace(own, tools=source.folder))
+            return ReadyBuild(self._of_folder(own, source.folder))
         made = self.made(source)
-        if isinstance(source, Checkout):
-            return ReadyBuild(replace(own, tools=_measurement(made).parent), made)
-        return ReadyBuild(replace(own, python=interpreter_of(made.folder)), made)
+        if has_programs(source):
+            return ReadyBuild(self._of_folder(own, made.folder / str(made.found["folder"])), made)
+        python, libraries = interpreter_of(made.folder), made.found.get("libraries")
+        folder = made.folder / str(libraries) if libraries else None
+        return ReadyBuild(replace(own, python=python, libraries=folder), made)
 
-    def made(self, source: Packages | Checkout) -> MadeBuild:
+    def _of_folder(self, own: EngineBuild, folder: Path) -> EngineBuild:
+        """An engine of a folder's programs, or of the libraries beside them."""
+        if own.engine in FOLDER_ENGINES:
+            return replace(own, tools=folder)
+        for place in (folder, folder.parent / "lib"):
+            if any((place / name).exists() for name in ("libllama.so", "libllama.dylib")):
+                return replace(own, python=self._python, libraries=place)
+        raise BuildError(
+            f"{folder} has no libllama, which the engine {own.engine} loads",
+            why="its programs were linked with llama.cpp inside, or are of another system",
+            remedy="measure the programs with --engine=llama_tools or llama_server (pytest: "
+            "--asperf-engine)",
+        )
+
+    def require(self, build: Build) -> None:
+        """Raise BuildError for a build that is neither made nor can be found; makes nothing."""
+        source = build.source
+        if not isinstance(source, MadeSource) or source in self._there:
+            return
+        recipe = recipe_of(source, cache=self._cache)
+        if isinstance(source, Packages) and _whole(recipe.folder(self._cache)) is None:
+            require_listed(source)
+        self._there.add(source)
+
+    def made(self, source: MadeSource) -> MadeBuild:
         """A build in the cache, made if need be; raises as `ready` does."""
         if source not in self._known:
             try:
@@ -118,11 +147,13 @@ class BuildCache:
             raise known.with_traceback(None)
         return known
 
-    def _made(self, source: Packages | Checkout) -> MadeBuild:
+    def _made(self, source: MadeSource) -> MadeBuild:
         recipe = recipe_of(source, cache=self._cache)
         folder = recipe.folder(self._cache)
         made = _whole(folder)
         if made is None:
+            if isinstance(source, Packages) and source not in self._there:
+                require_listed(source)
             with explained(folder.parent):
                 folder.parent.mkdir(parents=True, exist_ok=True)
             with self._queue.turn(), locked(folder, self._notify.wait):
@@ -130,32 +161,66 @@ class BuildCache:
         note_use(folder)
         return made
 
-    def _make(self, source: Packages | Checkout, recipe: Recipe, folder: Path) -> MadeBuild:
+    def _make(self, source: MadeSource, recipe: Recipe, folder: Path) -> MadeBuild:
         title = printable(recipe.title, 120)
-        how = "compiled" if isinstance(source, Checkout) else "installed, or compiled"
-        self._notify.wait(f"{title} is being {how}, which may take minutes the first time")
+        way = _way(source)
+        self._notify.wait(f"{title} is being {way.how} the first time")
         job = Job(title, folder, self._notify)
         try:
             with explained(folder.parent):
-                if isinstance(source, Packages):
+                if not way.is_resumed:
                     empty(folder)
                 folder.mkdir(exist_ok=True)
                 job.log.write_bytes(b"")
-            if isinstance(source, Checkout):
-                found = make_tools(source, recipe.facts["commit"], job)
-            else:
-                found = make_environment(source, job)
-            return finish(folder, recipe, found)
+            return finish(folder, recipe, way.make(source, recipe, job))
         except BaseException as error:
             # A stopped compilation is resumed next time.
-            if isinstance(error, Exception) or isinstance(source, Packages):
+            if isinstance(error, Exception) or not way.is_resumed:
                 empty(folder)
             raise
         finally:
             self._notify.done()
 
 
-def made_of(source: Packages | Checkout, made: Iterable[MadeBuild], *, cache: Path) -> list[str]:
+class _Way(NamedTuple):
+    """How builds of one kind of source are made.
+
+    Attributes:
+        how: in words.
+        declared: the facts that decide it and that are known without running anything.
+        recipe: everything that decides it.
+        make: makes it in a job's folder; the result is where its parts are.
+        is_resumed: True if an interrupted one goes on from what is there.
+    """
+
+    how: str
+    declared: Callable[[Any, Path], dict[str, Any]]
+    recipe: Callable[[Any, Path], Recipe]
+    make: Callable[[Any, Recipe, Job], dict[str, Any]]
+    is_resumed: bool = False
+
+
+def _way(source: MadeSource) -> _Way:
+    compiled = "compiled, which may take minutes,"
+    match source:
+        case Archive():
+            way = (archive.declared_archive, archive.archive_recipe, archive.unpack_release)
+            return _Way("unpacked", *way)
+        case Checkout():
+            of_commit = (checkout.declared_checkout, checkout.checkout_recipe, checkout.make_commit)
+            return _Way(compiled, *of_commit, is_resumed=True)
+        case Packages() if has_programs(source):
+            of_source = (archive.declared_source, archive.source_recipe, archive.make_source)
+            return _Way(compiled, *of_source, is_resumed=True)
+    return _Way(
+        "installed, or compiled, which may take minutes,",
+        environment.declared_environment,
+        environment.environment_recipe,
+        environment.make_environment,
+    )
+
+
+def made_of(source: MadeSource, made: Iterable[MadeBuild], *, cache: Path) -> list[str]:
     """The folders' names of finished builds of a source, found without running anything.
 
     Neither the version of its interpreter is known then, nor the commit that a branch means.
@@ -163,7 +228,7 @@ def made_of(source: Packages | Checkout, made: Iterable[MadeBuild], *, cache: Pa
     Raises:
         BuildError: a file or the checkout is missing.
     """
-    declared = _declared(source, cache)
+    declared = _way(source).declared(source, cache)
     return [
         one.folder.name
         for one in made
@@ -171,20 +236,18 @@ def made_of(source: Packages | Checkout, made: Iterable[MadeBuild], *, cache: Pa
     ]
 
 
-def recipe_of(source: Packages | Checkout, *, cache: Path) -> Recipe:
+def recipe_of(source: MadeSource, *, cache: Path) -> Recipe:
     """Everything that decides a build; raises BuildError if a file or commit is missing.
 
     It runs the interpreter of an environment, or git in a checkout.
     """
-    if isinstance(source, Checkout):
-        return checkout_recipe(source)
-    return environment_recipe(source, cache=cache)
+    return _way(source).recipe(source, cache)
 
 
 def require_source(build: Build, *, cache: Path) -> None:
     """Raise BuildError for a build from a file or checkout that does not exist; runs nothing."""
-    if isinstance(build.source, Packages | Checkout):
-        _declared(build.source, cache)
+    if isinstance(build.source, MadeSource):
+        _way(build.source).declared(build.source, cache)
 
 
 def require_engine(build: Build, engine: Engine) -> None:
@@ -209,24 +272,13 @@ def require_engine(build: Build, engine: Engine) -> None:
     )
 
 
-def _declared(source: Packages | Checkout, cache: Path) -> dict[str, Any]:
-    """The facts that decide a build and that are known without running anything."""
-    if isinstance(source, Checkout):
-        return declared_checkout(source)
-    return declared_environment(source, cache=cache)
-
-
 def _whole(folder: Path) -> MadeBuild | None:
     """A finished build that still starts: what an interpreter links to may have gone."""
     made = finished(folder)
     if made is None:
         return None
-    program = _measurement(made) if "programs" in made.found else interpreter_of(folder)
-    return made if program.exists() else None
-
-
-def _measurement(made: MadeBuild) -> Path:
-    return made.folder / str(made.found["programs"]["llama-bench"])
+    place = folder / str(made.found["folder"]) if "folder" in made.found else interpreter_of(folder)
+    return made if place.exists() else None
 
 
 def _packages(found: Mapping[str, Any]) -> list[str]:

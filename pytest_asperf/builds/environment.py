@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.builds.bindings import with_binding
 from pytest_asperf.builds.failures import environment_failure
 from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.store import Recipe
@@ -32,24 +33,25 @@ if TYPE_CHECKING:
 _COMPILED: Final = ("llama-cpp-python",)
 
 
-def declared_environment(source: Packages, *, cache: Path) -> dict[str, Any]:
+def declared_environment(source: Packages, cache: Path) -> dict[str, Any]:
     """The facts that decide an environment and that are known without running its interpreter.
 
     Requirements without a version count as written.
     """
+    source = with_binding(source)
     return {
         "kind": "environment",
         "requirements": list(source.requirements),
-        "files": {path.name: _file_sha256(path, cache) for path in source.files},
+        "files": {path.name: file_digest(path, cache) for path in source.files},
         "compiles_with": compiles_with(source.env),
         "installs_with": installs_with(source.env),
     }
 
 
-def environment_recipe(source: Packages, *, cache: Path) -> Recipe:
+def environment_recipe(source: Packages, cache: Path) -> Recipe:
     """Everything that decides an environment; runs the interpreter that it is made from."""
     title = " ".join([*source.requirements, *(path.name for path in source.files)])
-    declared = declared_environment(source, cache=cache)
+    declared = declared_environment(source, cache)
     return Recipe(title, {**declared, "base": interpreter_facts(source.python)})
 
 
@@ -58,8 +60,9 @@ def interpreter_of(folder: Path) -> Path:
     return folder / "env" / "bin" / "python"
 
 
-def make_environment(source: Packages, job: Job) -> dict[str, Any]:
+def make_environment(source: Packages, _recipe: Recipe, job: Job) -> dict[str, Any]:
     """Make an environment in a job's folder; the result lists its packages."""
+    source = with_binding(source)
     env = child_environment(source.env)
     try:
         for step in _steps(source, job.folder / "env"):
@@ -67,7 +70,10 @@ def make_environment(source: Packages, job: Job) -> dict[str, Any]:
     except StepFailure as error:
         title = source_text(source)
         raise environment_failure(error, title, folder=job.folder, log=job.log) from None
-    return {"packages": installed(interpreter_of(job.folder))}
+    packages = installed(interpreter_of(job.folder))
+    libraries = sorted(job.folder.glob("env/lib/python*/site-packages/*/libllama.*"))
+    folders = {"libraries": str(libraries[0].parent.relative_to(job.folder))} if libraries else {}
+    return {"packages": packages, **folders}
 
 
 def _steps(source: Packages, where: Path) -> list[list[str | Path]]:
@@ -80,9 +86,13 @@ def _steps(source: Packages, where: Path) -> list[list[str | Path]]:
     venv: list[str | Path] = [source.python, "-I", "-m", "venv"]
     if source.python == Path(sys.executable) and find_spec("pip"):
         # Our own pip installs into it: a pip of its own takes 5 s to set up.
-        pip: list[str | Path] = [source.python, "-I", "-m", "pip", "--python", python]
-        return [[*venv, "--without-pip", where], [*pip, *install]]
+        return [[*venv, "--without-pip", where], [*pip_of(source), "--python", python, *install]]
     return [[*venv, where], [python, "-I", "-m", "pip", *install]]
+
+
+def pip_of(source: Packages) -> list[str | Path]:
+    """The pip of the interpreter that a build is made from."""
+    return [source.python, "-I", "-m", "pip"]
 
 
 def _packages(source: Packages) -> list[str | Path]:
@@ -92,7 +102,8 @@ def _packages(source: Packages) -> list[str | Path]:
     return [*compiled, "--", *source.requirements, *source.files]
 
 
-def _file_sha256(path: Path, cache: Path) -> str:
+def file_digest(path: Path, cache: Path) -> str:
+    """The hash of a file that a build is made of; a BuildError if there is none."""
     if not path.is_file():
         near = sorted(file.name for file in path.parent.glob("*") if file.name.endswith(ARCHIVES))
         raise BuildError(

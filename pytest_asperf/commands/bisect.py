@@ -248,14 +248,19 @@ def _contents(
     request: BisectRequest, runner: MeasurementRunner, cache: Path
 ) -> dict[str, str | None]:
     """The hashes of the files that decide a result: packages, weights, the corpus."""
-    from pytest_asperf.config.build_sources import Packages
+    from pytest_asperf.config.build_sources import Archive, Packages
     from pytest_asperf.modelfiles.cache import file_sha256
 
     ref = request.cell.ref
     weights = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
-    sources = (candidate.build.source for candidate in request.candidates)
+    sources = [candidate.build.source for candidate in request.candidates]
     packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
-    paths = [*packages, *(path for path in (weights, ref.spec.corpus) if path is not None)]
+    releases = (source.path for source in sources if isinstance(source, Archive))
+    paths = [
+        *packages,
+        *releases,
+        *(path for path in (weights, ref.spec.corpus) if path is not None),
+    ]
     hashes = {
         str(path): file_sha256(path, cache=cache) if path.is_file() else None for path in paths
     }

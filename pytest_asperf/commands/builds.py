@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.builds.store import MadeBuild
     from pytest_asperf.commands.project import Project
-    from pytest_asperf.config.build_sources import Checkout, Packages
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build
 
 _DAY_S: Final = 86400
+#: By engine: the file of a release without which it does not start.
+_FIRST_PROGRAMS: Final[tuple[tuple[Engine, str], ...]] = (
+    ("llama_tools", "llama-bench"),
+    ("llama_server", "llama-server"),
+)
 _WHERE: Final = "asperf builds make"
 
 builds_app = typer.Typer(
@@ -93,7 +97,7 @@ def make_builds(
     """Make missing builds, and say which engine each has."""
     from pytest_asperf.builds.build_cache import recipe_of
     from pytest_asperf.builds.store import discard, finished
-    from pytest_asperf.config.build_sources import Checkout, Packages
+    from pytest_asperf.config.build_sources import MadeSource
 
     project = open_project()
     find = project.catalogue.find_build
@@ -101,11 +105,11 @@ def make_builds(
     wanted = [find(text, where=_WHERE) for text in builds]
     for build in wanted:
         source = build.source
-        if not isinstance(source, Packages | Checkout):
+        if not isinstance(source, MadeSource):
             raise ConfigError(
                 f"{_WHERE}: {build.name} exists already",
                 why="an interpreter or a folder of programs is used as it is",
-                remedy="name a requirement, a wheel, or a checkout at a commit",
+                remedy="name a requirement, a wheel, a release, or a checkout at a commit",
             )
         with CommandNotify(stderr_console()) as notify:
             notify.progress(f"making {build.name}", 0, 0)
@@ -114,7 +118,7 @@ def make_builds(
             if again and (old := finished(folder)):
                 discard(old, notify.wait)
             made = build_cache.made(source)
-            checks = (_kept_check(made), *_engine_checks(build, source, build_cache))
+            checks = (_kept_check(made), *_engine_checks(build, made, build_cache))
         print_sections([Section(printable(build.name), checks)])
 
 
@@ -164,10 +168,10 @@ def prune_builds(
 def _declared_check(build: Build, kept: Sequence[MadeBuild], project: Project) -> CheckLine:
     """A declared build, and whether it is made; nothing that the project names is run."""
     from pytest_asperf.builds.build_cache import made_of
-    from pytest_asperf.config.build_sources import Checkout, Packages, source_text
+    from pytest_asperf.config.build_sources import MadeSource, source_text
 
     text = printable(source_text(build.source), 200)
-    if not isinstance(build.source, Packages | Checkout):
+    if not isinstance(build.source, MadeSource):
         return CheckLine(build.name, "ok", text)
     try:
         folders = made_of(build.source, kept, cache=project.cache)
@@ -193,7 +197,7 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
     from pytest_asperf.config.engines import DISTRIBUTIONS
 
     if facts.get("kind") == "checkout":
-        yield f"llama_tools at {printable(facts.get('commit'), 40)}"
+        yield f"llama_tools, llama_server at {printable(facts.get('commit'), 40)}"
     of_engines: dict[str, list[str]] = {}
     for name, version in found.get("packages", {}).items():
         if (engine := DISTRIBUTIONS.get(name.lower().replace("_", "-"))) is not None:
@@ -207,14 +211,17 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
         yield printable(" ".join(options), 200)
 
 
-def _engine_checks(
-    build: Build, source: Packages | Checkout, build_cache: BuildCache
-) -> Sequence[CheckLine]:
+def _engine_checks(build: Build, made: MadeBuild, build_cache: BuildCache) -> Sequence[CheckLine]:
     """What each engine of a build says of itself when it is started."""
-    from pytest_asperf.config.build_sources import Packages
+    from pytest_asperf.config.build_sources import Packages, has_programs
     from pytest_asperf.engine_process import Worker
 
-    engines: set[Engine] = set(source.engines) if isinstance(source, Packages) else {"llama_tools"}
+    source, engines = build.source, set()
+    if has_programs(source):
+        folder = made.folder / str(made.found["folder"])
+        engines = {engine for engine, name in _FIRST_PROGRAMS if (folder / name).exists()}
+    elif isinstance(source, Packages):
+        engines = set(source.engines)
     checks = []
     for engine in sorted(engines):
         with Worker(build_cache.ready(build, engine).engine) as worker:

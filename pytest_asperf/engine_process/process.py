@@ -51,7 +51,7 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
 Parsed = TypeVar("Parsed")
 
 #: Refusals after which the engine is not asked again. A server that failed may have ended or hang.
-_ENDING: Final = {"import", "protocol", "tools", "server"}
+_ENDING: Final = {"import", "libraries", "protocol", "tools", "server"}
 
 #: Refusals that the engine's log explains further.
 _LOGGED: Final = {
@@ -134,6 +134,7 @@ class EngineProcess:
                 stdout=child_log,
                 stderr=child_log,
                 pass_fds=child_fds,
+                env={**os.environ, **self.build.variables},
                 # Ctrl-C is the parent's to handle: it must still be able to ask and to clean up.
                 start_new_session=True,
             )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.build_sources import runs_on
+from pytest_asperf.config.build_sources import has_programs, runs_on
 from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
 from pytest_asperf.config.engines import (
     ENGINES,
+    FOLDER_ENGINES,
     GGUF_ENGINES,
     MLX_ENGINES,
     SERVER_ENGINES,
@@ -98,8 +99,11 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
     fitting = [e for e in ENGINES if all(runs_on(build.source, e) for build in builds)]
     if named in fitting:
         return named
-    # A command line may run any build, and is meant only where it is named.
+    # A command line may run any build, and is meant only if it is named; so are the libraries
+    # beside programs.
     fitting = [e for e in fitting if e != "command" or e == default]
+    if any(has_programs(build.source) for build in builds):
+        fitting = [e for e in fitting if e in FOLDER_ENGINES]
     if named is None and fitting:
         return default if default in fitting else fitting[0]
     base, candidate = (build.name for build in builds)

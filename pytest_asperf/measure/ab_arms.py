@@ -59,6 +59,11 @@ class ArmFactory:
         self._build_cache = build_cache
         self._locators = {own: locator}
 
+    def require(self, build: Build | None) -> None:
+        """Raise BuildError for a build that is neither made nor can be found."""
+        if build is not None:
+            self._build_cache.require(build)
+
     def ready(self, build: Build | None) -> ReadyBuild:
         """Make a build; the own one is there.
 

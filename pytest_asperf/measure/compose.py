@@ -81,6 +81,7 @@ def build_cache(settings: Settings, notify: Notify) -> BuildCache:
         notify=notify,
         wait_s=settings.wait,
         nice=settings.nice,
+        python=settings.python,
     )
 
 

@@ -98,7 +98,12 @@ class MeasurementRunner:
             build,
             self._locator,
             BuildCache(
-                cache, lock_path=lock_path, notify=notify, wait_s=plan.wait_s, nice=build.nice
+                cache,
+                lock_path=lock_path,
+                notify=notify,
+                wait_s=plan.wait_s,
+                nice=build.nice,
+                python=build.python,
             ),
         )
         self._single_build = SingleBuild(
@@ -341,8 +346,10 @@ class _Stopwatch:
 
 
 def _arms(sides: tuple[ComparedSide, ...]) -> tuple[tuple[Arm, ...], ...]:
-    """The arms of each side: all builds are made before any model."""
+    """The arms of each side: all builds are looked up before the first is made, then the models."""
     factories = [side.runner._arm_factory for side in sides]  # noqa: SLF001  # its own module
+    for factory, side in zip(factories, sides, strict=True):
+        factory.require(side.build)
     ready = [factory.ready(side.build) for factory, side in zip(factories, sides, strict=True)]
     return tuple(
         tuple(

@@ -9,10 +9,11 @@ where it is needed.
 from __future__ import annotations
 
 import ctypes
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
-from llama_cpp import _ggml
 
 from .engine import Facts, RefusalError
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = f"llama-cpp-python {llama_cpp.__version__}"
+#: The library with those that it is linked to; llama_cpp's own handle of ggml is of its own folder.
+GGML: Final = llama_cpp.llama_cpp._lib  # noqa: SLF001  # it has no other name
 
 _CONTEXT_FIELDS: Final = frozenset(field[0] for field in llama_cpp.llama_context_params._fields_)
 #: From 0.3.17 on the engine can decide by itself; before, it is a switch, which is off.
@@ -51,6 +54,76 @@ CANNOT: Final[Mapping[str, str]] = (
         "itself; unset, it is off"
     }
 )
+
+
+#: Defaults of every llama.cpp that structures are compared by: at another offset there is another
+#: value. All pointers are null, and truth values 0 or 1.
+_DEFAULTS: Final[Mapping[str, Mapping[str, float]]] = {
+    "llama_model": {"split_mode": 1, "main_gpu": 0, "vocab_only": 0, "use_extra_bufts": 1},
+    "llama_context": {
+        "n_ctx": 512,
+        "n_batch": 2048,
+        "n_ubatch": 512,
+        "n_seq_max": 1,
+        "type_k": 1,
+        "rope_scaling_type": -1,
+        "pooling_type": -1,
+        "attention_type": -1,
+        "type_v": 1,
+        "rope_freq_base": 0,
+        "rope_freq_scale": 0,
+        "yarn_ext_factor": -1,
+        "yarn_orig_ctx": 0,
+        "embeddings": 0,
+        "offload_kqv": 1,
+        "op_offload": 1,
+    },
+    "llama_model_quantize": {"nthread": 0, "allow_requantize": 0, "quantize_output_tensor": 1},
+}
+#: Bytes behind a structure, which the library fills if it has fields that this version lacks.
+_ROOM_BYTES: Final = 256
+
+
+def library_folder() -> Path:
+    """The folder of the libraries that are loaded."""
+    return Path(GGML._name).parent  # noqa: SLF001  # ctypes documents it
+
+
+def require_fitting() -> None:
+    """Refuse libraries whose structures this llama-cpp-python does not have.
+
+    Fields that a newer library has at the end of a structure keep its own defaults.
+    """
+    if os.environ.get("LLAMA_CPP_LIB_PATH") is None:
+        return
+    for name, defaults in _DEFAULTS.items():
+        function = getattr(llama_cpp, f"{name}_default_params")
+        known = function.restype
+        room = ("_room", ctypes.c_uint8 * _ROOM_BYTES)
+        function.restype = type(known.__name__, (known,), {"_fields_": [room]})
+        if wrong := _misplaced(function(), known, defaults):
+            raise RefusalError(
+                "libraries",
+                f"{name}_params of {library_folder()} is not the one that {VERSION} has: the "
+                f"defaults of {', '.join(wrong[:4])} are at other offsets",
+            )
+
+
+def _misplaced(params: Any, known: Any, defaults: Mapping[str, float]) -> list[str]:
+    """The fields of a structure that hold something else than a default."""
+    raw, wrong = bytes(params), []
+    for name, kind in known._fields_:
+        value = getattr(params, name)
+        if kind is ctypes.c_bool:
+            value = raw[getattr(known, name).offset]
+            is_right = value in {0, 1}
+        elif isinstance(value, int | float):
+            is_right = kind is not ctypes.c_void_p
+        else:
+            is_right = not value
+        if not is_right or (name in defaults and value != defaults[name]):
+            wrong.append(name)
+    return wrong
 
 
 def require_possible(settings: Mapping[str, Any]) -> None:
@@ -128,7 +201,7 @@ def _is_hybrid(model: Any) -> bool:
 
 def _state_function(name: str, *arguments: Any) -> Any:
     """A function of the library itself: 0.3.16 to 0.3.20 export these and bind none."""
-    function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001  # bound or not, it is there
+    function = GGML[name]
     function.argtypes = [llama_cpp.llama_context_p_ctypes, *arguments, ctypes.c_uint32]
     function.restype = ctypes.c_size_t
     return function
@@ -161,7 +234,7 @@ def restore_state(context: Any, buffer: Any, size: int, *, whole: bool = False) 
 
 def devices() -> list[Facts]:
     """The compute devices that this build registered."""
-    ggml = _ggml.libggml
+    ggml = GGML
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
     ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
@@ -189,7 +262,7 @@ def _device(ggml: Any, index: int) -> Facts:
 
 
 def _ggml_text(function: str) -> str | None:
-    call = getattr(_ggml.libggml, function, None)
+    call = getattr(GGML, function, None)
     if call is None:
         return None
     call.restype = ctypes.c_char_p

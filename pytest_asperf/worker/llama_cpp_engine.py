@@ -56,7 +56,7 @@ _SETTINGS: Final = frozenset(
 
 
 def _library_files() -> list[Path]:
-    folder = Path(llama_cpp.__file__).parent / "lib"
+    folder = compat.library_folder()
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
 
 
@@ -70,6 +70,7 @@ class LlamaCppEngine:
     """The engine: one library, any number of models."""
 
     def __init__(self) -> None:
+        compat.require_fitting()
         self._log = LibraryLog()
         self._prefixes = SavedPrefixes()
         self._remotes = Remotes()
@@ -82,7 +83,7 @@ class LlamaCppEngine:
             "library": "llama-cpp-python",
             "version": llama_cpp.__version__,
             **compat.library_versions(),
-            "library_path": str(Path(llama_cpp.__file__).parent),
+            "library_path": str(compat.library_folder()),
             "library_sha256": files_sha256(_library_files()),
             "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
             "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),

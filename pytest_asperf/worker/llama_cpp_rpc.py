@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from llama_cpp import _ggml
-
 from .engine import RefusalError
+from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 
 if TYPE_CHECKING:
     from .rpc_remote import Remote
@@ -23,7 +22,6 @@ def device_list(remote: Remote) -> Any:
 
     Refused where the server does not answer.
     """
-    ggml = _ggml.libggml
     registered = _add_server()(remote.endpoint.encode())
     ggml.ggml_backend_reg_dev_count.argtypes = [ctypes.c_void_p]
     ggml.ggml_backend_reg_dev_count.restype = ctypes.c_size_t
@@ -37,7 +35,6 @@ def device_list(remote: Remote) -> Any:
 
 
 def _add_server() -> Any:
-    ggml = _ggml.libggml
     ggml.ggml_backend_reg_by_name.argtypes = [ctypes.c_char_p]
     ggml.ggml_backend_reg_by_name.restype = ctypes.c_void_p
     ggml.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]

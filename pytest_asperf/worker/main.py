@@ -281,8 +281,10 @@ def main(arguments: list[str]) -> None:
             return
         except Exception as err:  # noqa: BLE001  # whatever an engine's import does wrong
             message = f"{type(err).__name__}: {err}"
-            trace = "" if _is_not_installed(err) else traceback.format_exc()
-            write_all(reply_fd, encode(_failure("import", message, trace)))
+            kind = "libraries" if os.environ.get("LLAMA_CPP_LIB_PATH") else "import"
+            is_explained = kind == "libraries" or _is_not_installed(err)
+            trace = "" if is_explained else traceback.format_exc()
+            write_all(reply_fd, encode(_failure(kind, message, trace)))
             return
         hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
         write_all(reply_fd, encode(hello))

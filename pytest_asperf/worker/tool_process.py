@@ -38,8 +38,8 @@ _NOISE: Final = re.compile(
 )
 #: The first line about the model. Errors before it belong to the search for devices.
 _BEGINS: Final = "llama_model_loader: loaded meta data"
-#: The last three are of llama_cpp.server.
-_SETS_OPTIONS: Final = re.compile(r"LLAMA_|(HOST|PORT|CONFIG_FILE)$")
+#: The last three are of llama_cpp.server, which loads a build's libraries.
+_SETS_OPTIONS: Final = re.compile(r"LLAMA_(?!CPP_LIB_PATH)|(HOST|PORT|CONFIG_FILE)$")
 _ERROR: Final = re.compile(
     r"\berror\b ?:|\bfailed to\b|\bfailed to decode|GGML_ASSERT|ggml_abort|[Oo]ut of memory|"
     r"OutOfMemory"

@@ -208,3 +208,20 @@ def test_a_commit_that_is_not_there_is_told() -> None:
         between("./llama.cpp@nonesuch", "./llama.cpp@c")
     assert "nonesuch" in str(error.value)
     assert "--unshallow" in str(error.value)
+
+
+def test_files_of_releases_come_in_the_order_of_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one kind in the folder, zip or tar; a number means the file that has it."""
+    monkeypatch.chdir(tmp_path)
+    files = ("b999-bin-x.zip", "b1000-bin-x.tar.gz", "b1005-bin-y.zip", "b1010-bin-x.zip")
+    for file in (*files, "b1020-bin-x.zip", "b1001.zip"):
+        (tmp_path / f"llama-{file}").touch()
+    found = names(between("b999", "./llama-b1020-bin-x.zip"))
+    inner = [str(tmp_path / f"llama-{files[i]}") for i in (1, 3)]
+    assert found == ["b999", *inner, "./llama-b1020-bin-x.zip"]
+    with pytest.raises(ConfigError, match="b1010 is not before b999"):
+        between("b1010", "b999")
+    with pytest.raises(ConfigError, match="of one kind"):
+        between("b999", "b1005")

@@ -33,7 +33,7 @@ project(tiny C)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_library(tiny STATIC tiny.c)
 target_compile_definitions(tiny PRIVATE SPEED="${SPEED}" COMMIT="${LLAMA_BUILD_COMMIT}")
-foreach(name llama-bench llama-perplexity llama-quantize llama-speculative-simple)
+foreach(name llama-bench llama-perplexity llama-quantize llama-server llama-speculative-simple)
   add_executable(${name} main.c)
   target_link_libraries(${name} tiny)
 endforeach()
@@ -92,6 +92,7 @@ def test_a_commit_becomes_a_folder_of_programs(
         "llama-bench",
         "llama-perplexity",
         "llama-quantize",
+        "llama-server",
         "llama-speculative-simple",
     }
     assert ready.rows() == (("made", f"llama.cpp {digest[:10]}: -DSPEED=fast"),)
@@ -114,7 +115,7 @@ def test_what_was_compiled_is_gone_on_from(
     """After Ctrl-C the next run resumes, and starts over where what is left does not do."""
     commit(checkout, git, "b2")
     source = Checkout(checkout, "b2")
-    folder = checkout_recipe(source).folder(tmp_path / "cache")
+    folder = checkout_recipe(source, tmp_path).folder(tmp_path / "cache")
     (folder / "build").mkdir(parents=True)
     (folder / "build" / "CMakeCache.txt").write_text("CMAKE_HOME_DIRECTORY:INTERNAL=/elsewhere\n")
     assert build_cache().made(source).folder == folder

@@ -70,7 +70,7 @@ def test_all_that_decides_an_environment_is_in_its_key(
 
     def key(**changed: object) -> str:
         source = Packages(files=(wheel,), **changed)  # type: ignore[arg-type]  # named below
-        return environment_recipe(source, cache=tmp_path / "cache").key
+        return environment_recipe(source, tmp_path / "cache").key
 
     plain = key()
     flags = key(env=(("CMAKE_ARGS", "-DX=1"),))
@@ -96,9 +96,9 @@ def bare(tmp_path: Path) -> Path:
 def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
     """An index is told apart by a hash of its address."""
     env = (("PIP_INDEX_URL", "https://me:secret@host/simple"),)
-    recipe = environment_recipe(Packages(("mlx-lm",), env=env), cache=tmp_path)
+    recipe = environment_recipe(Packages(("mlx-lm",), env=env), tmp_path)
     assert "secret" not in str(recipe)
-    assert recipe.key != environment_recipe(Packages(("mlx-lm",)), cache=tmp_path).key
+    assert recipe.key != environment_recipe(Packages(("mlx-lm",)), tmp_path).key
 
 
 def test_variables_are_no_business_of_the_installers_cache(
@@ -160,7 +160,7 @@ def test_what_a_killed_process_left_is_made_anew(
 ) -> None:
     """A folder without a record counts as absent."""
     source = Packages(files=(write_wheel(tmp_path, "tiny", tiny=""),))
-    folder = environment_recipe(source, cache=tmp_path).folder(tmp_path / "cache")
+    folder = environment_recipe(source, tmp_path).folder(tmp_path / "cache")
     (folder / "env" / "bin").mkdir(parents=True)
     (folder / "env" / "bin" / "python").touch()
     assert build_cache().made(source).folder == folder
@@ -254,8 +254,8 @@ def test_an_unknown_version_names_those_there_are(
     with pytest.raises(BuildError) as caught:
         build_cache().made(Packages(("llama-cpp-python==0.0.2",)))
     text = str(caught.value)
-    assert "llama-cpp-python==0.0.2 cannot be installed" in text
-    assert "the newest it has: 0.0.1" in text
+    assert "llama-cpp-python 0.0.2 is not on the index" in text
+    assert "the nearest are 0.0.1" in text
 
 
 def test_a_missing_wheel_names_its_neighbours(

