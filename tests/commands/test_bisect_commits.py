@@ -29,7 +29,7 @@ cmake_minimum_required(VERSION 3.14)
 project(tiny C)
 add_library(between SHARED between.c)
 target_link_libraries(between ${{CMAKE_DL_LIBS}})
-foreach(name llama-bench llama-perplexity llama-quantize)
+foreach(name llama-bench llama-perplexity llama-quantize llama-server)
     add_executable(${{name}} start.c)
     add_dependencies(${{name}} between)
     target_compile_definitions(${{name}} PRIVATE
@@ -143,3 +143,21 @@ def test_the_commit_that_made_it_slow_is_named(
     effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
     assert effect is not None
     assert 50 < int(effect[1]) < 130
+
+
+@pytest.mark.usefixtures("draft_gguf")
+def test_a_servers_regression_is_found_to_the_commit(
+    checkout: Checkout, tools: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit's llama-server is compiled and started, and its users' times are gated."""
+    if not (tools / "llama-server").exists():
+        pytest.skip("ASPERF_TEST_TOOLS has no llama-server")
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    for number in range(5):
+        checkout.commit(f"Change {number}", share="1.0" if number >= 3 else "0.0")
+    ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
+    words = ["--engine", "llama_server", "--model", "asperf-draft:F16", "--workload", "tg64"]
+    done = CliRunner().invoke(app, ["bisect", *ends, *words, "--seed", "1"])
+    sys.stdout.write(done.output)
+    assert done.exit_code == 0, done.output
+    assert f"culprit: ./tiny@{checkout.hashes[3][:10]} (" in done.stdout

@@ -1,0 +1,112 @@
+"""Regressions that users reported, gated forwards and backwards: does the gate agree with them?
+
+Run it as ``python benchmarks/field/run.py [--case NAME]`` on a quiet machine: about two minutes a
+case, and half a minute to install each build the first time. It prints Markdown and exits with 1 if
+a verdict contradicts a report. INCONCLUSIVE and a build that cannot run here contradict none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from pytest_asperf.records.kinds import VerdictRecord
+from pytest_asperf.records.report import read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CASES: Final = Path(__file__).with_name("cases.toml")
+#: The verdict that agrees with a report, forwards and backwards.
+AGREEING: Final = {
+    "slower": ("FAIL", "PASS"),
+    "faster": ("PASS", "FAIL"),
+    "same": ("PASS", "PASS"),
+}
+COLUMNS: Final = ("case", "direction", "verdict", "measured", "pairs", "seconds", "agreed")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pair of builds, and what was reported of it."""
+
+    name: str
+    baseline: str
+    candidate: str
+    model: str
+    workload: str
+    reported: Literal["slower", "faster", "same"]
+    source: str
+    engine: str = "llama_cpp"
+    settings: str = ""
+
+    def builds(self) -> tuple[str, str]:
+        """The builds as the command line names them."""
+        behind = f",{self.settings}" if self.settings else ""
+        return self.baseline + behind, self.candidate + behind
+
+
+def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
+    """Return a gate's verdict, its effect in words, and its pairs."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "gate.json")
+        words = ["gate", *builds, "--engine", case.engine, "--model", case.model]
+        words += ["--workload", case.workload, "--json", str(file)]
+        done = subprocess.run(
+            [Path(sys.executable).with_name("asperf"), *words],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        )
+        rows = read(json.loads(file.read_text()), str(file)).rows if file.exists() else ()
+    for row in rows:
+        if isinstance(row.record, VerdictRecord):
+            pairs = getattr(row.record.compared, "pairs", ())
+            return row.record.outcome, row.record.measured, len(pairs)
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    what = next((line for line in lines if "refused" in line or "not on the index" in line), "")
+    return "NOT RUN", (what or lines[-1])[:200], 0
+
+
+def rows(case: Case) -> Iterator[tuple[str, ...]]:
+    """Yield the table's rows of a case."""
+    base, candidate = case.builds()
+    directions = {"forwards": (base, candidate), "backwards": (candidate, base)}
+    for (direction, builds), agreeing in zip(
+        directions.items(), AGREEING[case.reported], strict=True
+    ):
+        began = time.monotonic()
+        verdict, measured, pairs = gated(case, builds)
+        decided = verdict in {"PASS", "FAIL"}
+        agreed = ("yes" if verdict == agreeing else "NO") if decided else "open"
+        seconds = f"{time.monotonic() - began:.0f}"
+        yield case.name, direction, verdict, measured, str(pairs), seconds, agreed
+
+
+def main() -> int:
+    """Gate the cases, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", action="append", help="only this one; repeatable")
+    chosen = parser.parse_args().case
+    cases = [Case(**table) for table in tomllib.loads(CASES.read_text())["case"]]
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
+    contradicted = False
+    for case in cases:
+        if chosen is None or case.name in chosen:
+            for row in rows(case):
+                print(f"| {' | '.join(row)} |", flush=True)
+                contradicted |= row[-1] == "NO"
+    return int(contradicted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
