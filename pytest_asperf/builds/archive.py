@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
 import re
 import shutil
 import stat
@@ -12,6 +11,7 @@ import tarfile
 import zipfile
 import zlib
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.builds.environment import declared_environment, file_digest, pip_of
@@ -24,8 +24,6 @@ from pytest_asperf.config.build_sources import source_text
 from pytest_asperf.errors import BuildError, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_asperf.builds.job import Job
     from pytest_asperf.config.build_sources import Archive, Packages
 
@@ -156,13 +154,11 @@ def extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
 def _extract_zip(file: zipfile.ZipFile, folder: Path) -> None:
     """Write an archive's files to a folder; zipfile itself drops modes and links."""
     for member in file.infolist():
-        path, mode = folder / member.filename, member.external_attr >> 16
+        path, mode = Path(file.extract(member, folder)), member.external_attr >> 16
         if stat.S_ISLNK(mode):
-            target = os.fsdecode(file.read(member))
+            target = path.read_text("utf-8")
+            path.unlink()
             if "/" not in target:  # libraries are linked by their versions, side by side
-                path.parent.mkdir(parents=True, exist_ok=True)
                 path.symlink_to(target)
-            continue
-        written = file.extract(member, folder)
-        if mode & 0o111 and not member.is_dir():
-            (folder / written).chmod(stat.S_IMODE(mode) & 0o755)
+        elif mode & 0o111 and path.is_file():
+            path.chmod(stat.S_IMODE(mode) & 0o755)

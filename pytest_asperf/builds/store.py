@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Raised where what is made from the same recipe is no longer the same.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _RECORD: Final = "made.json"
 _KEPT: Final = ("title", "facts", "found", "nbytes", "made_at")
 _KEY_DIGITS: Final = 12
