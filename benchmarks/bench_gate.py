@@ -130,7 +130,7 @@ def _default_gates(n_gates: int, nice: str) -> bool:
     with suppress(KeyboardInterrupt):  # the table is of the gates that are finished
         for number in range(1, n_gates + 1):
             load = os.getloadavg()[0]
-            code, claims, seconds = _gate("current", f"--nice={nice}")
+            code, claims, seconds = _gate("current", f"--set=nice={nice}")
             counts = Counter(claim["outcome"] for claim in claims)
             verdicts = ", ".join(f"{n} {word}" for word, n in counts.most_common())
             undecided = ", ".join(c["test"] for c in claims if c["outcome"] != Outcome.PASS)
@@ -189,7 +189,7 @@ def _gate(build: str, *options: str) -> tuple[int, list[dict[str, Any]], float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gate.json"
         asperf = "from pytest_asperf.cli import app; app()"
-        gate = ("gate", build, build, *options, "--json", str(file))
+        gate = ("gate", build, build, *options, f"--report=json:{file}")
         command = [sys.executable, "-c", asperf, *gate]
         done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         if not file.exists():

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Final
 from unittest.mock import patch
 
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
 

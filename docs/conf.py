@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer.cli
-import typer.main
+import click
 
 import pytest_asperf
-from pytest_asperf.cli import app as asperf
+from pytest_asperf.analysis.outcome import ExitCode
+from pytest_asperf.cli import every_command
 from pytest_asperf.config.settings import DECLARED, OPTIONS, default_text, help_text
 from pytest_asperf.published.findings import load_findings
 from pytest_asperf.published.pages import markdown
@@ -72,11 +72,21 @@ def _keys() -> str:
 
 
 def _commands() -> str:
-    command = typer.main.get_command(asperf)
-    context = typer.Context(command, info_name="asperf")
-    text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="asperf")
-    # Each list of commands has their first words; their sections follow.
-    return re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+", "", text)
+    sections = []
+    for words, command in every_command():
+        text = inspect.cleandoc(command.help or "")
+        context = click.Context(command, info_name=words)
+        usage = " ".join(command.collect_usage_pieces(context))
+        records = [param.get_help_record(context) for param in command.get_params(context)]
+        rows = [(f"`{name}`", help_text) for name, help_text in filter(None, records)]
+        head = f"{'#' * min(3, len(words.split()))} `{words}`"
+        parts = [head, text, f"```text\n{words} {usage}\n```"]
+        sections.append("\n\n".join([*parts, table(("option", "what it does"), rows)]))
+    return "\n\n".join(sections) + "\n"
+
+
+def _exit_codes() -> str:
+    return table(("code", "meaning"), ((str(int(one)), one.meaning) for one in ExitCode))
 
 
 def write_generated(_: Sphinx) -> None:
@@ -85,6 +95,7 @@ def write_generated(_: Sphinx) -> None:
         "generated/options.md": _options(),
         "generated/keys.md": _keys(),
         "generated/commands.md": _commands(),
+        "generated/exit_codes.md": _exit_codes(),
         "findings.md": markdown(load_findings()),
     }
     for name, text in pages.items():

@@ -1,66 +1,112 @@
-"""The command `asperf`: puts its subcommands together.
-
-Each is a module of `commands`, whose function imports what only it needs: numpy and scipy would
-make every `asperf --help` wait.
-"""
+"""The command `asperf`: finds the command that is named, and imports that one alone."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from pytest_asperf import __version__
-from pytest_asperf.commands.audit import audit_files
-from pytest_asperf.commands.bisect import bisect_builds
-from pytest_asperf.commands.builds import builds_app
-from pytest_asperf.commands.calibrate import calibrate_machine
-from pytest_asperf.commands.command_words import Command
-from pytest_asperf.commands.compare import compare_reports
-from pytest_asperf.commands.console import print_error
-from pytest_asperf.commands.demo import demonstrate
-from pytest_asperf.commands.doctor import doctor
-from pytest_asperf.commands.gate import gate_builds
-from pytest_asperf.commands.history import history_app
-from pytest_asperf.commands.init import init_project
-from pytest_asperf.commands.load import load_server
-from pytest_asperf.commands.models import models_app
-from pytest_asperf.commands.nightly import nightly
-from pytest_asperf.commands.options import ERROR, GateCommand
-from pytest_asperf.commands.placement import show_placement
-from pytest_asperf.commands.predict import predict_models
-from pytest_asperf.commands.report import report_files
-from pytest_asperf.errors import AsperfError
-from pytest_asperf.published.command import list_findings
+from pytest_asperf.analysis.outcome import ExitCode
+from pytest_asperf.errors import suggest
 
-_INTERRUPTED: Final = 130
-# Plain help and usage errors: boxes break at 60 columns and when piped, and markup in what a user
-# typed would be interpreted.
-app = typer.Typer(
-    help="Performance tests for local LLM inference. `asperf demo` shows what they say.",
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Commands of other rooms than `commands`, by their modules.
+_ELSEWHERE: Final = {"findings": "pytest_asperf.published.command"}
+#: By command, its first sentence: each is an object of this name, in a module of this name.
+COMMANDS: Final = {
+    "demo": "Measure six claims in half a minute, and explain each verdict.",
+    "init": "Write asperf.toml and test_asperf.py for models, here.",
+    "bisect": "Find the release or commit at which a gate begins to fail.",
+    "gate": "Compare two builds: speed, PPL, logits and speculation.",
+    "nightly": "Measure the current build against a fixed baseline, every night.",
+    "doctor": "List what is detected, and what would disturb a measurement.",
+    "calibrate": "Measure this machine's noise, and keep it for gates.",
+    "predict": "Estimate from sizes: fit in memory, speed, gain of a draft.",
+    "placement": "Show on which device Core ML plans a model's operations.",
+    "load": "Put a running server under load: latency, throughput, knee.",
+    "audit": "Read other tools' output: intervals, and whether it is valid.",
+    "findings": "List the published findings with their recorded verdicts.",
+    "report": "Make a page, Markdown, CSV and others of JSON reports.",
+    "compare": "Show reports side by side, without a verdict.",
+    "history": "List, draw, import, export and prune the reports that are kept.",
+    "models": "List, build and verify the models in the cache.",
+    "builds": "List, make and prune the builds of engines in the cache.",
+}
+
+
+class Asperf(click.Group):
+    """The group of all commands."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """The names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command:
+        """A command, imported now."""
+        if name not in COMMANDS:
+            raise click.UsageError(f"No such command {name!r}{suggest(name, COMMANDS)}")
+        module = _ELSEWHERE.get(name, f"pytest_asperf.commands.{name}")
+        found: click.Command = getattr(import_module(module), name)
+        return found
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command, and end with its exit code."""
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(*args, **extra)
+        except click.ClickException as error:
+            error.show()
+            _show_place(error)
+            code = ExitCode.USAGE
+        except (click.Abort, KeyboardInterrupt):
+            code = ExitCode.INTERRUPTED
+        sys.exit(int(code or 0))
+
+
+def _show_place(error: click.ClickException) -> None:
+    """Print where an option belongs that a command lacks and its group has."""
+    if not isinstance(error, click.NoSuchOption) or not error.ctx or not error.ctx.parent:
+        return
+    if any(error.option_name in param.opts for param in error.ctx.parent.command.params):
+        click.echo(f"Write {error.option_name} before `{error.ctx.command.name}`.", err=True)
+
+
+@click.group(
+    cls=Asperf,
     no_args_is_help=True,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
 )
-app.command("demo", cls=Command)(demonstrate)
-app.command("init", cls=Command)(init_project)
-app.command("bisect", cls=GateCommand)(bisect_builds)
-app.command("gate", cls=GateCommand)(gate_builds)
-app.command("nightly", cls=GateCommand)(nightly)
-app.command("doctor", cls=Command)(doctor)
-app.command("calibrate", cls=Command)(calibrate_machine)
-app.command("predict", cls=Command)(predict_models)
-app.command("placement", cls=Command)(show_placement)
-app.command("load", cls=Command)(load_server)
-app.command("audit", cls=Command)(audit_files)
-app.command("findings", cls=Command)(list_findings)
-app.command("report", cls=Command)(report_files)
-app.command("compare", cls=Command)(compare_reports)
-app.add_typer(history_app, name="history")
-app.add_typer(models_app, name="models")
-app.add_typer(builds_app, name="builds")
+@click.version_option(__version__, message="asperf %(version)s")
+@click.pass_context
+def app(context: click.Context) -> None:
+    """Performance tests for local LLM inference. `asperf demo` shows what they say."""
+    if context.invoked_subcommand == "compare":
+        from pytest_asperf.commands.compare import OTHER_FIGURES  # noqa: PLC0415
+        from pytest_asperf.published.across import PublishedFigures  # noqa: PLC0415  # numpy, scipy
+
+        context.meta[OTHER_FIGURES] = PublishedFigures()
+
+
+def every_command(
+    group: click.Command = app, words: str = "asperf"
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, groups included."""
+    yield words, group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            if found := group.get_command(context, name):
+                yield from every_command(found, f"{words} {name}")
 
 
 def main() -> None:
@@ -68,36 +114,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A device's or a file's name may hold letters that the terminal's encoding lacks.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    try:
-        app(prog_name="asperf")
-    except AsperfError as error:
-        print_error(error)
-        sys.exit(ERROR)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-
-
-def _print_version(value: bool) -> None:  # noqa: FBT001  # Typer calls it with the flag
-    if value:
-        typer.echo(f"asperf {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    context: typer.Context,
-    *,
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    if context.invoked_subcommand == "compare":
-        from pytest_asperf.published.across import PublishedFigures  # noqa: PLC0415  # numpy, scipy
-
-        context.obj = PublishedFigures()
+    app(prog_name="asperf")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,40 @@ anything to say. Nothing here imports more than the language, so that any room m
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+
+def _plainly(key: str, value: str) -> str:
+    return f"{key} = {value}" if value else key
+
+
+#: How the program that prints an advice calls a setting with a value, or without one; pytest's
+#: plugin and each command of `asperf` set it.
+SETTING_NAMES: Final[ContextVar[Callable[[str, str], str]]] = ContextVar(
+    "setting_names", default=_plainly
+)
+
+
+class Advice:
+    """What to do, and the settings to change for it: printed as the running program names them.
+
+    Args:
+        text: the advice, without the settings.
+        keys: settings whose value only the user knows.
+        values: settings with a value that helps.
+    """
+
+    def __init__(self, text: str, *keys: str, **values: object) -> None:
+        self.text = text
+        self.settings = {**dict.fromkeys(keys, ""), **{k: str(v) for k, v in values.items()}}
+
+    def __str__(self) -> str:
+        called = [SETTING_NAMES.get()(key, value) for key, value in self.settings.items()]
+        return f"{self.text}: {', '.join(called)}" if called else self.text
 
 
 #: Longest part of an error: what comes from outside may be of any length.
@@ -37,22 +67,17 @@ class AsperfError(Exception):
         self,
         what: str,
         *,
-        remedy: str,
+        remedy: str | Advice,
         why: str = "",
-        opt_out: str | None = None,
+        opt_out: str | Advice | None = None,
         detail: str | None = None,
     ) -> None:
         self.what = _bounded(what)
         self.why = _bounded(why)
-        self.remedy = _bounded(remedy)
-        self.opt_out = None if opt_out is None else _bounded(opt_out)
+        self.remedy = _bounded(str(remedy))
+        self.opt_out = None if opt_out is None else _bounded(str(opt_out))
         self.detail = None if detail is None else _bounded(detail, _LONGEST_DETAIL)
         super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)
-
-    def reword(self, to: Callable[[str], str]) -> None:
-        """Reword its advice for the front end that prints it."""
-        self.why, self.remedy = to(self.why), to(self.remedy)
-        self.opt_out = self.opt_out and to(self.opt_out)
 
     def __str__(self) -> str:
         parts = [self.what, *([f"  why it matters: {self.why}"] if self.why else [])]
@@ -106,6 +131,10 @@ class MislabelledError(ModelError):
 
 class HardwareError(AsperfError):
     """A hardware profile is unknown, or a fact about this machine cannot be read."""
+
+
+class HardwareNameError(ConfigError, HardwareError):
+    """No hardware profile has that name, or several have it."""
 
 
 class ElsewhereError(HardwareError):

@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Their types would cost seconds, and no public name is made of them.
 CONFIGURATION = """[mypy]
 strict = True
-[mypy-numpy.*,scipy.*,rich.*,gguf.*,psutil.*,typer.*,filelock.*,platformdirs.*,packaging.*]
+[mypy-numpy.*,scipy.*,rich.*,gguf.*,psutil.*,click.*,filelock.*,platformdirs.*,packaging.*]
 follow_imports = skip
 """
 USERS_FILE = Path(__file__).with_name("every_quantity.py")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Figure, Outcome, Subject
+from pytest_asperf.errors import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 #: Beyond this many times the observations taken, "measure more" is no advice.
 _PRACTICABLE: Final = 100
-#: By what is counted, the option of a session that says how many.
-_OPTIONS: Final = {
-    "chunks": "--asperf-chunks",
-    "loads": "--asperf-repetitions",
-    "runs of one load": "--asperf-repetitions",
-    "pairs": "--asperf-max-pairs",
+#: By what is counted, the setting of a session that says how many.
+_SETTINGS: Final = {
+    "chunks": "chunks",
+    "loads": "repetitions",
+    "runs of one load": "repetitions",
+    "pairs": "max_pairs",
 }
 
 
@@ -57,24 +58,26 @@ def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
         if estimate.needed is None:
             return f"measure more than {estimate.basis} ({estimate.method})"
         needed = counted_text(estimate.needed, estimate.counted)
-        return f"measure {needed}{_option(estimate, estimate.needed)}"
+        return str(Advice(f"measure {needed}", **_setting(estimate, estimate.needed)))
     total = _needed(estimate, limits)
     if total > _PRACTICABLE * estimate.n:
         return "too near the limit for more measurements to decide: set another limit"
     more = math.ceil(total - estimate.n)
     two_digits = round(more, 2 - len(str(more))) if more > 99 else more
-    return (
-        f"about {two_digits} more {estimate.counted} would decide it if the figure stays where it "
-        f"is{_option(estimate, estimate.n + two_digits)}"
+    advice = Advice(
+        f"about {two_digits} more {estimate.counted} would decide it if the figure stays where "
+        "it is",
+        **_setting(estimate, estimate.n + two_digits),
     )
+    return str(advice)
 
 
-def _option(estimate: Estimate, total: int) -> str:
-    """The option that sets how many are measured."""
+def _setting(estimate: Estimate, total: int) -> dict[str, int]:
+    """The setting that says how many are measured, with the number to measure."""
     if estimate.repetitions is not None:
-        return f": --asperf-repetitions={math.ceil(total * estimate.repetitions / estimate.n)}"
-    option = _OPTIONS.get(estimate.counted)
-    return f": {option}={total}" if option else ""
+        return {"repetitions": math.ceil(total * estimate.repetitions / estimate.n)}
+    key = _SETTINGS.get(estimate.counted)
+    return {key: total} if key else {}
 
 
 def _needed(estimate: Estimate, limits: tuple[float, ...]) -> float:

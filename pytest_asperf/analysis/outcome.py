@@ -1,9 +1,12 @@
-"""The four outcomes of a claim."""
+"""The four outcomes of an assertion, and the exit codes of commands."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Final
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: The word of a check of a gate that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"
@@ -16,3 +19,32 @@ class Outcome(StrEnum):
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     INVALID = "INVALID"
+
+
+class ExitCode(IntEnum):
+    """How a command ended; one meaning in all commands."""
+
+    DONE = 0, "done; if anything was judged, all of it is a PASS"
+    FAIL = 1, "FAIL: slower, worse, broken, too large; or what was searched for was not found"
+    INCONCLUSIVE = 2, "INCONCLUSIVE: the measurement did not decide"
+    USAGE = 3, "the command, a file or a setting is not usable as written"
+    INVALID = 4, "INVALID, or it could not be measured"
+    INTERRUPTED = 130, "stopped by Ctrl-C"
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str = "") -> Self:
+        """A code with its meaning."""
+        one = int.__new__(cls, code)
+        one._value_, one.meaning = code, meaning
+        return one
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> ExitCode:
+        """The code for several verdicts: a FAIL decides, then what was not measured."""
+        outcomes = set(words)
+        if Outcome.FAIL in outcomes:
+            return cls.FAIL
+        if outcomes - {Outcome.PASS, Outcome.INCONCLUSIVE}:
+            return cls.INVALID
+        return cls.INCONCLUSIVE if Outcome.INCONCLUSIVE in outcomes else cls.DONE

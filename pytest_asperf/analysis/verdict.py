@@ -16,7 +16,7 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pytest_asperf.analysis.facts import Compared
     from pytest_asperf.analysis.guards.guard import GuardFinding, Voids
@@ -110,12 +110,6 @@ class Verdict:
     def claim(self) -> str:
         """The claim as one phrase."""
         return f"{self.subject.name} {self.threshold}"
-
-    def reworded(self, reword: Callable[[str], str]) -> Verdict:
-        """The same verdict with its advice and remarks reworded."""
-        return replace(
-            self, advice=reword(self.advice), details=tuple(reword(text) for text in self.details)
-        )
 
     def line(self) -> str:
         """The verdict on one line, safe to print."""

@@ -158,7 +158,7 @@ def assert_no_regression(
 
     Args:
         gate: the workloads, from `gate(...)`.
-        tolerance: accepted slowdown, `"5%"` or a fraction; `--asperf-tolerance` by default.
+        tolerance: accepted slowdown, `"5%"` or a fraction; by default that of the session.
         faster_by: how much faster at least on every workload that is timed, `"5%"` or a fraction of
             the baseline's rate, instead of a tolerance.
         ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.

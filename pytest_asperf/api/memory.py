@@ -164,7 +164,7 @@ def assert_fits(
     __tracebackhide__ = True
     require_kind(model, (Model, AllocatedMemory), _EXAMPLE)
     if isinstance(hardware, str):
-        hardware = in_force(hardware, detect(), option="assert_fits: hardware")
+        hardware = in_force(hardware, detect())
     capacity = memory_of(hardware)
     if capacity is None:
         raise HardwareError(

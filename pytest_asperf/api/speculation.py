@@ -10,7 +10,7 @@ from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue, unknown_word
 from pytest_asperf.api.quantity import Figure, Found, Quantity, note
 from pytest_asperf.config.engine_settings import parse_settings
-from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.errors import Advice, ConfigError, shown
 from pytest_asperf.measure.remote_drafting import (
     RemoteDraftingExperiment,
     RemoteDraftingResult,
@@ -93,7 +93,7 @@ class Speculation(FixtureValue):
 
         Args:
             remote: its RPC server, as in `drafted_on`; by default the one that the session's
-                `--asperf-remote` names, without which the test is skipped.
+                the setting `remote` names, without which the test is skipped.
 
         Raises:
             ConfigError: no such address, the draft is no model, or the pair samples.
@@ -106,7 +106,7 @@ class Speculation(FixtureValue):
             )
         remote = remote or self.remote
         if remote is None:
-            self.measurement.skip("name another machine's RPC server with --asperf-remote")
+            self.measurement.skip(str(Advice("name another machine's RPC server", "remote")))
         return RemoteOverhead(self, self.drafted_on(remote))
 
     def on(self, prompt: str) -> PromptSpeculation:

@@ -12,7 +12,7 @@ from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload
 from pytest_asperf.api.quantity import Figure, Found
 from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, spread_of
 from pytest_asperf.config.workload import parse_workload
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import Advice, ConfigError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class Rate(TimedQuantity):
 
         def check(verdict: Verdict) -> Verdict:
             if bound.doubt:
-                remedy = "name this machine's chip with --asperf-hardware, or leave it out"
+                remedy = str(Advice("name this machine's chip, or name none", "hardware"))
                 return judge_invalid(
                     verdict.subject, verdict.threshold, [bound.doubt], remedy=remedy
                 )

@@ -241,7 +241,7 @@ def _names_of_sides(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CvFigure(Figure):
-    """The coefficient of variation of a measurement's runs; `--asperf-max-cv` does not matter."""
+    """The coefficient of variation of a measurement's runs, whatever the setting `max_cv` is."""
 
     measured: WorkloadRuns
 

@@ -54,7 +54,7 @@ def parse_options(
         )
     profile = None
     if hardware is not None:
-        profile = in_force(hardware, detect(), option="--hardware").profile
+        profile = in_force(hardware, detect()).profile
     headers = {path.name: inspect_gguf(path) for path in models}
     return Options(profile, headers, baseline, repetitions, confidence)
 

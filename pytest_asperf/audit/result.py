@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.errors import printable
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.stats.estimate import Estimate
 
-CLEAN: Final = 0
-BROKEN: Final = 1
-UNREAD: Final = 2
 _SCHEMA: Final = 1
 _SHOWN: Final = 200
 
@@ -109,11 +107,13 @@ class Audit:
         return sum(tripped.consequence is consequence for tripped in self.guard_findings)
 
     @property
-    def exit_code(self) -> int:
-        """1 if something is INVALID or INCONCLUSIVE, else 2 if a file was not read, else 0."""
-        if self.count(Consequence.INVALID) or self.count(Consequence.INCONCLUSIVE):
-            return BROKEN
-        return UNREAD if self.unread else CLEAN
+    def exit_code(self) -> ExitCode:
+        """INVALID if a guard says so, otherwise USAGE if a file was not read, or INCONCLUSIVE."""
+        if self.count(Consequence.INVALID):
+            return ExitCode.INVALID
+        if self.unread:
+            return ExitCode.USAGE
+        return ExitCode.INCONCLUSIVE if self.count(Consequence.INCONCLUSIVE) else ExitCode.DONE
 
     @property
     def headline(self) -> str:

@@ -28,7 +28,7 @@ from pytest_asperf.config.build_sources import (
 from pytest_asperf.config.engines import FOLDER_ENGINES, PROGRAM_ENGINES
 from pytest_asperf.config.settings import NICE
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.errors import AsperfError, BuildError, ConfigError, printable
+from pytest_asperf.errors import Advice, AsperfError, BuildError, ConfigError, printable
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.modelfiles.cache import locked
 from pytest_asperf.modelfiles.cache_errors import explained
@@ -259,16 +259,17 @@ def require_engine(build: Build, engine: Engine) -> None:
             f"the engine is {engine}, and the build {build.name} is {source_text(build.source)}",
             why="programs, servers and libraries time different things; only measurements "
             "of one kind can be compared",
-            remedy="name two folders of programs, or two commits of a checkout, with "
-            "--asperf-engine=llama_tools, llama_server or command; two URLs with openai; or two "
-            "builds of a library without",
+            remedy=Advice(
+                "name two folders of programs, or two commits of a checkout, for llama_tools, "
+                "llama_server or command; two URLs for openai; or two builds of a library",
+                "engine",
+            ),
         )
     (own, *_) = sorted(build.source.engines)
     raise ConfigError(
         f"the engine is {engine}, and the build {build.name} is one of {own}",
         why="an engine cannot be compared with a release of another",
-        remedy=f"measure on {own} with --asperf-engine={own} or engine = {own!r} of the model, or "
-        f"name a build of {engine}",
+        remedy=Advice(f"name a build of {engine}, or measure the model on {own}", engine=own),
     )
 
 

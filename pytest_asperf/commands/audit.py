@@ -4,58 +4,66 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.text import Text
 
-from pytest_asperf.commands.console import print_sections, stderr_console
+from pytest_asperf.commands.console import json_text, print_sections, stderr_console
+from pytest_asperf.commands.options import command, end, reports, written
 from pytest_asperf.errors import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def audit_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE")],
-    *,
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", metavar="NAME", help="Profile of the machine measured on."),
-    ] = None,
-    model: Annotated[
-        list[Path] | None,
-        typer.Option("--model", metavar="GGUF", help="A model's file, for bytes per token."),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option("--baseline", metavar="FILE", help="Output that others are paired with."),
-    ] = None,
-    repetitions: Annotated[
-        int | None,
-        typer.Option(
-            "--repetitions", min=1, metavar="N", help="Of llama-bench, if its output lacks them."
-        ),
-    ] = None,
-    confidence: Annotated[
-        float, typer.Option("--confidence", metavar="SHARE", help="Two-sided, of every interval.")
-    ] = 0.90,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-) -> None:
+    from pytest_asperf.config.setting_rules import ReportTarget
+
+_PATH = click.Path(path_type=Path)
+
+
+@command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_PATH)
+@click.option("--hardware", metavar="NAME", help="Profile of the machine measured on.")
+@click.option(
+    "--model",
+    "models",
+    type=_PATH,
+    metavar="GGUF",
+    multiple=True,
+    help="A model's file, for bytes per token.",
+)
+@click.option("--baseline", type=_PATH, metavar="FILE", help="Output that others are paired with.")
+@click.option(
+    "--repetitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of llama-bench, if its output lacks them.",
+)
+@click.option(
+    "--confidence",
+    type=float,
+    metavar="SHARE",
+    default=0.90,
+    help="Two-sided, of every interval (default: 0.90).",
+)
+@reports("json")
+def audit(files: Sequence[Path], reports: Sequence[ReportTarget], **given: Any) -> None:
     """Read other tools' output: intervals, and whether it is valid.
 
-    Exits with 0 if every file was read and is sound, with 1 if something is INVALID or
-    INCONCLUSIVE, else with 2 if a file could not be read.
+    Exits with 0 if every file was read and is sound, with 4 if something is INVALID, with 3 if a
+    file could not be read, with 2 if something is INCONCLUSIVE.
     """
+    from pytest_asperf.audit import together
     from pytest_asperf.audit.known import parse_options
     from pytest_asperf.audit.page import sections
-    from pytest_asperf.audit.together import audit
 
-    options = parse_options(hardware, model or (), baseline, repetitions, confidence)
+    options = parse_options(**given)
     console = stderr_console()
     with console.status("reading") as status:
-        result = audit(files, options, on_file=lambda path: status.update(Text(printable(path))))
-    if as_json:
-        typer.echo(json.dumps(result.as_dict(), allow_nan=False, indent=2))
-    else:
+        result = together.audit(
+            files, options, on_file=lambda path: status.update(Text(printable(path)))
+        )
+    if not written(reports, {"json": lambda: json_text(result.as_dict())}):
         print_sections(sections(result), last_line=result.headline)
-    raise typer.Exit(result.exit_code)
+    end(result.exit_code)

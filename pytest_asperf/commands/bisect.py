@@ -6,32 +6,29 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import typer
+import click
 from rich.console import Console
 
 from pytest_asperf import __version__
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.bisect.search import Ending
 from pytest_asperf.commands.console import (
     CommandNotify,
-    print_error,
     print_sections,
     print_table,
     print_text,
     stderr_console,
 )
 from pytest_asperf.commands.options import (
-    USAGE,
-    BuildArgument,
-    CurrentPython,
-    EngineName,
-    MaxPplDelta,
-    ModelOption,
-    Seed,
-    Tolerance,
-    Wait,
-    WorkloadOption,
+    build_argument,
+    command,
+    end,
+    max_ppl_delta,
+    model_option,
+    settings,
+    workload_option,
 )
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.config.text_file import UnreadableTextError, read_text
@@ -49,80 +46,62 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.runner import MeasurementRunner
 
-_EXIT_CODES: Final = {Ending.CULPRIT: 0, Ending.BROKEN: 2}
-_NO_CULPRIT: Final = 1
+_EXIT_CODES: Final = {
+    Ending.CULPRIT: ExitCode.DONE,
+    Ending.NO_REGRESSION: ExitCode.FAIL,
+    Ending.RANGE: ExitCode.INCONCLUSIVE,
+    Ending.MAP: ExitCode.INCONCLUSIVE,
+    Ending.BROKEN: ExitCode.INVALID,
+}
+_OWN: Final = {"max_seconds": "600"}
 
 _SETTING: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")
 _LIST: Final = ".txt"
 
 
-def bisect_builds(
-    base: Annotated[str, BuildArgument(metavar="BASE", help="The build that was fast enough.")],
-    candidate: Annotated[
-        str, BuildArgument(metavar="CAND", help="A later one, which is too slow.")
-    ],
-    *,
-    workload: Annotated[
-        str, WorkloadOption("--workload", metavar="NAME", help="tg128, pp512, ttft512, ppl.")
-    ] = "tg128",
-    model: Annotated[
-        str | None, ModelOption("--model", metavar="ADDRESS", help="Model to gate on.")
-    ] = None,
-    builds: Annotated[
-        str | None,
-        typer.Option(
-            "--builds",
-            metavar="LIST",
-            help="Builds between the two in their order: A,B,C, or a .txt file with one a line.",
-        ),
-    ] = None,
-    tolerance: Tolerance = None,
-    max_ppl_delta: MaxPplDelta = "1%",
-    max_pairs: Annotated[
-        int | None, typer.Option("--max-pairs", min=1, metavar="N", help="Pairs of one gate [120].")
-    ] = None,
-    max_seconds: Annotated[
-        int | None,
-        typer.Option("--max-seconds", min=1, metavar="N", help="Seconds of one gate [600]."),
-    ] = None,
-    seed: Seed = None,
-    wait: Wait = None,
-    engine: EngineName = None,
-    python: CurrentPython = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh/--resume", help="Ignore the results of an interrupted run.")
-    ] = False,
-) -> None:
+@command()
+@build_argument("base")
+@build_argument("cand")
+@workload_option("--workload", metavar="NAME", default="tg128", help="tg128, pp512, ttft512, ppl.")
+@model_option("--model", metavar="ADDRESS", help="Model to gate on.")
+@click.option(
+    "--builds",
+    metavar="LIST",
+    help="Builds between the two in their order: A,B,C, or a .txt file with one a line.",
+)
+@click.option("--fresh", is_flag=True, help="Ignore the results of an interrupted run.")
+@max_ppl_delta
+@settings("tolerance", "max_pairs", "max_seconds", "engine", own=_OWN)
+def bisect(fresh: bool, **words: Any) -> None:  # noqa: FBT001  # click calls it by name
     """Find the release or commit at which a gate begins to fail.
 
-    Exits with 0 if a culprit is named, with 1 if there is none or no single one, with 2 if it
-    cannot be measured, with 3 if the command is not usable as typed.
+    BASE is the build that was fast enough, CAND a later one, which is too slow. Exits with 0 if a
+    culprit is named, with 1 if there is none, with 2 if there is no single one.
     """
-    options = _BisectOptions(
-        base, candidate, builds, model, engine, workload, max_ppl_delta, max_pairs, max_seconds
-    )
-    try:
-        project = open_project(python=python, tolerance=tolerance, seed=seed, wait=wait)
-        request = _request(options, project)
-    except ConfigError as error:
-        print_error(error)
-        raise typer.Exit(USAGE) from None
-    answer = _bisect(request, project, fresh=fresh)
-    raise typer.Exit(_EXIT_CODES.get(answer.ending, _NO_CULPRIT))
+    bisect_builds(BisectOptions(**words), fresh=fresh)
 
 
-class _BisectOptions(NamedTuple):
+class BisectOptions(NamedTuple):
     """The words that say what is bisected."""
 
     base: str
-    candidate: str
-    builds: str | None
-    model: str | None
-    engine: str | None
+    cand: str
     workload: str
-    max_ppl_delta: str
-    max_pairs: int | None
-    max_seconds: int | None
+    model: str | None = None
+    builds: str | None = None
+    max_ppl_delta: str = "1%"
+    tolerance: str | None = None
+
+
+def bisect_builds(options: BisectOptions, *, fresh: bool = False) -> None:
+    """Bisect, and end with what it came to."""
+    # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
+    # costs others.
+    project = open_project(
+        defaults={"max_seconds": int(_OWN["max_seconds"])}, tolerance=options.tolerance
+    )
+    answer = _bisect(_request(options, project), project, fresh=fresh)
+    end(_EXIT_CODES[answer.ending])
 
 
 def split_builds(text: str, folder: Path) -> list[str]:
@@ -158,11 +137,10 @@ def split_builds(text: str, folder: Path) -> list[str]:
     return named
 
 
-def _request(options: _BisectOptions, project: Project) -> BisectRequest:
+def _request(options: BisectOptions, project: Project) -> BisectRequest:
     """What to bisect, all of it checked before anything is measured."""
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
-    from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.config.workload import parse_workload
     from pytest_asperf.gate.cells import GateCell, GateCheck
     from pytest_asperf.gate.judge import GateLimits
@@ -170,9 +148,9 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
     from pytest_asperf.measure.ab_speed import Budget
 
     settings, catalogue = project.settings, project.catalogue
-    named = None if options.engine is None else parse_engine(options.engine, where="--engine")
+    named = settings.engine if "engine" in project.typed else None
     find = partial(catalogue.find_build, engine=named)
-    ends = find(options.base, where="BASE"), find(options.candidate, where="CAND")
+    ends = find(options.base, where="BASE"), find(options.cand, where="CAND")
     engine = engine_of(named, ends, settings.engine)
     ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
     workload: Workload | GateCheck = GateCheck.PPL
@@ -182,14 +160,7 @@ def _request(options: _BisectOptions, project: Project) -> BisectRequest:
     if options.builds is not None:
         texts = split_builds(options.builds, catalogue.folder)
         between = [find(text, where="--builds") for text in texts]
-    budget = Budget(
-        settings.tolerance,
-        # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
-        # costs others.
-        options.max_pairs or settings.max_pairs,
-        options.max_seconds or 2 * settings.max_seconds,
-        seed=0,
-    )
+    budget = Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, seed=0)
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
     limits = GateLimits(budget, limit)
     cell = GateCell(ref, workload)

@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from pytest_asperf.analysis.stats.estimate import memory_text
-from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import (
     CommandNotify,
-    print_json,
+    json_text,
     print_sections,
     print_text,
     stderr_console,
 )
-from pytest_asperf.commands.options import AsJson, BuildArgument
+from pytest_asperf.commands.options import Group, build_argument, reports, settings, written
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure import compose
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_asperf.builds.store import MadeBuild
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
+    from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.config.spec import Build
 
 _DAY_S: Final = 86400
@@ -43,34 +43,30 @@ _FIRST_PROGRAMS: Final[tuple[tuple[Engine, str], ...]] = (
 )
 _WHERE: Final = "asperf builds make"
 
-builds_app = typer.Typer(
-    help="List, make and prune the builds of engines in the cache.", rich_markup_mode=None
-)
 
-
-@builds_app.callback(invoke_without_command=True)
-def builds(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the builds."""
+@click.group(cls=Group, invoke_without_command=True)
+@click.pass_context
+def builds(context: click.Context) -> None:
+    """List, make and prune the builds of engines in the cache."""
     if context.invoked_subcommand is None:
-        list_builds(as_json=as_json)
+        context.invoke(list_builds, reports=())
 
 
-@builds_app.command("list", cls=Command)
-def list_builds(*, as_json: AsJson = False) -> None:
+@builds.command("list")
+@reports("json")
+def list_builds(reports: Sequence[ReportTarget]) -> None:
     """List the builds that the project declares, and those that are made."""
     from pytest_asperf.builds.store import made_builds
     from pytest_asperf.config.build_sources import source_text
 
     project = open_project()
     kept = list(made_builds(project.cache))
-    if as_json:
-        sources = {build.name: source_text(build.source) for build in project.catalogue.builds}
-        print_json(
-            {
-                "declared": [{"name": name, "source": text} for name, text in sources.items()],
-                "made": [asdict(made) for made in kept],
-            }
-        )
+    sources = {build.name: source_text(build.source) for build in project.catalogue.builds}
+    data = {
+        "declared": [{"name": name, "source": text} for name, text in sources.items()],
+        "made": [asdict(made) for made in kept],
+    }
+    if written(reports, {"json": lambda: json_text(data)}):
         return
     declared = tuple(_declared_check(build, kept, project) for build in project.catalogue.builds)
     made = tuple(map(_kept_check, kept))
@@ -83,17 +79,15 @@ def list_builds(*, as_json: AsJson = False) -> None:
     )
 
 
-@builds_app.command("make", cls=Command)
-def make_builds(
-    builds: Annotated[list[str], BuildArgument(metavar="BUILD")],
-    *,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again", help="Make them again: a requirement without a version is resolved again."
-        ),
-    ] = False,
-) -> None:
+@builds.command("make")
+@build_argument("wanted", metavar="BUILD...", nargs=-1, required=True)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Make them again: a requirement without a version is resolved again.",
+)
+@settings()
+def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
     """Make missing builds, and say which engine each has."""
     from pytest_asperf.builds.build_cache import recipe_of
     from pytest_asperf.builds.store import discard, finished
@@ -102,8 +96,7 @@ def make_builds(
     project = open_project()
     find = project.catalogue.find_build
     # All are looked up before the first is made: a typo shows at once.
-    wanted = [find(text, where=_WHERE) for text in builds]
-    for build in wanted:
+    for build in [find(text, where=_WHERE) for text in wanted]:
         source = build.source
         if not isinstance(source, MadeSource):
             raise ConfigError(
@@ -122,18 +115,14 @@ def make_builds(
         print_sections([Section(printable(build.name), checks)])
 
 
-@builds_app.command("prune", cls=Command)
-def prune_builds(
-    *,
-    older_than: Annotated[
-        int | None,
-        typer.Option("--older-than", min=0, metavar="DAYS", help="Last used so many days ago."),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    really: Annotated[
-        bool, typer.Option("--yes", help="Remove them; without it they are only listed.")
-    ] = False,
-) -> None:
+@builds.command("prune")
+@click.option(
+    "--older-than", type=click.IntRange(0), metavar="DAYS", help="Last used so many days ago."
+)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--yes", "really", is_flag=True, help="Remove them; without it they are only listed.")
+@settings()
+def prune_builds(*, older_than: int | None, every: bool, really: bool) -> None:
     """List or remove builds, and what unfinished ones left.
 
     What is removed is made again when it is next asked for.
@@ -152,7 +141,7 @@ def prune_builds(
     total = f"{len(gone)} builds, {memory_text(sum(made.nbytes for made in gone))}"
     if not really:
         hint = "" if chosen else "; --older-than=DAYS or --all chooses finished ones too"
-        typer.echo(f"{total}: nothing is removed without --yes{hint}")
+        click.echo(f"{total}: nothing is removed without --yes{hint}")
         return
 
     def wait(reason: str) -> None:
@@ -162,7 +151,7 @@ def prune_builds(
     with project.queue(wait).turn():
         for made in gone:
             discard(made, wait)
-    typer.echo(f"removed {total}")
+    click.echo(f"removed {total}")
 
 
 def _declared_check(build: Build, kept: Sequence[MadeBuild], project: Project) -> CheckLine:

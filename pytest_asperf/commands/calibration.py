@@ -39,7 +39,7 @@ class Calibrated:
     is_kept: bool
 
 
-def calibrate(
+def measured_noise(
     runner: MeasurementRunner,
     build: Build,
     ref: ModelRef,

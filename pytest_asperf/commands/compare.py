@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from itertools import chain, compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import typer
+import click
 from rich.console import Console
 
 from pytest_asperf.commands.console import print_table, print_text, print_whole
 from pytest_asperf.commands.history_lines import machine_names, unit_text
 from pytest_asperf.commands.history_store import history_of, read_json
-from pytest_asperf.commands.options import Store  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.commands.options import command, settings
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, listing, printable, shown
 
@@ -29,6 +29,10 @@ _COLUMNS: Final = ("value", "GB/s", "of its bandwidth")
 _WHERE_KNOWN: Final = ("J/token", "tok/s per 1000")
 
 
+#: The key of `OtherFigures` in the context of the command.
+OTHER_FIGURES: Final = "pytest_asperf.other_figures"
+
+
 class OtherFigures(Protocol):
     """Figures that are no report, which a comparison shows beside reports."""
 
@@ -39,37 +43,28 @@ class OtherFigures(Protocol):
         """Lines on statements about several machines, of what these measured alike."""
 
 
-def compare_reports(
-    context: typer.Context,
-    reports: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="REPORT REPORT...",
-            help="Files, ids of stored sessions, or records of published figures (atom-paper).",
-        ),
-    ],
-    *,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--price",
-            metavar="MACHINE=AMOUNT",
-            help="What a machine costs, for tok/s per 1000 of it; repeatable.",
-        ),
-    ] = None,
-    store: Store = None,
-) -> None:
-    """Compare reports: of one machine a hint, of several a table.
+@command()
+@click.argument("reports", metavar="REPORT REPORT...", nargs=-1, required=True)
+@click.option(
+    "--price",
+    "prices",
+    metavar="MACHINE=AMOUNT",
+    multiple=True,
+    help="What a machine costs, for tok/s per 1000 of it; repeatable.",
+)
+@settings("store")
+def compare(reports: tuple[str, ...], prices: tuple[str, ...]) -> None:
+    """Show reports side by side, without a verdict.
 
-    Reads what pytest --asperf-report=json:FILE and asperf gate --json FILE wrote, and sessions of
-    the history by their ids. Exits with 0 whatever they show: only pairs give a verdict.
+    REPORT is a JSON report of pytest or of `asperf gate`, the id of a session in the history, or
+    the name of published figures (atom-paper).
     """
     from pytest_asperf.commands.compared_reports import read_compared
     from pytest_asperf.records.report import known_machines, read
 
     if not Path(reports[0]).is_file():
         _require_two(len(reports))
-    others: OtherFigures | None = context.obj
+    others: OtherFigures | None = click.get_current_context().meta.get(OTHER_FIGURES)
     recorded = {
         name: rows
         for name in reports
@@ -79,15 +74,15 @@ def compare_reports(
     compared = [
         read_compared(name, report)
         for name in names
-        for report in known_machines(read(_document(name, store), name))
+        for report in known_machines(read(_document(name), name))
     ]
     _require_two(len(compared) + len(recorded))
     machines = {one.origin.machine for one in compared}
-    prices = _prices(price or (), _names(compared))
+    costs = _prices(prices, _names(compared))
     out = Console(highlight=False)
     _print_origins(compared)
     if len(machines) > 1:
-        _print_machines(out, compared, prices, others)
+        _print_machines(out, compared, costs, others)
     if recorded:
         _print_recorded(compared, list(chain.from_iterable(recorded.values())))
     for one, other in _of_one_machine(compared):
@@ -99,21 +94,18 @@ def compare_reports(
 def _require_two(n: int) -> None:
     """A file may have the reports of several machines."""
     if n < _LEAST:
-        raise ConfigError(
-            "one report is named", why="a comparison needs two", remedy="name two or more"
-        )
+        raise ConfigError("one report is named", remedy="name two or more")
 
 
-def _document(name: str, store: str | None) -> Any:
+def _document(name: str) -> Any:
     if Path(name).is_file():
         return read_json(Path(name))[0]
-    if store is None and open_project().settings.store is None:
+    if open_project().settings.store is None:
         raise ConfigError(
             f"{printable(name)} is not a file",
-            why="there is nothing to compare",
             remedy="name a JSON report, or with --store=FILE the id of a stored session",
         )
-    with history_of(store) as opened:
+    with history_of() as opened:
         return opened.document(opened.find_session(name).id)
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.config.settings import DECLARED
 from pytest_asperf.errors import AsperfError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from click import Context, Parameter
 
     from pytest_asperf.commands.project import Project
 
@@ -21,7 +24,12 @@ WORKLOADS: Final = (
 )
 
 
-def models(incomplete: str) -> list[str]:
+def keys(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
+    """Keys of settings, up to the value."""
+    return _beginning(incomplete, (f"{key}=" for key in DECLARED))
+
+
+def models(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
     """Names of models; behind a name's colon its levels."""
     from pytest_asperf.config.engines import level_names
 
@@ -34,14 +42,14 @@ def models(incomplete: str) -> list[str]:
     return of_project(incomplete, names)
 
 
-def builds(incomplete: str) -> list[str]:
+def builds(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
     """Names of builds."""
     return of_project(
         incomplete, lambda project: ["current", *(b.name for b in project.catalogue.builds)]
     )
 
 
-def workloads(incomplete: str) -> list[str]:
+def workloads(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
     """Names of workloads, the last of a list."""
     others, comma, _ = incomplete.rpartition(",")
     return _beginning(incomplete, (f"{others}{comma}{name}" for name in WORKLOADS))

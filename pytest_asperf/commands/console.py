@@ -6,13 +6,11 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Final, Self
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.commands.command_words import in_own_words
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import printable
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
@@ -99,9 +97,9 @@ def print_sections(sections: Iterable[Section], *, last_line: str = "") -> None:
         print_text(console, last_line)
 
 
-def print_json(data: object) -> None:
-    """Print data as JSON, with advice in the command's own options."""
-    typer.echo(in_own_words(json.dumps(data, default=str, indent=2, ensure_ascii=False)))
+def json_text(data: object) -> str:
+    """Data as JSON."""
+    return json.dumps(data, default=str, indent=2, ensure_ascii=False)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -126,19 +124,19 @@ def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> N
     head, *tail = _wrap(printable(claim), _columns(console), f"{outcome:{len(indent)}}", indent)
     line = Text(head)
     line.stylize(_OUTCOME_STYLES[outcome], 0, len(outcome))
-    tail += _wrap(printable(in_own_words(why)), _columns(console), indent, indent)
+    tail += _wrap(printable(why), _columns(console), indent, indent)
     for shown in (line, *map(Text, tail)):
         console.print(shown, soft_wrap=True)
 
 
 def print_text(console: Console, text: str) -> None:
     """Print one text, wrapped where it is read on a terminal."""
-    for line in _wrap(in_own_words(text), _columns(console), "", " " * 4):
+    for line in _wrap(text, _columns(console), "", " " * 4):
         console.print(Text(line), soft_wrap=True)
 
 
 def print_waiting(console: Console, reason: str) -> None:
-    """Print who is waited for: the options in that command are its own, and stay as they are."""
+    """Print who is waited for."""
     for line in _wrap(f"waiting: {printable(reason)}", _columns(console), "", " " * 4):
         console.print(Text(line), soft_wrap=True)
 
@@ -165,12 +163,12 @@ def render(section: Section, columns: int | None) -> Iterator[Text]:
     indent = " " * (states + width + 5)
     for check in section.checks:
         name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
-        head, *tail = _wrap(in_own_words(check.detail), columns, name, indent)
+        head, *tail = _wrap(check.detail, columns, name, indent)
         line = Text(head)
         line.stylize(_STYLES[check.state], 2, 2 + states)
         yield line
         if check.remedy:
-            tail += _wrap(in_own_words(check.remedy), columns, f"{indent}do: ", f"{indent}    ")
+            tail += _wrap(check.remedy, columns, f"{indent}do: ", f"{indent}    ")
         yield from map(Text, tail)
 
 

@@ -8,12 +8,11 @@ import tempfile
 import time
 from typing import Final
 
-import typer
 from rich.console import Console
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import ExitCode, Outcome
 from pytest_asperf.commands.console import CommandNotify, print_text, print_verdict, stderr_console
-from pytest_asperf.commands.options import CANNOT_MEASURE, Python, Seed, Wait
+from pytest_asperf.commands.options import command, end, settings
 from pytest_asperf.commands.project import open_project
 
 #: A pass over so much text takes seconds and shows what four bits cost.
@@ -21,17 +20,17 @@ _CHUNKS: Final = "10"
 _BUSY: Final = "look with asperf doctor whether this machine is too busy"
 
 
-def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) -> None:
+@command()
+@settings()
+def demo() -> None:
     """Measure six claims in half a minute, and explain each verdict.
 
-    Needs llama-cpp-python; the model comes with the package. Exits with 1 if a verdict is
+    Needs llama-cpp-python; the model comes with the package. Exits with 4 if a verdict is
     not the one to be shown, as on a machine that is too busy.
     """
     from pytest_asperf.commands.demo_claims import demo_claims, found
 
-    project = open_project(
-        python=python, seed=seed, wait=wait, chunks=_CHUNKS, repetitions="3", max_seconds="20"
-    )
+    project = open_project(chunks=_CHUNKS, repetitions="3", max_seconds="20")
     began, out = time.monotonic(), Console(highlight=False)
     advice: list[str] = []
     with (
@@ -60,4 +59,4 @@ def demonstrate(*, python: Python = None, seed: Seed = None, wait: Wait = None) 
     seconds = time.monotonic() - began
     print_text(out, f"{seconds:.0f} s. Next: asperf init MODEL.gguf writes tests of your model.")
     if advice:
-        raise typer.Exit(CANNOT_MEASURE)
+        end(ExitCode.INVALID)

@@ -5,38 +5,39 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from pytest_asperf.commands.console import print_json, print_sections, print_waiting, stderr_console
-from pytest_asperf.commands.options import CANNOT_MEASURE, AsJson, Python
+from pytest_asperf.analysis.outcome import ExitCode
+from pytest_asperf.commands.console import json_text, print_sections, print_waiting, stderr_console
+from pytest_asperf.commands.options import command, end, reports, settings, written
 from pytest_asperf.commands.project import open_project
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def doctor(
-    *,
-    python: Python = None,
-    measure_bandwidth: Annotated[
-        bool,
-        typer.Option("--measure-bandwidth", help="Measure the memory bandwidth now (2 to 8 s)."),
-    ] = False,
-    run: Annotated[
-        bool,
-        typer.Option("--run", help="Start the interpreter and programs that asperf.toml names."),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+    from pytest_asperf.config.setting_rules import ReportTarget
+
+
+@command()
+@settings()
+@click.option(
+    "--measure-bandwidth", is_flag=True, help="Measure the memory bandwidth now (2 to 8 s)."
+)
+@click.option("--run", is_flag=True, help="Start the interpreter and programs of asperf.toml.")
+@reports("json")
+def doctor(*, measure_bandwidth: bool, run: bool, reports: Sequence[ReportTarget]) -> None:
     """List what is detected, and what would disturb a measurement.
 
     The interpreter and programs that only the project's file names are not started without --run.
 
-    Exits with 0 if a measurement could run, with 1 if that is impossible or not known.
+    Exits with 0 if a measurement could run, with 4 if that is impossible or not known.
     """
     from pytest_asperf.commands.examination import examine
     from pytest_asperf.config.engines import EXTRAS, SERVER_ENGINES
 
-    project = open_project(python=python)
+    project = open_project()
     # A server of an engine's own package is of interest to one who measures it.
     unused = SERVER_ENGINES - {project.settings.engine}
     builds = [project.engine_build(engine) for engine in EXTRAS if engine not in unused]
@@ -51,9 +52,6 @@ def doctor(
             measure_bandwidth=measure_bandwidth,
             queue=project.queue(partial(print_waiting, console)),
         )
-    if as_json:
-        print_json(examination.as_dict())
-    else:
+    if not written(reports, {"json": lambda: json_text(examination.as_dict())}):
         print_sections(examination.sections, last_line=examination.headline)
-    if not examination.is_ready:
-        raise typer.Exit(CANNOT_MEASURE)
+    end(ExitCode.DONE if examination.is_ready else ExitCode.INVALID)

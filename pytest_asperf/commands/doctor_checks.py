@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.commands.models import cached_checks
+from pytest_asperf.config.settings import session_option
 from pytest_asperf.errors import printable
 from pytest_asperf.report.sections import CheckLine, Failure
 
@@ -42,7 +43,8 @@ def _system(machine: Machine) -> str:
 def _profile_check(machine: Machine) -> CheckLine:
     profile = machine.profile
     if profile is None:
-        remedy = "if you know it to be one, name it: pytest --asperf-hardware=NAME"
+        option = session_option("hardware")
+        remedy = f"if you know it to be one, name it: pytest {option}=NAME"
         return CheckLine("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
     doubt = "" if profile.confidence == "high" else f"; {profile.confidence} confidence"
     return CheckLine("profile", "ok", f"{profile.id}: {profile.name}{doubt}")

@@ -8,9 +8,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console
 
 from pytest_asperf.commands.console import print_text, print_whole, stderr_console
+from pytest_asperf.commands.options import STDOUT
 from pytest_asperf.errors import AsperfError, printable
 
 if TYPE_CHECKING:
@@ -51,9 +53,9 @@ def print_plan(
         print_text(out, f"left out: {left_out.what}: {left_out.reason}")
     budget = gate.limits.budget
     amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
-    print_text(out, f"at most {amounts}, --seed={budget.seed}")
+    print_text(out, f"at most {amounts}, seed {budget.seed}")
     if priority:
-        print_text(out, f"engines run at {priority}; --nice sets it")
+        print_text(out, f"engines run at {priority}; the setting nice changes it")
     if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
         print_text(out, cost)
     print_text(out, "")
@@ -109,13 +111,16 @@ def gate_document(
 def write_outcome(made: Report, targets: Sequence[ReportTarget]) -> None:
     """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
     from pytest_asperf.report import github
-    from pytest_asperf.report.formats import write
+    from pytest_asperf.report.formats import WRITERS, write
     from pytest_asperf.report.read_report import shown_report
 
     report = shown_report(made, name="asperf gate")
     for target in targets:
         try:
-            write(target, [report])
+            if target.path == STDOUT and target.format in WRITERS:
+                click.echo(WRITERS[target.format]([report]).decode(), nl=False)
+            else:
+                write(target, [report])
         except AsperfError as error:
             message = f"{error.what}; the verdicts above remain valid"
             print_text(stderr_console(), printable(message))

@@ -7,11 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_asperf.commands.options import max_ppl_delta, model_option, workload_option
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure import compose
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
@@ -21,6 +24,32 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.plan import GatePlan
 
 
+def gated(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that name what is gated."""
+    options = (
+        model_option(
+            "--model",
+            "models",
+            metavar="ADDRESS",
+            multiple=True,
+            help="A model to gate on; repeatable.",
+        ),
+        workload_option(
+            "--workload",
+            "workloads",
+            metavar="NAME,...",
+            multiple=True,
+            help="pp512, tg128@d4096, ttft512, ppl, logits, ppl@d1024, sd; default: all checks in "
+            "which real regressions went unnoticed.",
+        ),
+        model_option("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
+        max_ppl_delta,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @dataclass(frozen=True, slots=True)
 class GateOptions:
     """The arguments that say what is compared, as typed.
@@ -28,19 +57,20 @@ class GateOptions:
     `arguments` are the names of `base` and `candidate` in messages.
     """
 
-    base: str | None
-    candidate: str | None
-    models: tuple[str, ...]
-    workloads: tuple[str, ...]
-    draft: str | None
-    engine: str | None
-    max_ppl_delta: str
+    base: str | None = None
+    cand: str | None = None
+    models: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    draft: str | None = None
+    max_ppl_delta: str = "1%"
     faster_by: str | None = None
     arguments: tuple[str, str] = ("BASE", "CAND")
 
-    def open_project(self, **given: object) -> Project:
-        """The project with a command's other options; models of one name are told apart."""
-        project = open_project(**given)
+    def open_project(
+        self, defaults: Mapping[str, object] | None = None, **given: object
+    ) -> Project:
+        """The project with a command's settings; models of one name are told apart."""
+        project = open_project(defaults=defaults, **given)
         named = [*self.models, *filter(None, [self.draft]), str(project.settings.default_model)]
         return replace(project, catalogue=project.catalogue.telling_apart(named))
 
@@ -101,13 +131,12 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     """
     from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
-    from pytest_asperf.config.engines import parse_engine
     from pytest_asperf.gate.cells import parse_gated
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import engine_of
 
     settings = project.settings
-    named = None if options.engine is None else parse_engine(options.engine, where="--engine")
+    named = settings.engine if "engine" in project.typed else None
     builds = _builds(options, project, named)
     engine = engine_of(named, builds, settings.engine)
     names = [name for word in options.workloads for name in word.split(",")]
@@ -125,7 +154,7 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
 def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:
     settings, find = project.settings, project.catalogue.find_build
     base = settings.baseline if options.base is None else options.base
-    candidate = settings.candidate if options.candidate is None else options.candidate
+    candidate = settings.candidate if options.cand is None else options.cand
     if candidate is None:
         raise ConfigError(
             "CAND is missing: no build to judge",

@@ -7,15 +7,14 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 from rich.console import Console
 
-from pytest_asperf.commands.command_words import Command
 from pytest_asperf.commands.console import print_table, print_text, print_whole
-from pytest_asperf.commands.history_confirm import confirm_step
+from pytest_asperf.commands.history_confirm import confirm
 from pytest_asperf.commands.history_lines import (
     SHORT,
     counted,
@@ -25,7 +24,7 @@ from pytest_asperf.commands.history_lines import (
     series_rows,
 )
 from pytest_asperf.commands.history_store import history_of, read_json, store_address
-from pytest_asperf.commands.options import GateCommand, Store
+from pytest_asperf.commands.options import Group, settings
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.records.report import known_machines, read
@@ -41,35 +40,29 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 40
 _DAY_S: Final = 86_400.0
-_Series = Annotated[str, typer.Argument(metavar="SERIES", help="The beginning of a series' id.")]
-
-history_app = typer.Typer(
-    help="List, draw, import, export and prune the reports that are kept.", rich_markup_mode=None
-)
+_PATH: Final = click.Path(path_type=Path)
 
 
-history_app.command("confirm", cls=GateCommand)(confirm_step)
-
-
-@history_app.callback(invoke_without_command=True)
-def history(context: typer.Context, *, store: Store = None) -> None:
-    """List the series of the history."""
+@click.group(cls=Group, invoke_without_command=True)
+@settings("store")
+@click.pass_context
+def history(context: click.Context) -> None:
+    """List, draw, import, export and prune the reports that are kept."""
     if context.invoked_subcommand is None:
-        list_series(store=store)
-    elif store is not None:
-        raise typer.BadParameter(f"write --store behind {context.invoked_subcommand}")
+        context.invoke(list_series, every=False)
 
 
-@history_app.command("list", cls=Command)
-def list_series(
-    *,
-    store: Store = None,
-    every: Annotated[bool, typer.Option("--all", help=f"Not only the latest {_LISTED}.")] = False,
-) -> None:
+history.add_command(confirm)
+_series = click.argument("series")
+
+
+@history.command("list")
+@click.option("--all", "every", is_flag=True, help=f"Not only the latest {_LISTED}.")
+def list_series(every: bool) -> None:  # noqa: FBT001  # click calls it by name
     """List the series and their states, the latest first."""
     from pytest_asperf.nightly.steps import threshold_of
 
-    with history_of(store) as opened:
+    with history_of() as opened:
         known = opened.series()
         sessions = opened.sessions()
         listed = known if every else known[:_LISTED]
@@ -97,17 +90,20 @@ def with_state(
     return series, points[-1], state_of(points, series.key, threshold).text
 
 
-@history_app.command("show", cls=Command)
-def show_series(
-    series: _Series,
-    *,
-    last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="So many points.")] = 60,
-    store: Store = None,
-) -> None:
+@history.command("show")
+@_series
+@click.option(
+    "--last",
+    type=click.IntRange(1),
+    metavar="N",
+    default=60,
+    help="So many points (default: 60).",
+)
+def show_series(series: str, last: int) -> None:
     """Draw one series, its steps, and what changed between sessions."""
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
-    with history_of(store) as opened:
+    with history_of() as opened:
         found = opened.find_series(series)
         points = opened.points(found.id, last=max(last, LOOKED_AT))
         machine = machine_names(opened.sessions())[found.key.machine]
@@ -126,16 +122,11 @@ def show_series(
         print_whole(out, line)
 
 
-@history_app.command("sessions", cls=Command)
-def list_sessions(
-    *,
-    kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="session, gate, nightly or unfinished.")
-    ] = "",
-    store: Store = None,
-) -> None:
+@history.command("sessions")
+@click.option("--kind", metavar="KIND", default="", help="session, gate, nightly or unfinished.")
+def list_sessions(kind: str) -> None:
     """List the sessions in their order."""
-    with history_of(store) as opened:
+    with history_of() as opened:
         sessions = opened.sessions(kind=kind)
     names = machine_names(sessions)
     head = ("session", "began", "kind", "machine", "hardware", "version")
@@ -155,15 +146,14 @@ def list_sessions(
         print_text(Console(highlight=False), "* the machine's clock had been set back")
 
 
-@history_app.command("import", cls=Command)
-def import_reports(
-    files: Annotated[list[Path], typer.Argument(metavar="JSON...")], *, store: Store = None
-) -> None:
+@history.command("import")
+@click.argument("files", metavar="JSON...", nargs=-1, required=True, type=_PATH)
+def import_reports(files: tuple[Path, ...]) -> None:
     """Store JSON reports, or what `asperf history export` wrote."""
     documents = [one for path in files for one in _documents(path)]
     for one in documents:
         figures_of(read(one["document"], one["where"]), one["where"])  # before anything is stored
-    with history_of(store, create=True) as opened:
+    with history_of(create=True) as opened:
         recorded = [opened.record(is_live=False, **one) for one in documents]
     new = [one for one in recorded if one.is_new]
     out = Console(highlight=False)
@@ -178,19 +168,13 @@ def import_reports(
     )
 
 
-@history_app.command("export", cls=Command)
-def export_reports(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, one a session.")],
-    *,
-    session: Annotated[
-        str | None,
-        typer.Option("--session", metavar="ID", help="Write this session's report alone."),
-    ] = None,
-    store: Store = None,
-) -> None:
+@history.command("export")
+@click.argument("file", type=_PATH)
+@click.option("--session", metavar="ID", help="Write this session's report alone.")
+def export_reports(file: Path, session: str | None) -> None:
     """Write the kept reports to a file, for `asperf history import`."""
     n, pruned = 0, set[str]()
-    with history_of(store) as opened, _writing(file) as stream:
+    with history_of() as opened, _writing(file) as stream:
         if session is not None:
             found = opened.find_session(session)
             stream.write(json.dumps(opened.document(found.id), indent=1, ensure_ascii=False))
@@ -206,24 +190,24 @@ def export_reports(
     print_text(Console(highlight=False), f"wrote {counted(n, 'session')} to {file}{left_out}")
 
 
-@history_app.command("prune", cls=Command)
-def prune_history(
-    *,
-    older_than: Annotated[
-        int, typer.Option("--older-than", min=0, metavar="DAYS", help="Begun so many days ago.")
-    ],
-    only_documents: Annotated[
-        bool,
-        typer.Option("--only-documents", help="Remove raw runs and keep the points of series."),
-    ] = False,
-    really: Annotated[
-        bool, typer.Option("--yes", help="Remove them; without it they are only counted.")
-    ] = False,
-    store: Store = None,
-) -> None:
+@history.command("prune")
+@click.option(
+    "--older-than",
+    type=click.IntRange(0),
+    metavar="DAYS",
+    required=True,
+    help="Begun so many days ago.",
+)
+@click.option(
+    "--only-documents", is_flag=True, help="Remove raw runs and keep the points of series."
+)
+@click.option(
+    "--yes", "really", is_flag=True, help="Remove them; without it they are only counted."
+)
+def prune_history(*, older_than: int, only_documents: bool, really: bool) -> None:
     """Count or remove old sessions."""
     before = time.time() - older_than * _DAY_S
-    with history_of(store) as opened:
+    with history_of() as opened:
         n = sum(one.time < before for one in opened.sessions())
         if really:
             n = opened.prune(before, only_documents=only_documents)
@@ -232,13 +216,13 @@ def prune_history(
     print_text(Console(highlight=False), f"{opened.address}: {done}")
 
 
-@history_app.command("send", cls=Command)
-def send_kept(*, store: Store = None) -> None:
+@history.command("send")
+def send_kept() -> None:
     """Send the reports that could not be stored yet."""
     from pytest_asperf.store.unsent import send, unsent_folder
 
-    folder = unsent_folder(open_project().cache, store_address(store))
-    with history_of(store, create=True) as opened:
+    folder = unsent_folder(open_project().cache, store_address())
+    with history_of(create=True) as opened:
         n = send(opened, folder)
     print_text(
         Console(highlight=False), f"{opened.address}: stored {counted(n, 'report')} of {folder}"
@@ -253,7 +237,6 @@ def _writing(file: Path) -> Iterator[TextIO]:
     except OSError as error:
         raise ConfigError(
             f"cannot write {file}: {error.strerror}",
-            why="the reports are in the history only",
             remedy="name a file in a folder that exists",
         ) from None
 

@@ -6,22 +6,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import typer
+import click
 
-from pytest_asperf.commands.bisect import bisect_builds
-from pytest_asperf.commands.console import print_error, print_text, stderr_console
+from pytest_asperf.commands.bisect import BisectOptions, bisect_builds
+from pytest_asperf.commands.console import print_text, stderr_console
 from pytest_asperf.commands.gate import gate_builds
+from pytest_asperf.commands.gate_request import GateOptions
 from pytest_asperf.commands.history_store import history_of
-from pytest_asperf.commands.options import (
-    USAGE,
-    CurrentPython,
-    Seed,
-    Store,
-    Tolerance,
-    Wait,
-)
+from pytest_asperf.commands.options import command, settings, typed_settings
 from pytest_asperf.config.engines import DISTRIBUTIONS
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.records.report import read_head
@@ -47,67 +41,36 @@ class _Question(NamedTuple):
     text: str
 
 
-def confirm_step(
-    series: Annotated[str, typer.Argument(metavar="SERIES", help="The beginning of its id.")],
-    *,
-    bisect: Annotated[
-        bool, typer.Option("--bisect", help="Bisect the releases or commits between the two.")
-    ] = False,
-    tolerance: Tolerance = None,
-    max_pairs: Annotated[
-        int | None, typer.Option("--max-pairs", min=1, metavar="N", help="Pairs, at most [120].")
-    ] = None,
-    max_seconds: Annotated[
-        int | None, typer.Option("--max-seconds", min=1, metavar="S", help="Seconds [300].")
-    ] = None,
-    seed: Seed = None,
-    python: CurrentPython = None,
-    wait: Wait = None,
-    store: Store = None,
-) -> None:
+@command()
+@click.argument("series")
+@click.option(
+    "--bisect", is_flag=True, help="Bisect the releases or commits between the two builds."
+)
+@settings("tolerance", "max_pairs", "max_seconds")
+def confirm(series: str, bisect: bool) -> None:  # noqa: FBT001  # click calls it by name
     """Gate the builds on both sides of a series' last step.
 
     Half of the step is accepted, without --tolerance. Exits as asperf gate or asperf bisect: 1 of
     a gate is a FAIL, so the step is confirmed.
     """
-    try:
-        with history_of(store) as opened:
-            found = opened.find_series(series)
-            asked = _question(opened, found, tolerance)
-    except ConfigError as error:
-        print_error(error)
-        raise typer.Exit(USAGE) from None
+    with history_of() as opened:
+        asked = _question(opened, opened.find_series(series))
     print_text(stderr_console(), printable(asked.text))
+    tolerance = None if "tolerance" in typed_settings() else asked.tolerance
     if bisect:
         bisect_builds(
-            asked.base,
-            asked.candidate,
-            workload=asked.workload,
-            model=asked.model,
-            tolerance=asked.tolerance,
-            max_pairs=max_pairs,
-            max_seconds=max_seconds,
-            seed=seed,
-            python=python,
-            wait=wait,
+            BisectOptions(
+                asked.base, asked.candidate, asked.workload, asked.model, tolerance=tolerance
+            )
         )
         return
     gate_builds(
-        asked.base,
-        asked.candidate,
-        models=[asked.model],
-        workloads=[asked.workload],
-        tolerance=asked.tolerance,
-        max_pairs=max_pairs,
-        max_seconds=max_seconds,
-        seed=seed,
-        python=python,
-        wait=wait,
-        store=store,
+        GateOptions(asked.base, asked.candidate, (asked.model,), (asked.workload,)),
+        tolerance=tolerance,
     )
 
 
-def _question(opened: OpenStore, series: StoredSeries, tolerance: str | None) -> _Question:
+def _question(opened: OpenStore, series: StoredSeries) -> _Question:
     """What to gate, from the points on both sides of the last step."""
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
@@ -128,7 +91,7 @@ def _question(opened: OpenStore, series: StoredSeries, tolerance: str | None) ->
     share = f"{100 * max(_LEAST_TOLERANCE, abs(step.log_ratio) / 2):.2g}%"
     base, candidate = names if state.is_slower else names[::-1]
     text = f"step of {series.key.title}, {state.text}: gate of {candidate} against {base}"
-    return _Question(base, candidate, series.key.model, _workload(series), tolerance or share, text)
+    return _Question(base, candidate, series.key.model, _workload(series), share, text)
 
 
 def _require_other_build(series: StoredSeries, before: StoredPoint, after: StoredPoint) -> None:

@@ -23,21 +23,20 @@ if TYPE_CHECKING:
     from pytest_asperf.store.records import Store
 
 
-def store_address(store: str | None) -> str:
+def store_address() -> str:
     """The address of the store that an option or the project's configuration names."""
-    address = open_project(store=store).settings.store
+    address = open_project().settings.store
     if address is None:
         raise ConfigError(
             "no history is named",
-            why="reports are kept only if you ask for it",
             remedy="give --store FILE, or set `store` in [tool.asperf]",
         )
     return address
 
 
-def history_of(store: str | None, *, create: bool = False) -> Store:
+def history_of(*, create: bool = False) -> Store:
     """The store that is named, opened."""
-    return open_store(store_address(store), create=create)
+    return open_store(store_address(), create=create)
 
 
 class GateHistory:
@@ -82,6 +81,5 @@ def read_json(path: Path, *, lines: bool = False) -> list[Any]:
         problem = f"{path} is not JSON: {printable(error, 200)}"
     raise ConfigError(
         problem,
-        why="its figures would be left out of their series",
-        remedy="name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote",
+        remedy="name a JSON report of pytest or of asperf gate",
     )

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from pytest_asperf.commands.console import print_sections
+from pytest_asperf.commands.options import command
 from pytest_asperf.config.configuration_file import OWN_FILE, find_document
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.sections import CheckLine, Section
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
 _TESTS: Final = "test_asperf.py"
 
 
-def init_project(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", help="A .gguf file or an MLX folder; repeatable."),
-    ] = None,
-) -> None:
+@command()
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+def init(files: tuple[Path, ...]) -> None:
     """Write asperf.toml and test_asperf.py for models, here.
 
-    Only headers are read. Without FILE both are about the model that comes with the package.
-    A file that exists is never overwritten. Run it in the folder of your tests.
+    FILE is a .gguf file or an MLX folder; only headers are read. Without FILE both are about the
+    model that comes with the package. A file that exists is never overwritten. Run it in the
+    folder of your tests.
     """
     from pytest_asperf.commands.given_models import named, pair_of, read_given
     from pytest_asperf.commands.starter_files import configuration, first_tests
@@ -43,7 +42,7 @@ def init_project(
     folder = Path.cwd()
     _require_new(folder)
     hardware = in_force("auto", detect())
-    given, left_out = read_given(files or [], folder, memory_of(hardware))
+    given, left_out = read_given(files, folder, memory_of(hardware))
     models = named(given, [spec.name for spec in shipped_models()])
     pair = pair_of(models)
     _write(folder / OWN_FILE, configuration(models, pair, hardware.name))

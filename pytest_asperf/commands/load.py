@@ -4,88 +4,96 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
-from pytest_asperf.commands.command_words import in_own_words
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import (
+    json_text,
     print_sections,
     print_table,
     print_waiting,
     stderr_console,
 )
-from pytest_asperf.commands.options import CANNOT_MEASURE
+from pytest_asperf.commands.options import command, end, reports, settings, written
 from pytest_asperf.commands.project import open_project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
+    from pytest_asperf.config.setting_rules import ReportTarget
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.load_sweep import MeasuredLoad
     from pytest_asperf.report.sections import Section
 
 _USERS: Final = "1,2,4,8"
 _BAR: Final = 16
 _MOST_LOADS: Final = 20
+_MOST_TOKENS: Final = 10**6
 
 
-def load_server(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Such as http://127.0.0.1:8080.")],
+@command()
+@click.argument("url")
+@click.option(
+    "--users", metavar="N,...", default=_USERS, help=f"Users of a closed loop (default: {_USERS})."
+)
+@click.option("--rate", metavar="R,...", help="Instead: arrivals per second, Poisson.")
+@click.option(
+    "--model", metavar="NAME", default="", help="The model (default: the first that is served)."
+)
+@click.option(
+    "--workload",
+    metavar="NAME",
+    default="pp128+tg64",
+    help="Tokens of each prompt and of each reply (default: pp128+tg64).",
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    default=16,
+    help="Requests of each load (default: 16).",
+)
+@click.option("--ttft-ms", type=click.FloatRange(0), metavar="MS", help="Goodput's limit of TTFT.")
+@click.option("--tpot-ms", type=click.FloatRange(0), metavar="MS", help="Goodput's limit of TPOT.")
+@settings()
+@reports("json")
+def load(
+    url: str,
     *,
-    users: Annotated[
-        str, typer.Option("--users", metavar="N,...", help="Users of a closed loop.")
-    ] = _USERS,
-    rates: Annotated[
-        str,
-        typer.Option("--rate", metavar="R,...", help="Instead: arrivals per second, Poisson."),
-    ] = "",
-    model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="The model [the first that is served].")
-    ] = "",
-    prompt: Annotated[
-        int, typer.Option("--prompt", min=1, max=10**6, metavar="N", help="Tokens of each prompt.")
-    ] = 128,
-    output: Annotated[
-        int, typer.Option("--output", min=2, max=10**6, metavar="N", help="Tokens of each reply.")
-    ] = 64,
-    requests: Annotated[
-        int,
-        typer.Option("--requests", min=1, max=10_000, metavar="N", help="Requests of each load."),
-    ] = 16,
-    ttft: Annotated[
-        float | None,
-        typer.Option("--ttft-ms", min=0, metavar="MS", help="Limit of goodput on TTFT."),
-    ] = None,
-    tpot: Annotated[
-        float | None,
-        typer.Option("--tpot-ms", min=0, metavar="MS", help="Limit of goodput on TPOT."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    users: str,
+    rate: str | None,
+    model: str,
+    workload: str,
+    requests: int,
+    reports: Sequence[ReportTarget],
+    **limits_ms: float | None,
 ) -> None:
     """Put a running server under load: latency, throughput, knee.
 
     No prompt is sent twice. A key is read from OPENAI_API_KEY, or from the variable that the
     setting api_key_variable names.
 
-    Exits with 1 if a guard finds a load INVALID.
+    Exits with 4 if a guard finds a load INVALID.
     """
     from pytest_asperf.analysis.serving_metrics import ServiceLimits
     from pytest_asperf.measure.load_sweep import LoadWork, find_server, sweep
     from pytest_asperf.modelfiles.shipped import shipped_corpus
 
     project = open_project()
-    loads = _loads(rates, "--rate") if rates else [float(int(n)) for n in _loads(users, "--users")]
-    limits = ServiceLimits(ttft_ms=ttft, tpot_ms=tpot)
+    loads = _loads(rate, "--rate") if rate else [float(int(n)) for n in _loads(users, "--users")]
+    limits = ServiceLimits(**limits_ms)
+    request = _request(workload)
     work = LoadWork(
-        is_open=bool(rates),
-        n_prompt=prompt,
-        n_output=output,
+        is_open=bool(rate),
+        n_prompt=request.depth,
+        n_output=request.n_tokens,
         n_requests=requests,
         limits=limits,
-        text=shipped_corpus().read_text("utf-8")[: 40 * prompt + 4000],
+        text=shipped_corpus().read_text("utf-8")[: 40 * request.depth + 4000],
         seed=project.draw_seed(),
     )
     target = find_server(url, model, project.settings.api_key_variable)
@@ -97,12 +105,21 @@ def load_server(
             work,
             on_load=lambda load: status.update(_name(load, is_open=work.is_open)),
         )
-    if as_json:
-        typer.echo(in_own_words(json.dumps(_as_json(measured, limits), indent=2)))
-    else:
+    if not written(reports, {"json": lambda: json_text(_as_json(measured, limits))}):
         _print(measured, limits, is_open=work.is_open)
     if any(found.consequence == "INVALID" for one in measured for found in one.findings):
-        raise typer.Exit(CANNOT_MEASURE)
+        end(ExitCode.INVALID)
+
+
+def _request(name: str) -> Workload:
+    """The request of each user; a ConfigError for another workload."""
+    from pytest_asperf.config.table import unusable
+    from pytest_asperf.config.workload import parse_workload
+
+    request = parse_workload(name, where="--workload")
+    if request.kind != "request" or request.users > 1 or request.depth > _MOST_TOKENS:
+        raise unusable("--workload", name, "write a prompt and a reply, such as pp128+tg64")
+    return request
 
 
 def _loads(text: str, option: str) -> list[float]:

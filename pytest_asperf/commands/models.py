@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 from rich.text import Text
 
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.commands import completion
-from pytest_asperf.commands.command_words import Command
-from pytest_asperf.commands.console import print_json, print_sections, stderr_console
-from pytest_asperf.commands.options import CANNOT_MEASURE, AsJson, Python
+from pytest_asperf.commands.console import json_text, print_sections, stderr_console
+from pytest_asperf.commands.options import Group, end, reports, settings, written
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import printable
 from pytest_asperf.modelfiles.cache import discard, entries
@@ -22,32 +22,29 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.config.spec import ModelSpec
     from pytest_asperf.modelfiles.cache import CacheEntry
 
 _REMOVE: Final = "run `asperf models verify --remove`: it is made again when it is next asked for"
 
-models_app = typer.Typer(
-    help="List, build and verify the models in the cache.", rich_markup_mode=None
-)
 
-
-@models_app.callback(invoke_without_command=True)
-def models(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the models."""
+@click.group(cls=Group, invoke_without_command=True)
+@click.pass_context
+def models(context: click.Context) -> None:
+    """List, build and verify the models in the cache."""
     if context.invoked_subcommand is None:
-        list_models(as_json=as_json)
+        context.invoke(list_models, reports=())
 
 
-@models_app.command("list", cls=Command)
-def list_models(*, as_json: AsJson = False) -> None:
+@models.command("list")
+@reports("json")
+def list_models(reports: Sequence[ReportTarget]) -> None:
     """List the models, their sources and cached levels."""
     project = open_project()
     shipped, cached = shipped_models(), entries(project.cache)
     specs = sorted(project.catalogue.models, key=lambda spec: spec in shipped)
-    if as_json:
-        print_json(_listed(specs, shipped, cached))
-    else:
+    if not written(reports, {"json": lambda: json_text(_listed(specs, shipped, cached))}):
         print_sections(model_sections(specs, shipped, cached))
 
 
@@ -81,17 +78,20 @@ def _listed(
     }
 
 
-@models_app.command("build", cls=Command)
-def build_models(
-    addresses: Annotated[
-        list[str], typer.Argument(metavar="NAME[:LEVEL]", autocompletion=completion.models)
-    ],
-    python: Python = None,
-) -> None:
+@models.command("build")
+@click.argument(
+    "addresses",
+    metavar="NAME[:LEVEL]...",
+    nargs=-1,
+    required=True,
+    shell_complete=completion.models,
+)
+@settings()
+def build_models(addresses: tuple[str, ...]) -> None:
     """Make the files of models at levels, where they are not made yet."""
     from pytest_asperf.measure.model_locator import ModelLocator  # noqa: PLC0415  # numpy, scipy
 
-    project = open_project(python=python)
+    project = open_project()
     where = "asperf models build"
     # All are looked up before the first is made: a typo shows at once.
     refs = [project.catalogue.find(address, where=where) for address in addresses]
@@ -113,13 +113,9 @@ def build_models(
         print_sections([Section(ref.label, (check,))])
 
 
-@models_app.command("verify", cls=Command)
-def verify_models(
-    *,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove broken files; they are made again when used.")
-    ] = False,
-) -> None:
+@models.command("verify")
+@click.option("--remove", is_flag=True, help="Remove broken files; they are made again when used.")
+def verify_models(remove: bool) -> None:  # noqa: FBT001  # click calls it by name
     """Compare every cached file with the SHA-256 it was written with.
 
     Exits with 1 where one is broken and left in place.
@@ -133,10 +129,10 @@ def verify_models(
         [Section("cache", tuple(checks))], last_line=f"{len(cached)} files, {len(broken)} broken"
     )
     if broken and not remove:
-        raise typer.Exit(CANNOT_MEASURE)
+        end(ExitCode.FAIL)
     for path in broken:
         discard(path)
-        typer.echo(f"removed {printable(path)}")
+        click.echo(f"removed {printable(path)}")
 
 
 def model_sections(

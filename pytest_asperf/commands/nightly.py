@@ -8,148 +8,83 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 from rich.console import Console
 
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import CommandNotify, print_error, print_whole, stderr_console
 from pytest_asperf.commands.gate import run_cells
 from pytest_asperf.commands.gate_output import gate_document
-from pytest_asperf.commands.gate_request import GateOptions, read_request
+from pytest_asperf.commands.gate_request import GateOptions, gated, read_request
 from pytest_asperf.commands.history_store import GateHistory, store_address
 from pytest_asperf.commands.nightly_report import NightReport
-from pytest_asperf.commands.nightly_units import UnitName, print_unit
-from pytest_asperf.commands.options import (
-    USAGE,
-    BuildArgument,
-    Chunks,
-    CurrentPython,
-    EngineName,
-    MaxPplDelta,
-    ModelOption,
-    Seed,
-    Store,
-    Tolerance,
-    Wait,
-    WorkloadOption,
-)
-from pytest_asperf.errors import AsperfError, ConfigError, ModelError
+from pytest_asperf.commands.nightly_units import UNITS, show_unit
+from pytest_asperf.commands.options import build_argument, command, end, settings
+from pytest_asperf.errors import AsperfError, ConfigError
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.summary import GateOutcome
 
-_UNDECIDED: Final = 2
 _CURRENT, _NEWEST = "current", "newest"
+_OWN: Final = {"max_seconds": "3600"}
 
 
+@command()
+@build_argument("anchor", required=False)
+@build_argument("current", default=_CURRENT)
+@gated
+@click.option(
+    "--pairs",
+    type=click.IntRange(5),
+    metavar="N",
+    default=30,
+    help="Pairs of each check, all of them (default: 30).",
+)
+@settings("tolerance", "max_seconds", "engine", "store", own=_OWN)
+@click.option("--name", metavar="NAME", help="Name of the job (default: that of the folder).")
+@click.option(
+    "--notify",
+    metavar="COMMAND",
+    help="Run if the exit code is not 0 or a night is missing or was interrupted; gets the "
+    "summary on stdin.",
+)
+@click.option(
+    "--print-unit",
+    type=click.Choice(list(UNITS)),
+    help="Print a file that runs this command every night.",
+)
 def nightly(
-    anchor: Annotated[
-        str | None,
-        BuildArgument(metavar="ANCHOR", help="A build that stays the same over the nights."),
-    ] = None,
-    current: Annotated[
-        str,
-        BuildArgument(metavar="CURRENT", help="The build that is watched; or newest."),
-    ] = _CURRENT,
+    anchor: str | None,
+    current: str,
     *,
-    models: Annotated[
-        list[str] | None,
-        ModelOption("--model", metavar="ADDRESS", help="A model to measure; repeatable."),
-    ] = None,
-    workloads: Annotated[
-        list[str] | None,
-        WorkloadOption("--workload", "--workloads", metavar="NAME,...", help="As asperf gate."),
-    ] = None,
-    draft: Annotated[
-        str | None, ModelOption("--draft", metavar="ADDRESS", help="As asperf gate.")
-    ] = None,
-    pairs: Annotated[
-        int, typer.Option("--pairs", min=5, metavar="N", help="Pairs of each cell, all of them.")
-    ] = 30,
-    max_seconds: Annotated[
-        int, typer.Option("--max-seconds", min=1, metavar="S", help="Seconds of all cells.")
-    ] = 3600,
-    tolerance: Tolerance = None,
-    max_ppl_delta: MaxPplDelta = "1%",
-    chunks: Chunks = None,
-    seed: Seed = None,
-    engine: EngineName = None,
-    python: CurrentPython = None,
-    wait: Wait = None,
-    store: Store = None,
-    store_keep: Annotated[
-        int | None,
-        typer.Option(
-            "--store-keep",
-            min=1,
-            metavar="DAYS",
-            help="Remove older sessions from the history, except those that a state is based on.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the job [that of the folder]."),
-    ] = None,
-    notify: Annotated[
-        str | None,
-        typer.Option(
-            "--notify",
-            metavar="COMMAND",
-            help="Run if the exit code is not 0 or a night is missing or was interrupted; gets the "
-            "summary on stdin.",
-        ),
-    ] = None,
-    unit: Annotated[
-        UnitName | None,
-        typer.Option("--print-unit", help="Print a file that runs this command every night."),
-    ] = None,
+    pairs: int,
+    name: str | None,
+    notify: str | None,
+    print_unit: str | None,
+    **words: Any,
 ) -> None:
-    """Measure the current build against an anchor, every night.
+    """Measure the current build against a fixed baseline, every night.
 
-    Gates what changed since the last night.
-
-    Exits with 0 if nothing got slower, with 1 if a gate is a FAIL or a series has become
-    slower, with 2 if something could not be measured, with 3 if the command is not usable as typed.
+    ANCHOR is a build that stays the same; CURRENT is the build that is watched, or `newest`.
+    Gates what changed since the last nightly run. A series that became slower is a FAIL.
     """
-    if unit is not None:
-        print_unit(unit)
+    if print_unit is not None:
+        show_unit(print_unit)
         return
-    began = time.time()
-    options = GateOptions(
-        anchor,
-        current,
-        tuple(models or ()),
-        tuple(workloads or ()),
-        draft,
-        engine,
-        max_ppl_delta,
-        arguments=("ANCHOR", "CURRENT"),
-    )
+    options = GateOptions(anchor, current, arguments=("ANCHOR", "CURRENT"), **words)
+    report = NightReport(time.time(), notify)
     try:
-        report = NightReport(began, notify)
-    except ConfigError as error:
-        print_error(error)
-        raise typer.Exit(USAGE) from None
-    try:
-        project = options.open_project(
-            python=python,
-            tolerance=tolerance,
-            max_seconds=max_seconds,
-            chunks=chunks,
-            seed=seed,
-            wait=wait,
-            store=store_address(store),
-            store_keep=store_keep,
-        )
+        store = store_address()
+        project = options.open_project({"max_seconds": int(_OWN["max_seconds"])}, store=store)
         gate = _request(options, project)
         _measure(gate, options, project, report, pairs=pairs, name=name or Path.cwd().name)
     except AsperfError as error:
         print_error(error)
-        usage = isinstance(error, ConfigError | ModelError)
-        report.fails(error, USAGE if usage else _UNDECIDED)
+        report.fails(error)
     from pytest_asperf.report import github
 
     out, lines = Console(highlight=False), list(report.lines())
@@ -158,7 +93,7 @@ def nightly(
     for line in (*lines, *github.add_to_summary(f"\n{block}\n".encode())):
         print_whole(out, line)
     report.send()
-    raise typer.Exit(report.exit_code)
+    end(report.exit_code)
 
 
 def _request(options: GateOptions, project: Project) -> GateRequest:
@@ -173,9 +108,9 @@ def _request(options: GateOptions, project: Project) -> GateRequest:
             remedy="name a release, as in: asperf nightly llama-cpp-python==0.3.35; or set "
             "`baseline` in [tool.asperf]",
         )
-    if options.candidate == _NEWEST:
+    if options.cand == _NEWEST:
         base = project.catalogue.find_build(options.base or project.settings.baseline, where=where)
-        options = replace(options, candidate=newest_release(base, where=where))
+        options = replace(options, cand=newest_release(base, where=where))
     return read_request(options, project)
 
 
@@ -242,11 +177,11 @@ def _gate_change(
 ) -> None:
     """Gate tonight's build against last night's."""
     try:
-        changed = read_request(replace(options, candidate=gate.builds[1].name), project)
+        changed = read_request(replace(options, cand=gate.builds[1].name), project)
         history = _history(changed, report, project)
         outcome = _gated(changed, project, history)
     except AsperfError as error:  # tonight's pairs are stored, and their series are to be judged
-        report.cannot_gate(error.what, exit_code=_UNDECIDED)
+        report.cannot_gate(error.what, ExitCode.INVALID)
         return
     report.gated(outcome)
     history.store(history.made(outcome), kind="gate")

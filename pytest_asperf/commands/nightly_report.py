@@ -9,7 +9,9 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import print_text, stderr_console
+from pytest_asperf.commands.options import code_of
 from pytest_asperf.errors import ConfigError, StoreError, printable
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_asperf.records.report import Report
     from pytest_asperf.store.stored import StoredPoint, StoredSeries
 
-_SLOWER, _UNDECIDED = 1, 2
 #: Outcomes of cells that were not measured. Whether the anchor is faster is no question here.
 _BROKEN: Final = ("INVALID", "NOT RUN")
 _SAME: Final = "nothing changed"
@@ -45,7 +46,7 @@ class NightReport:
 
     def __init__(self, began: float, notify: str | None) -> None:
         self.began = began
-        self.exit_code = 0
+        self.exit_code = ExitCode.DONE
         self.missed = 0
         self._notify = _words(notify)
         self._error = ""
@@ -78,7 +79,7 @@ class NightReport:
             if not error.may_pass:
                 raise
             self._remarks.append(f"{what}: {error.what}")
-            self._answer("the store cannot be reached", _UNDECIDED)
+            self._answer("the store cannot be reached", ExitCode.INVALID)
 
     def notes(self, unfinished: str) -> None:
         """Take what became of a night that did not end; empty if all did."""
@@ -109,25 +110,22 @@ class NightReport:
             self._remarks.append(f"{result.word}: {result.cell.name}: {result.measured}")
         if broken or len(outcome.results) < len(outcome.plan.cells):
             n, whole = len(outcome.results) - len(broken), len(outcome.plan.cells)
-            self._answer(f"only {n} of {whole} cells were measured", _UNDECIDED)
+            self._answer(f"only {n} of {whole} cells were measured", ExitCode.INVALID)
 
-    def cannot_gate(self, reason: str, *, exit_code: int = 0) -> None:
+    def cannot_gate(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
         """Take why a new build is not gated."""
         self._answer("the changed build was not gated", exit_code)
         self._remarks.append(f"not gated: {reason}; its pairs with the anchor are below")
 
     def gated(self, outcome: GateOutcome) -> None:
         """Take the gate of tonight's build against last night's."""
-        from pytest_asperf.gate.summary import NOT_MEASURED, summary_rows
+        from pytest_asperf.gate.summary import summary_rows
 
         self._gate = [
             f"{row.word:12}  {row.name} {row.what}  {row.measured}  ({row.cost})".rstrip()
             for row in summary_rows(outcome)
         ]
-        code = outcome.exit_code
-        # A nightly run has one code for everything that was not decided.
-        code = _UNDECIDED if code == NOT_MEASURED else code
-        self._answer(f"the gate of the change is {outcome.answer}", code)
+        self._answer(f"the gate of the change is {outcome.answer}", outcome.exit_code)
 
     def judge_series(self, address: str, made: Report) -> None:
         """Look for steps in the series that tonight added to."""
@@ -150,13 +148,15 @@ class NightReport:
         title = printable(series.key.title, 60)
         # A night that does not count brings no news. The time of a session is in whole seconds.
         if state.is_new and state.points[-1].time > self.began - 1:
-            self._answer(f"{title} is {state.text}", _SLOWER if state.is_slower else 0)
+            self._answer(
+                f"{title} is {state.text}", ExitCode.FAIL if state.is_slower else ExitCode.DONE
+            )
             self._remarks.append(f"to confirm: asperf history confirm {series.id[:8]}")
         self._rows.append((title, value_text(last, series.key.unit), state.text))
 
-    def fails(self, error: AsperfError, exit_code: int) -> None:
+    def fails(self, error: AsperfError) -> None:
         """Take an error that ended the night; it is printed already."""
-        self.exit_code = exit_code
+        self.exit_code = code_of(error)
         self._error = error.what
 
     def lines(self) -> Iterator[str]:
@@ -181,11 +181,11 @@ class NightReport:
             if problem:
                 print_text(stderr_console(), printable(f"not notified: {problem}"))
 
-    def _answer(self, text: str, exit_code: int) -> None:
+    def _answer(self, text: str, exit_code: ExitCode) -> None:
         if text not in self._answers:
             self._answers.append(text)
         # A FAIL decides, then what is undecided.
-        if exit_code and self.exit_code != _SLOWER:
+        if exit_code and self.exit_code != ExitCode.FAIL:
             self.exit_code = exit_code
 
 

@@ -7,11 +7,13 @@ import plistlib
 import re
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _OPTION: Final = "--print-unit"
 _HOUR, _MINUTE = 3, 30
@@ -67,36 +69,26 @@ jobs:
 """
 
 
-class UnitName(StrEnum):
-    """What runs a command every night."""
-
-    SYSTEMD = "systemd"
-    LAUNCHD = "launchd"
-    CRON = "cron"
-    ACTIONS = "actions"
-
-
-def print_unit(name: UnitName) -> None:
+def show_unit(name: str) -> None:
     """Print the file that runs the command of this process, in its folder, every night."""
-    typer.echo(unit_text(name, _command(), Path.cwd()), nl=False)
+    click.echo(UNITS[name](_command(), Path.cwd()), nl=False)
 
 
-def unit_text(name: UnitName, command: list[str], folder: Path) -> str:
-    """The file, for a command and the folder that it runs in."""
-    at = {"hour": _HOUR, "minute": _MINUTE}
-    match name:
-        case UnitName.SYSTEMD:
-            words = " ".join(map(_systemd_word, command))
-            return _SYSTEMD.format(command=words, folder=_percent(str(folder), "%%"), **at)
-        case UnitName.LAUNCHD:
-            return _launchd(command, folder)
-        case UnitName.CRON:
-            line = f"cd {shlex.quote(str(folder))} && {shlex.join(command)}"
-            return f"{_MINUTE} {_HOUR} * * * {_percent(line, chr(92) + '%')}\n"
-        case UnitName.ACTIONS:
-            # A JSON string is a YAML string.
-            words = json.dumps(shlex.join(command))
-            return _ACTIONS.format(command=words, folder=json.dumps(str(folder)), **at)
+def _systemd(command: list[str], folder: Path) -> str:
+    words = " ".join(map(_systemd_word, command))
+    place = _percent(str(folder), "%%")
+    return _SYSTEMD.format(command=words, folder=place, hour=_HOUR, minute=_MINUTE)
+
+
+def _cron(command: list[str], folder: Path) -> str:
+    line = f"cd {shlex.quote(str(folder))} && {shlex.join(command)}"
+    return f"{_MINUTE} {_HOUR} * * * {_percent(line, chr(92) + '%')}\n"
+
+
+def _actions(command: list[str], folder: Path) -> str:
+    # A JSON string is a YAML string.
+    words, place = json.dumps(shlex.join(command)), json.dumps(str(folder))
+    return _ACTIONS.format(command=words, folder=place, hour=_HOUR, minute=_MINUTE)
 
 
 def _launchd(command: list[str], folder: Path) -> str:
@@ -129,3 +121,12 @@ def _systemd_word(word: str) -> str:
 
 def _percent(text: str, escaped: str) -> str:
     return text.replace("%", escaped)
+
+
+#: Files that run a command every night, by what reads them.
+UNITS: Final[Mapping[str, Callable[[list[str], Path], str]]] = {
+    "systemd": _systemd,
+    "launchd": _launchd,
+    "cron": _cron,
+    "actions": _actions,
+}

@@ -1,87 +1,216 @@
-"""Options and exit codes that several commands share."""
+"""What all commands share: options of settings and reports, and how errors end them."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
-import typer
+import click
 
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands import completion
-from pytest_asperf.commands.command_words import Command
+from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
+from pytest_asperf.config.settings import DECLARED, flag, help_text
+from pytest_asperf.errors import (
+    SETTING_NAMES,
+    AsperfError,
+    ConfigError,
+    ModelError,
+    listing,
+    printable,
+    suggest,
+)
 
-#: Exit codes of a command that cannot measure here, and of one that ends in an error.
-CANNOT_MEASURE: Final = 1
-ERROR: Final = 2
-#: Exit code of a gate or bisection that is not usable as typed: 2 is that of an undecided one.
-USAGE: Final = 3
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+T = TypeVar("T", bound="Callable[..., Any]")
+
+#: The format that is a folder.
+PLOTS: Final = "plots"
+_SET: Final = "set_"
+#: The file that is the terminal.
+STDOUT: Final = Path("-")
+
+
+def end(code: int) -> None:
+    """End the command with an exit code, unless it is 0."""
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def code_of(error: AsperfError) -> ExitCode:
+    """The exit code of a command that ends in an error."""
+    return ExitCode.USAGE if isinstance(error, ConfigError | ModelError) else ExitCode.INVALID
+
+
+def named(options: Collection[str], key: str, value: str) -> str:
+    """A setting as an advice in a command names it that has these options."""
+    if flag(key) in options:
+        return f"{flag(key)}={value}" if value else flag(key)
+    if "--set" in options:
+        return f"--set {key}={value or DECLARED[key].metavar}"
+    return f"{key} in [tool.asperf]"
+
+
+class _Ends(click.Command):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; an error is printed while its options are known, so in its own words."""
+        from pytest_asperf.commands.console import print_error  # noqa: PLC0415  # loads rich
+
+        SETTING_NAMES.set(partial(named, frozenset(opt for p in self.params for opt in p.opts)))
+        try:
+            return super().invoke(ctx)
+        except AsperfError as error:
+            print_error(error)
+            ctx.exit(code_of(error))
+        except KeyboardInterrupt:
+            ctx.exit(ExitCode.INTERRUPTED)
+
+
+class Command(_Ends):
+    """A command that ends with the exit code of its error."""
+
+
+class Group(_Ends, click.Group):
+    """A group of commands, of which one runs if none is named."""
+
+    command_class = Command
+
+
+command = partial(click.command, cls=Command)
+
+
+def typed_settings() -> dict[str, tuple[object, str]]:
+    """The settings that were typed, each with the option that it was typed in."""
+    context = click.get_current_context(silent=True)  # none while a shell completes words
+    return {} if context is None else context.find_root().ensure_object(dict)
+
+
+def _keep(context: click.Context, key: str, value: object, option: str) -> None:
+    if value is not None:
+        context.find_root().ensure_object(dict)[key] = (value, option)
+
+
+def _keep_typed(context: click.Context, param: click.Parameter, value: object) -> None:
+    _keep(context, str(param.name).removeprefix(_SET), value, param.opts[0])
+
+
+def _keep_set(context: click.Context, _: click.Parameter, values: Sequence[str]) -> None:
+    for text in values:
+        key, equals, value = text.partition("=")
+        if key not in DECLARED or not equals:
+            raise click.BadParameter(
+                f"{printable(text, 80)!r} is no KEY=VALUE of a setting{suggest(key, DECLARED)}"
+                f"; the keys are {listing(DECLARED)}"
+            )
+        _keep(context, key, [value] if DECLARED[key].is_list else value, f"--set {key}")
+
+
+def settings(*keys: str, own: Mapping[str, str] | None = None) -> Callable[[T], T]:
+    """Options of settings, and `--set` for every other one; `open_project` reads them.
+
+    `own` has defaults that differ in this command.
+    """
+
+    def decorate(function: T) -> T:
+        function = click.option(
+            "--set",
+            metavar="KEY=VALUE",
+            multiple=True,
+            expose_value=False,
+            callback=_keep_set,
+            shell_complete=completion.keys,
+            help="Another setting of [tool.asperf], such as wait=30min; repeatable.",
+        )(function)
+        for key in reversed(keys):
+            text = DECLARED[key].help if own and key in own else help_text(key)
+            function = click.option(
+                flag(key),
+                _SET + key,
+                metavar=DECLARED[key].metavar,
+                expose_value=False,
+                callback=_keep_typed,
+                help=_sentence(text + (f" (default: {own[key]})" if own and key in own else "")),
+            )(function)
+        return function
+
+    return decorate
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
 
 #: Arguments and options of which the shell completes the names.
-BuildArgument = partial(typer.Argument, autocompletion=completion.builds)
-ModelOption = partial(typer.Option, autocompletion=completion.models)
-WorkloadOption = partial(typer.Option, autocompletion=completion.workloads)
+build_argument = partial(click.argument, shell_complete=completion.builds)
+model_option = partial(click.option, shell_complete=completion.models)
+workload_option = partial(click.option, shell_complete=completion.workloads)
 
-Tolerance = Annotated[
-    str | None, typer.Option("--tolerance", metavar="SHARE", help="Slowdown accepted [5%].")
-]
-MaxPplDelta = Annotated[
-    str, typer.Option("--max-ppl-delta", metavar="SHARE", help="ΔPPL of the same file accepted.")
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, metavar="N", help="Seed of every random order [drawn]."),
-]
-EngineName = Annotated[
-    str | None,
-    typer.Option(
-        "--engine", metavar="NAME", help="llama_cpp, llama_tools, mlx, or the name of a server."
-    ),
-]
-Python = Annotated[
-    str | None,
-    typer.Option(
-        "--python",
-        metavar="PATH",
-        help="Interpreter that has the engine; default: the configured one, else this one.",
-    ),
-]
-CurrentPython = Annotated[
-    str | None, typer.Option("--python", metavar="PATH", help="Interpreter that `current` means.")
-]
-Chunks = Annotated[
-    str | None,
-    typer.Option("--chunks", metavar="N|all", help="Chunks that PPL is taken over [40]."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Store = Annotated[
-    str | None,
-    typer.Option(
-        "--store", metavar="PATH|URL", help="History: an SQLite file, or postgresql://..."
-    ),
-]
-Nice = Annotated[
-    int | None,
-    typer.Option(
-        "--nice", min=-20, max=19, metavar="N", help="Nice value of engines, 0 for none [-5]."
-    ),
-]
-Wait = Annotated[
-    str | None,
-    typer.Option(
-        "--wait", metavar="S", help="Longest wait for one other measurement here, such as 10min."
-    ),
-]
+max_ppl_delta = click.option(
+    "--max-ppl-delta",
+    metavar="SHARE",
+    default="1%",
+    help="ΔPPL of the same file that is accepted (default: 1%).",
+)
 
 
-class GateCommand(Command):
-    """A command whose usage errors exit with `USAGE`."""
+def _targets(
+    formats: Collection[str], _: click.Context, __: click.Parameter, words: Sequence[str]
+) -> tuple[ReportTarget, ...]:
+    """The targets; rejected before anything is measured."""
+    return tuple(_target(formats, word) for word in words)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words."""
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            # Typer brings a copy of click, or depends on it; its usage errors have a code.
-            if hasattr(error, "exit_code") and hasattr(error, "show"):
-                error.exit_code = USAGE
-            raise
+
+def _target(formats: Collection[str], word: str) -> ReportTarget:
+    name, _, path = word.partition(":")
+    if name not in formats or not path:
+        raise click.BadParameter(
+            f"{printable(word, 200)!r} is not FORMAT:FILE{suggest(name, formats)}"
+            f"; FORMAT is one of {listing(formats)}, and FILE may be - for the terminal"
+        )
+    target = ReportTarget(name, Path(path))  # type: ignore[arg-type]  # one of the formats
+    folder = target.path.parent
+    if not folder.is_dir() or (target.path.is_dir() and name != PLOTS):
+        reason = "it is a folder" if folder.is_dir() else "its folder does not exist"
+        raise click.BadParameter(f"cannot write {target.path}: {reason}")
+    return target
+
+
+def reports(*formats: ReportFormat, required: bool = False) -> Callable[[T], T]:
+    """The option that names reports to write, `FORMAT:FILE`."""
+    known = formats or get_args(ReportFormat)
+    option: Callable[[T], T] = click.option(
+        "--report",
+        "reports",
+        callback=partial(_targets, known),
+        metavar="FORMAT:FILE",
+        multiple=True,
+        required=required,
+        help=f"Write a report; FORMAT is {', '.join(known)}, FILE - is the terminal. Repeatable.",
+    )
+    return option
+
+
+def written(
+    targets: Sequence[ReportTarget], made: Mapping[ReportFormat, Callable[[], str]]
+) -> bool:
+    """Write the reports; whether one of them is on the terminal, in place of the text."""
+    for target in targets:
+        write_text(target, made[target.format]())
+    return any(target.path == STDOUT for target in targets)
+
+
+def write_text(target: ReportTarget, text: str) -> None:
+    """Write one report to its file, or to the terminal."""
+    if target.path == STDOUT:
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    try:
+        target.path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {target.path}: {error.strerror}",
+            remedy="name a file in a folder that exists",
+        ) from None

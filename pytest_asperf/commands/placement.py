@@ -5,32 +5,34 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from pytest_asperf.commands.console import print_json, print_sections, stderr_console
-from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.commands.console import json_text, print_sections, stderr_console
+from pytest_asperf.commands.options import command, reports, written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.config.setting_rules import ReportTarget
 
 #: Operators that are listed as not on the Neural Engine.
-_LISTED = 8
+_LISTED: Final = 8
 
 
-def show_placement(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlpackage or .mlmodelc.")],
-    *,
-    units: Annotated[
-        str, typer.Option("--units", metavar="UNITS", help="What Core ML may use.")
-    ] = "ALL",
-    function: Annotated[
-        str | None, typer.Option("--function", metavar="NAME", help="Of a model with several.")
-    ] = None,
-    as_json: AsJson = False,
+@command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--units", metavar="UNITS", default="ALL", help="What Core ML may use.")
+@click.option("--function", metavar="NAME", help="Of a model with several.")
+@reports("json")
+def placement(
+    file: Path, units: str, function: str | None, reports: Sequence[ReportTarget]
 ) -> None:
     """Show on which device Core ML plans a model's operations, weighted by estimated cost.
 
-    On a Mac with macOS 14.4 or newer; needs coremltools.
+    FILE is a .mlpackage or .mlmodelc. On a Mac with macOS 14.4 or newer; needs coremltools.
     """
     from pytest_asperf.analysis.stats.estimate import percent_text
     from pytest_asperf.api.measurement_context import unknown_word
@@ -44,9 +46,9 @@ def show_placement(
     with stderr_console().status("Core ML makes its plan"):
         plan = read_plan(file, units=units, function=function)
     shares = {device: plan.share(device) for device in DEVICES}
-    if as_json:
-        known = {device: encode(share) for device, share in shares.items()}
-        print_json({"schema": 1, "file": str(file), **asdict(plan), "shares": known})
+    known = {device: encode(share) for device, share in shares.items()}
+    data = {"schema": 1, "file": str(file), **asdict(plan), "shares": known}
+    if written(reports, {"json": lambda: json_text(data)}):
         return
     planned = []
     for device, share in shares.items():

@@ -4,112 +4,84 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from pytest_asperf.commands.command_words import in_own_words
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import (
+    json_text,
     print_sections,
     print_table,
     print_waiting,
     stderr_console,
 )
-from pytest_asperf.commands.options import CANNOT_MEASURE, ModelOption
+from pytest_asperf.commands.options import command, end, model_option, reports, settings, written
 from pytest_asperf.commands.project import open_project
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def predict_models(
-    *,
-    models: Annotated[
-        list[str],
-        ModelOption(
-            "--model",
-            metavar="MODEL",
-            help="A .gguf file, a Hugging Face folder or NAME[:LEVEL]; repeatable.",
-        ),
-    ],
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", metavar="NAME", help="A profile, or auto for this machine."),
-    ] = None,
-    memory: Annotated[
-        int | None,
-        typer.Option("--memory", min=1, metavar="GB", help="Memory of the named hardware."),
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option("--level", metavar="LEVEL", help="Level of models named without one."),
-    ] = None,
-    context: Annotated[
-        int | None,
-        typer.Option("--context", min=1, max=2**31 - 1, metavar="N", help="Positions [4096]."),
-    ] = None,
-    type_k: Annotated[
-        str | None, typer.Option("--type-k", metavar="T", help="K cache's type [f16].")
-    ] = None,
-    type_v: Annotated[
-        str | None, typer.Option("--type-v", metavar="T", help="V cache's type [f16].")
-    ] = None,
-    draft: Annotated[
-        str | None, ModelOption("--draft", metavar="MODEL", help="Draft model to speculate with.")
-    ] = None,
-    draft_ratio: Annotated[
-        float | None,
-        typer.Option(
-            "--draft-ratio", min=0.01, max=1e6, metavar="R", help="Measured draft TG / target TG."
-        ),
-    ] = None,
-    verify: Annotated[
-        str | None,
-        typer.Option("--verify", metavar="N:COST,...", help="Measured C(N), such as 2:1.6,5:2.1."),
-    ] = None,
-    acceptance: Annotated[
-        float | None,
-        typer.Option("--acceptance", min=0, max=1, metavar="SHARE", help="Acceptance rate."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    from pytest_asperf.config.setting_rules import ReportTarget
+
+
+@command()
+@model_option(
+    "--model",
+    "models",
+    metavar="MODEL",
+    multiple=True,
+    required=True,
+    help="A .gguf file, a Hugging Face folder or NAME[:LEVEL]; repeatable.",
+)
+@settings("hardware")
+@click.option(
+    "--memory",
+    "memory_gb",
+    type=click.IntRange(1),
+    metavar="GB",
+    help="Memory of the named hardware.",
+)
+@click.option(
+    "--context", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Positions (default: 4096)."
+)
+@click.option("--kv", metavar="TYPE", help="Type of the KV cache, or K/V (default: f16).")
+@model_option("--draft", metavar="MODEL", help="Draft model to speculate with.")
+@click.option(
+    "--draft-ratio",
+    type=click.FloatRange(0.01, 1e6),
+    metavar="R",
+    help="Measured draft TG / target TG.",
+)
+@click.option("--verify", metavar="N:COST,...", help="Measured C(N), such as 2:1.6,5:2.1.")
+@click.option("--acceptance", type=click.FloatRange(0, 1), metavar="SHARE", help="Acceptance rate.")
+@reports("json")
+def predict(
+    models: tuple[str, ...], kv: str | None, reports: Sequence[ReportTarget], **given: Any
 ) -> None:
     """Estimate from sizes: fit in memory, speed, gain of a draft.
 
     Exits with 0 if all fit in memory, with 1 if one does not.
     """
-    from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
-    from pytest_asperf.forecast.predict import ForecastRequest, predict
-    from pytest_asperf.forecast.text import as_json as prediction_json
-    from pytest_asperf.forecast.text import rows, sections
+    from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type
+    from pytest_asperf.forecast.predict import ForecastRequest, forecast_of
+    from pytest_asperf.forecast.text import as_json, rows, sections
 
     project = open_project()
-    kv = EngineSettings()
-    for option, key, value in (("--type-k", "type_k", type_k), ("--type-v", "type_v", type_v)):
-        kv = kv if value is None else kv.merged(parse_settings({key: value}, where=option))
-    question = ForecastRequest(
-        hardware=hardware or project.settings.hardware,
-        memory_gb=memory,
-        level=level,
-        context=context,
-        kv=kv,
-        draft=draft,
-        draft_ratio=draft_ratio,
-        verify=verify,
-        acceptance=acceptance,
-    )
+    cache = EngineSettings() if kv is None else parse_kv_type(kv, where="--kv")
+    question = ForecastRequest(hardware=project.settings.hardware, kv=cache, **given)
     console = stderr_console()
     with console.status("reading"):
-        forecast = predict(
+        forecast = forecast_of(
             models,
             question,
             project.catalogue,
             project.cache,
             project.queue(partial(print_waiting, console)),
         )
-    if as_json:
-        typer.echo(in_own_words(json.dumps(prediction_json(forecast), default=str, indent=2)))
-    else:
+    if not written(reports, {"json": lambda: json_text(as_json(forecast))}):
         if len(models) > 1:
             print_table(rows(forecast))
         print_sections(sections(forecast))
-    if not forecast.fits:
-        raise typer.Exit(CANNOT_MEASURE)
+    end(ExitCode.DONE if forecast.fits else ExitCode.FAIL)

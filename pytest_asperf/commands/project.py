@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_asperf.commands.options import typed_settings
 from pytest_asperf.config.build_sources import anchored
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.configuration_file import nearest_configuration
-from pytest_asperf.config.settings import flag, parse_typed
+from pytest_asperf.config.settings import Settings, flag, parse_typed
 from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pytest_asperf.config.catalogue import Catalogue
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.progress import Notify
-    from pytest_asperf.config.settings import Settings
     from pytest_asperf.config.spec import Build
     from pytest_asperf.engine_process import EngineBuild
     from pytest_asperf.hardware.machine_lock import MachineQueue
@@ -78,17 +78,28 @@ class Project:
         return compose.open_runner(settings, engine, notify, baseline=baseline)
 
 
-def open_project(**options: object) -> Project:
-    """The project of the working folder, with a command's options over its configuration.
+def open_project(*, defaults: Mapping[str, object] | None = None, **given: object) -> Project:
+    """The project of the working folder, with the typed settings over its configuration.
 
     The configuration file nearest to the working folder counts. Addresses on the command line start
-    at the working folder. An option is None if it was not given; ConfigError or CacheError if it is
-    not usable.
+    at the working folder. `defaults` are those of a command, below the file's settings, and `given`
+    are its own, above what was typed.
+
+    Raises:
+        ConfigError: a setting is not usable.
+        CacheError: the cache is not.
     """
     folder = Path.cwd()
     file = nearest_configuration(folder)
-    catalogue = load_catalogue(file.parent if file else folder, shipped_models())
-    values = parse_typed(options, where=flag, folder=folder)
+    start = replace(Settings(), **(defaults or {}))  # type: ignore[arg-type]  # keys of settings
+    catalogue = load_catalogue(file.parent if file else folder, shipped_models(), start)
+    typed = typed_settings()
+    values = parse_typed(
+        {key: value for key, (value, _) in typed.items()}
+        | {key: value for key, value in given.items() if value is not None},
+        where=lambda key: typed[key][1] if key in typed else flag(key),
+        folder=folder,
+    )
     # From here, a path in the file's builds would be another place's.
     own = catalogue.settings
     builds = {key: getattr(own, key) for key in ("baseline", "candidate") if getattr(own, key)}

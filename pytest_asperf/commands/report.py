@@ -5,51 +5,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from pytest_asperf.commands.report_targets import read_targets
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.commands.options import STDOUT, command, reports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.config.setting_rules import ReportTarget
 
 
-def report_files(
-    files: Annotated[list[Path], typer.Argument(metavar="JSON...")],
-    *,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="The page to write.")
-    ] = None,
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to",
-            metavar="FORMAT:FILE",
-            help="html, md, csv, bencher, github-benchmark or plots:FOLDER; repeatable.",
-        ),
-    ] = None,
-) -> None:
+@command()
+@click.argument(
+    "files", metavar="JSON...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@reports(required=True)
+def report(files: tuple[Path, ...], reports: Sequence[ReportTarget]) -> None:
     """Make a page, Markdown, CSV and others of JSON reports.
 
-    Reads what pytest --asperf-report=json:FILE and asperf gate --json FILE wrote. FILE may be - for
-    the terminal.
+    Reads the JSON reports of pytest and of `asperf gate`.
     """
     from pytest_asperf.report.formats import WRITERS, write
     from pytest_asperf.report.read_report import read_report_file
 
-    targets = read_targets(to or (), "--to", ("html", html))
-    if not targets:
-        raise ConfigError(
-            "asperf report: no output is named",
-            why="nothing would be written",
-            remedy="add --html FILE, or --to FORMAT:FILE, such as --to md:-",
-        )
-    reports = [report for path in files for report in read_report_file(path)]
-    for target in targets:
-        if target.path == Path("-") and target.format in WRITERS:
-            typer.echo(WRITERS[target.format](reports).decode(), nl=False)
+    read = [report for path in files for report in read_report_file(path)]
+    for target in reports:
+        if target.path == STDOUT and target.format in WRITERS:
+            click.echo(WRITERS[target.format](read).decode(), nl=False)
             continue
-        written = write(target, reports)
-        for path in written:
-            typer.echo(f"wrote {path}", err=True)
-        if not written:
-            typer.echo("plots: speculation was not measured, nothing to draw", err=True)
+        made = write(target, read)
+        for path in made:
+            click.echo(f"wrote {path}", err=True)
+        if not made:
+            click.echo("plots: speculation was not measured, nothing to draw", err=True)

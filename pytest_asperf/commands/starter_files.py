@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.config.settings import DECLARED, default_text, session_option
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ _HEAD: Final = """\
 # Models and settings of pytest-asperf, written by `asperf init` on {machine}.
 # The documentation's page "Configuration" has every key, "Your own models" those of a model.
 
-{default}
-# chunks = 40                # of the text that PPL is taken over; "all" for the whole text
-# tolerance = "5%"           # slowdown that a gate accepts
-# inconclusive = "xfail"     # or "skip": what becomes of a test that could not be decided
+{settings}
 """
+#: The settings that most projects change; the others are in the documentation.
+_OFFERED: Final = ("chunks", "tolerance", "inconclusive", "max_seconds")
+_WIDTH: Final = 26
 _SHIPPED_MODEL: Final = """
 # A model of your own, see `asperf init --help`:
 # [models.mine]
@@ -34,7 +35,7 @@ _TESTS: Final = '''\
 """First tests of pytest-asperf, written by `asperf init`: change them, and add your own.
 
 pytest {file}
-pytest {file} --asperf-candidate={package}==VERSION    # gates an upgrade
+pytest {file} {candidate}={package}==VERSION    # gates an upgrade
 """
 
 import pytest
@@ -54,7 +55,7 @@ def test_{name}_quants(perplexity):
     assert perplexity.delta < "1%"
 """
 _GATE: Final = """
-def test_upgrade(gate):  # skipped until --asperf-candidate names a build
+def test_upgrade(gate):  # skipped until {candidate} names a build
     assert_no_regression(gate("tg128", "pp512", "ppl"), tolerance="5%")
 """
 _PAIR: Final = """
@@ -73,12 +74,21 @@ def configuration(
     """The text of asperf.toml."""
     fitting = [model for model in models if model.files[0].fits]
     default = next((model.address(model.files[0]) for model in [*fitting, *models]), _SHIPPED)
-    comment = "    # of tests without a model marker"
-    head = _HEAD.format(
-        machine=printable(machine, 200), default=f"default_model = {quoted(default)}{comment}"
-    )
+    lines = [_assigned("default_model", quoted(default))]
+    lines += [f"# {_assigned(key, _default(key))}" for key in _OFFERED]
+    head = _HEAD.format(machine=printable(machine, 200), settings="\n".join(lines))
     tables = [_table(model) for model in models] or [_SHIPPED_MODEL]
     return "".join([head, *tables, *([_roles(*pair)] if pair else [])])
+
+
+def _assigned(key: str, value: str) -> str:
+    """A setting as a configuration file has it, with what it does."""
+    return f"{f'{key} = {value}':{_WIDTH}}  # {DECLARED[key].help}"
+
+
+def _default(key: str) -> str:
+    text = default_text(key)
+    return text if text.isdecimal() else quoted(text)
 
 
 def first_tests(
@@ -89,8 +99,9 @@ def first_tests(
     """The text of a file of tests."""
     parts = list(_tests_of(models) if models else _shipped_tests())
     package = "mlx-lm" if models and models[0].files[0].engine == "mlx" else "llama-cpp-python"
-    head = _TESTS.format(file=file, package=package)
-    body = "\n".join([head, *parts, _GATE])
+    option = session_option("candidate")
+    head = _TESTS.format(file=file, package=package, candidate=option)
+    body = "\n".join([head, *parts, _GATE.format(candidate=option)])
     return body + (f"\n{_commented_pair(*pair)}" if pair else "")
 
 

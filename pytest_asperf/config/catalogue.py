@@ -183,7 +183,9 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
     return replace(ref, level=level)
 
 
-def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
+def load_catalogue(
+    rootdir: Path, shipped: Sequence[ModelSpec], defaults: Settings | None = None
+) -> Catalogue:
     """Read the configuration file of a project, if any; `shipped` models are always there."""
     document = find_document(rootdir)
     document.only((*DECLARED, "models", "builds"))
@@ -191,7 +193,7 @@ def load_catalogue(rootdir: Path, shipped: Sequence[ModelSpec]) -> Catalogue:
     builds = _builds(document, rootdir)
     given = {key: value for key, value in document.values.items() if key in DECLARED}
     values = parse_values(given, where=document.at, folder=rootdir)
-    settings = Settings().updated(values)
+    settings = (defaults or Settings()).updated(values)
     catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
     # An option may name another engine yet; a script has every level.
     catalogue.check_named(values, where=document.at, engine="scripted")

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pytest_asperf.errors import ConfigError, UnfitError, listing, shown, suggest
+from pytest_asperf.errors import Advice, ConfigError, UnfitError, listing, shown, suggest
 
 Engine = Literal[
     "llama_cpp",
@@ -220,8 +220,10 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
             f"{where}: {engine} has no level {level}{_nearest(level, engine)}",
             why=f"{level} is a level of {listing(_libraries(engines))}, and levels of two "
             "engines are not the same weights",
-            remedy=f"use one of {listing(level_names(engine))}, or measure on the other engine "
-            "with --asperf-engine",
+            remedy=Advice(
+                f"use one of {listing(level_names(engine))}, or measure on the other engine",
+                "engine",
+            ),
         )
     return level
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.address import Address
-from pytest_asperf.errors import ConfigError, RoleError, listing, shown, suggest
+from pytest_asperf.errors import Advice, ConfigError, RoleError, listing, shown, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,10 +71,12 @@ def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
     shipped = ROLES[name].shipped
     if named or not shipped:
         raise RoleError(
-            f"no model is the {name} ({ROLES[name].asks_for}): --asperf-role {name}=ADDRESS",
+            str(
+                Advice(f"no model is the {name} ({ROLES[name].asks_for})", roles=f"{name}=ADDRESS")
+            ),
             why=f"the other roles are your own models, and the shipped {name} is not of their kind"
             if shipped
             else "no pipeline of several programs is shipped (docs/pipelines.md)",
-            remedy=f"name it with --asperf-role {name}=ADDRESS, or in [tool.asperf.roles]",
+            remedy=Advice("name it, or set it in [tool.asperf.roles]", roles=f"{name}=ADDRESS"),
         )
     return Address.of(shipped)

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pytest_asperf.config.table import Rule
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import Advice, ConfigError
 
 
 def is_url(text: str) -> bool:
@@ -24,7 +24,7 @@ def _url(value: object) -> str:
         raise ConfigError(
             "the URL of a server holds a user, a password or a query",
             why="it would be printed and stored with each result",
-            remedy="write the URL alone; a key is read from a variable, --asperf-api-key-variable",
+            remedy=Advice("write the URL alone; a key is read from a variable", "api_key_variable"),
         )
     if not is_url(value) or not parts.hostname or parts.port == 0 or parts.fragment:
         raise ValueError

@@ -91,8 +91,8 @@ class Settings:
     engine: Engine = setting(
         default="llama_cpp",
         rule=lambda rules: rules.engine,
-        text="llama_cpp, llama_tools, mlx, command; or a server: llama_server, llama_cpp_server, "
-        "mlx_server, openai",
+        text="engine: llama_cpp, llama_tools, mlx, command; or a server: llama_server, "
+        "llama_cpp_server, mlx_server, openai",
         metavar="NAME",
         why="the engine decides what is measured",
     )
@@ -350,6 +350,14 @@ def flag(key: str, prefix: str = "--") -> str:
 def session_option(key: str) -> str:
     """The option of a setting in a session of pytest."""
     return flag(key, _PREFIX)
+
+
+def named_in_session(key: str, value: str) -> str:
+    """A setting as an advice in a session of pytest names it."""
+    option = session_option(key)
+    if OPTIONS.get(option) != key:
+        return f"{key} in [tool.asperf]"
+    return f"{option}={value}" if value else option
 
 
 #: The keys of settings that have options, by pytest's option.

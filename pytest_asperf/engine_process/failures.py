@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.config.engines import EXTRAS
-from pytest_asperf.errors import EngineError, printable
+from pytest_asperf.errors import Advice, EngineError, printable
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
@@ -41,7 +41,7 @@ class EngineRefusedError(EngineError):
         super().__init__(
             f"{request}: the engine refused ({kind}): {message}",
             why="nothing was measured",
-            remedy=_REMEDIES.get(kind, "read the engine's log below").format(package=package),
+            remedy=str(_REMEDIES.get(kind, "read the engine's log below")).format(package=package),
             detail=log,
         )
         self.kind = kind
@@ -67,9 +67,11 @@ _REMEDIES: Final = {
     "context": "ask for less context, or for a smaller depth",
     "decode": "the engine failed while computing; its log says where",
     "group": "look at the log of the process that failed, or leave `processes` out",
-    "import": "install the engine: pip install {package}, or name the interpreter that has it with "
-    "--asperf-python; where pip finds no package, the engine does not run on this platform or "
-    "Python",
+    "import": Advice(
+        "install the engine: pip install {package} (if pip finds none, it does not run on this "
+        "platform or Python), or name the interpreter that has it",
+        "python",
+    ),
     "kv-cache": "choose another type for the KV cache, or leave it out",
     "libraries": "name libraries that this system and llama-cpp-python fit, or declare the build "
     "with the llama-cpp-python of about their time: requirements = ['llama-cpp-py-sync==0.9102', "
@@ -82,7 +84,7 @@ _REMEDIES: Final = {
     "serves one at a time",
     "server": "see what the server logged, and whether it answers curl; a server that we do not "
     "start has its own log",
-    "url": "name its URL with --asperf-url, or as `url` in [tool.asperf]",
+    "url": Advice("name its URL", "url"),
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
@@ -90,9 +92,8 @@ _REMEDIES: Final = {
     "program": "correct `run` of the model's phases, or install the program",
     "quantize": "choose a level that this file can be quantised to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
-    "tools": "name a folder that has all of llama.cpp's programs, with --asperf-tools or as "
-    "`tools` of a build",
-    "unsupported": "measure it on an engine that can, with --asperf-engine",
+    "tools": Advice("name a folder that has all of llama.cpp's programs", "tools"),
+    "unsupported": Advice("measure it on an engine that can", "engine"),
     "version": "set what both versions have, or leave this version out",
 }
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError, died
 from pytest_asperf.engine_process.interrupts import interrupts_later
-from pytest_asperf.errors import escaped
+from pytest_asperf.errors import Advice, escaped
 from pytest_asperf.worker import wire
 from pytest_asperf.worker.last_words import LastWords
 
@@ -144,7 +144,7 @@ class EngineProcess:
             raise WorkerError(
                 f"cannot start {self.build.python}: {err.strerror}",
                 why="the engine runs in an interpreter of its own",
-                remedy="name one that exists and has the engine, with --asperf-python",
+                remedy=Advice("name one that exists and has the engine", "python"),
             ) from err
         finally:
             for fd in child_fds:

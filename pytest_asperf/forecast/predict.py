@@ -25,7 +25,6 @@ from pytest_asperf.analysis.capacity import (
     tg_bound,
 )
 from pytest_asperf.config.address import Address, parse_path
-from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import kv_bytes_per_element
 from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.spec import ModelRef, ModelSpec
@@ -38,6 +37,7 @@ from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.report.sections import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_asperf.config.catalogue import Catalogue
@@ -54,7 +54,6 @@ class ForecastRequest:
 
     Attributes:
         memory_gb: memory of the named hardware, in GB as on the box.
-        level: level of models that are named without one.
         context: positions of the KV cache, None for 4096 or the training's, where that is less.
         draft_ratio: speed of the draft over the target's, if it was measured.
         verify: costs of verifying, as `2:1.6,5:2.1`.
@@ -63,7 +62,6 @@ class ForecastRequest:
 
     hardware: str
     memory_gb: int | None
-    level: str | None
     context: int | None
     kv: EngineSettings
     draft: str | None
@@ -128,8 +126,8 @@ class Prediction:
         return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)
 
 
-def predict(
-    addresses: list[str],
+def forecast_of(
+    addresses: Sequence[str],
     request: ForecastRequest,
     catalogue: Catalogue,
     cache: Path,
@@ -142,13 +140,13 @@ def predict(
     drafts = [] if request.draft is None else [request.draft]
     catalogue = catalogue.telling_apart([*addresses, *drafts])
     # Options are checked before the machine is inspected.
-    refs = [_ref(address, request, catalogue, "--model") for address in addresses]
+    refs = [_ref(address, catalogue, "--model") for address in addresses]
     costs = ASSUMED_COSTS if request.verify is None else (parse_verify(request.verify),)
     types = tuple(_kv_types(ref, request) for ref in refs)
     demands = [demand_of(ref, _kv_cache(ref, request)) for ref in refs]
     draft = None
     if request.draft is not None:
-        ref = _ref(request.draft, request, catalogue, "--draft")
+        ref = _ref(request.draft, catalogue, "--draft")
         draft = demand_of(ref, _kv_cache(ref, request))
     hardware = _hardware(request)
     memory = memory_of(hardware, request.memory_gb, option="--memory") or Failure(
@@ -190,17 +188,13 @@ def parse_verify(text: str) -> Verification:
     return Verification(tuple(sorted(costs.items())), f"given: --verify={text}")
 
 
-def _ref(text: str, request: ForecastRequest, catalogue: Catalogue, where: str) -> ModelRef:
+def _ref(text: str, catalogue: Catalogue, where: str) -> ModelRef:
     address = Address.of(text)
     folder, level = _folder(address.name, catalogue), address.level
     if folder is None:
-        ref = catalogue.find(address, where=where)
-    else:
-        spec = ModelSpec(name=folder.name or str(folder), hf_folder=folder)
-        ref = ModelRef(spec, None if level is None else parse_level(level, where=where))
-    if ref.level is None and request.level is not None:
-        return at_level(ref, request.level, where="--level")
-    return ref
+        return catalogue.find(address, where=where)
+    spec = ModelSpec(name=folder.name or str(folder), hf_folder=folder)
+    return ModelRef(spec, None if level is None else parse_level(level, where=where))
 
 
 def _folder(name: str, catalogue: Catalogue) -> Path | None:
@@ -230,7 +224,7 @@ def _hardware(request: ForecastRequest) -> Hardware:
             why="its memory is read from the system",
             remedy="name the hardware to ask about with --hardware=NAME",
         )
-    return in_force(request.hardware, detect(), memory_gb=request.memory_gb, option="--hardware")
+    return in_force(request.hardware, detect(), memory_gb=request.memory_gb)
 
 
 def _bandwidth(

@@ -9,7 +9,7 @@ from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.errors import AsperfError, BuildError
+from pytest_asperf.errors import Advice, AsperfError, BuildError
 from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
 from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
@@ -195,7 +195,7 @@ class _BuildComparison:
             "as in the baseline",
             f"not begun: the budget of {self.schedule.max_seconds:g} s was spent",
             (),
-            "allow more time with --asperf-max-seconds",
+            str(Advice("allow more time", "max_seconds")),
         )
         return CellResult(cell, 0.0, verdict)
 

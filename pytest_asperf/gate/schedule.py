@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import counted_text, percent_text
 from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
+from pytest_asperf.errors import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -143,11 +144,12 @@ class Schedule:
             return ""
         n_cells = sum(len(group.cells) for group in self._visited)
         budget_s = math.ceil(self.max_seconds - self.left_s + needed_s)
-        return (
-            f"{n_cells} of {self._n_cells} cells are undecided: about {needed_s:.0f} s more would "
-            f"decide those that can be, and {self.left_s:.0f} s are left "
-            f"(--asperf-max-seconds={budget_s})"
+        advice = Advice(
+            f"{n_cells} of {self._n_cells} checks are undecided: about {needed_s:.0f} s more would "
+            f"decide those that can be, and {self.left_s:.0f} s are left",
+            max_seconds=budget_s,
         )
+        return str(advice)
 
     def _in_hand(self) -> list[Turns]:
         return [] if self._now is None else [self._now]

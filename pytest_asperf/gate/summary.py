@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.outcome import NOT_RUN
+from pytest_asperf.analysis.outcome import NOT_RUN, ExitCode
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
@@ -14,23 +14,19 @@ from pytest_asperf.records.report import CheckFacts, GateFacts, LeftOutFacts
 from pytest_asperf.records.taken import broken_record, verdict_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.records.kinds import AnyRecord
 
-#: Exit codes: all PASS; any FAIL; any INCONCLUSIVE; any INVALID or not run; stopped. Code 3 is a
-#: command that is not usable as typed.
-ALL_PASS, ANY_FAIL, UNDECIDED, NOT_MEASURED, INTERRUPTED = 0, 1, 2, 4, 130
-
 _WORDS: Final = (*map(str, Outcome), NOT_RUN)
 _ANSWERS: Final = {
-    ALL_PASS: "PASS",
-    ANY_FAIL: "FAIL",
-    UNDECIDED: "NOT DECIDED",
-    NOT_MEASURED: "NOT MEASURED",
-    INTERRUPTED: "STOPPED",
+    ExitCode.DONE: "PASS",
+    ExitCode.FAIL: "FAIL",
+    ExitCode.INCONCLUSIVE: "NOT DECIDED",
+    ExitCode.INVALID: "NOT MEASURED",
+    ExitCode.INTERRUPTED: "STOPPED",
 }
 LEFT_OUT: Final = "left out"
 _PROOF: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
@@ -58,11 +54,12 @@ class GateOutcome:
     interrupted: bool = False
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """The exit code."""
         if self.interrupted:
-            return INTERRUPTED
-        return exit_code(result.word for result in self.results)
+            return ExitCode.INTERRUPTED
+        words = [result.word for result in self.results]
+        return ExitCode.of(words) if words else ExitCode.INVALID
 
     @property
     def answer(self) -> str:
@@ -78,16 +75,6 @@ class GateOutcome:
         open_cells = len(self.plan.cells) - len(words)
         missing = [f"{open_cells} of {len(self.plan.cells)} not measured"] if open_cells else []
         return f"{', '.join([*counts, *missing])} in {self.elapsed_s:.0f} s"
-
-
-def exit_code(words: Iterable[str]) -> int:
-    """The exit code of a gate whose checks came to these words."""
-    outcomes = set(words)
-    if Outcome.FAIL in outcomes:
-        return ANY_FAIL
-    if not outcomes or outcomes - {Outcome.PASS, Outcome.INCONCLUSIVE}:
-        return NOT_MEASURED
-    return UNDECIDED if Outcome.INCONCLUSIVE in outcomes else ALL_PASS
 
 
 def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
@@ -216,7 +203,7 @@ def facts(outcome: GateOutcome) -> GateFacts:
         limits=outcome.limits,
         answer=outcome.answer,
         counts=outcome.headline,
-        exit_code=outcome.exit_code,
+        exit_code=int(outcome.exit_code),
         elapsed_s=outcome.elapsed_s,
         interrupted=outcome.interrupted,
         cells=tuple(

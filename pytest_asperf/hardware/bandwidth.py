@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.estimate import memory_text
-from pytest_asperf.errors import HardwareError
+from pytest_asperf.errors import Advice, HardwareError
 from pytest_asperf.hardware.machine import Bandwidth, Machine
 from pytest_asperf.hardware.records import load_record, machine_key, record_path, store_record
 
@@ -130,7 +130,7 @@ def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int
             f"bandwidth beside {memory_text(cache)} of cache",
             why="a buffer that the cache holds would measure the cache",
             remedy="free memory, or raise the container's memory limit",
-            opt_out="--asperf-hardware=NAME takes a published figure instead",
+            opt_out=Advice("use a published figure instead", "hardware"),
         )
     per_thread = total // threads
     windows = max(2, per_thread // _WINDOW_BYTES)

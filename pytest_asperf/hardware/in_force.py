@@ -37,7 +37,7 @@ class BandwidthBound:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What `--asperf-hardware` means for a run; the `hardware` fixture.
+    """What the setting `hardware` means for a run; the `hardware` fixture.
 
     Attributes:
         machine: this machine.
@@ -140,9 +140,7 @@ class Hardware:
         return f"{name}, {how}{note}"
 
 
-def in_force(
-    name: str, machine: Machine, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
-) -> Hardware:
+def in_force(name: str, machine: Machine, *, memory_gb: int | None = None) -> Hardware:
     """The hardware that a name, or `auto`, stands for.
 
     A chip's name means this machine if it has that chip, and otherwise the bin that `find_profile`
@@ -150,13 +148,13 @@ def in_force(
     """
     if name == "auto":
         return Hardware(machine)
-    bins = find_bins(name, memory_gb=memory_gb, option=option)
+    bins = find_bins(name, memory_gb=memory_gb)
     if _is_any_of(bins, machine):
         shared = published_bandwidth(Match(bins)) if machine.bandwidth is None else None
         if shared is not None:  # of a chip whose bin is not known
             machine = replace(machine, bandwidth=shared)
         return Hardware(machine, machine.profile)
-    return Hardware(machine, find_profile(name, memory_gb=memory_gb, option=option))
+    return Hardware(machine, find_profile(name, memory_gb=memory_gb))
 
 
 def _is_any_of(bins: Sequence[Profile], machine: Machine) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
-from pytest_asperf.errors import BusyError, CacheError
+from pytest_asperf.errors import Advice, BusyError, CacheError
 from pytest_asperf.hardware.holder import Holder, holder_of, noted
 
 if TYPE_CHECKING:
@@ -122,5 +122,5 @@ def _busy(path: Path, holder: Holder | None, limit_s: float) -> BusyError:
         f"gave up after waiting {limit_s:.0f} s for another measurement on this machine: "
         f"{holder or path}",
         why="two measurements at once disturb each other",
-        remedy=f"{remedy}; to wait longer, --asperf-wait=30min",
+        remedy=Advice(f"{remedy}, or wait longer", wait="30min"),
     )

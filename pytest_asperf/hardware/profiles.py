@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.table import TABLE, TEXT, Rule, list_of, number, one_of, whole
 from pytest_asperf.config.toml_file import open_document, twice
-from pytest_asperf.errors import ConfigError, HardwareError, listing, shown, suggest
+from pytest_asperf.errors import (
+    Advice,
+    ConfigError,
+    HardwareError,
+    HardwareNameError,
+    listing,
+    shown,
+    suggest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,17 +129,15 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
     return MappingProxyType(profiles)
 
 
-def find_bins(
-    name: str, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
-) -> tuple[Profile, ...]:
+def find_bins(name: str, *, memory_gb: int | None = None) -> tuple[Profile, ...]:
     """The profiles that a person means by ``name``: one bin, or all bins of a chip.
 
     Spelling is forgiven: ``m2ultra``, ``M2 Ultra``, ``apple-m2-ultra``, ``m3max-40`` and the
     operating system's brand string all work. With `memory_gb`, in GB as on the box, only bins that
-    are sold with it count. In messages, `option` is where the name was given.
+    are sold with it count.
 
     Raises:
-        HardwareError: no profile has the name or the memory.
+        HardwareNameError: no profile has the name or the memory.
     """
     profiles, quoted = load_profiles(), shown(name, 80)
     words = _words(name)
@@ -140,33 +146,31 @@ def find_bins(
     named = branded or _bins_called(rest, bins)
     if not named:
         valid = {profile.id if bins else profile.chip for profile in bins or profiles.values()}
-        raise HardwareError(
+        raise HardwareNameError(
             f"no hardware profile is called {quoted}{suggest(name[:80].casefold(), valid)}",
             why="limits and recorded numbers belong to one known chip",
             remedy=f"name one of: {listing(valid)}",
-            opt_out=f"{option}=auto uses what is detected",
+            opt_out=Advice("use what is detected", hardware="auto"),
         )
     return tuple(named if memory_gb is None else _sold_with(memory_gb, named, quoted))
 
 
-def find_profile(
-    name: str, *, memory_gb: int | None = None, option: str = "--asperf-hardware"
-) -> Profile:
+def find_profile(name: str, *, memory_gb: int | None = None) -> Profile:
     """The one profile that stands for ``name``: of several bins the largest.
 
     The arguments are those of `find_bins`. The returned id says which bin it is.
 
     Raises:
-        HardwareError: no profile has the name or the memory, or its bins differ in bandwidth.
+        HardwareNameError: no profile has the name or the memory, or its bins differ in bandwidth.
     """
-    named = find_bins(name, memory_gb=memory_gb, option=option)
+    named = find_bins(name, memory_gb=memory_gb)
     if len({profile.bandwidth_gbs for profile in named}) > 1:
         several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in named)
-        raise HardwareError(
+        raise HardwareNameError(
             f"hardware {shown(name, 80)} stands for several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
-            remedy=f"name the bin, e.g. {option}={named[-1].id}",
-            opt_out=f"{option}=auto uses what is detected",
+            remedy=Advice("name the bin, such as", hardware=named[-1].id),
+            opt_out=Advice("use what is detected", hardware="auto"),
         )
     return max(named, key=lambda profile: (profile.gpu_cores or 0, profile.cpu_cores or 0))
 
@@ -247,7 +251,7 @@ def _sold_with(memory_gb: int, bins: list[Profile], quoted: str) -> list[Profile
     ]
     if not having:
         most = ", ".join(f"{profile.id} up to {profile.max_memory_gb} GB" for profile in bins)
-        raise HardwareError(
+        raise HardwareNameError(
             f"hardware {quoted} is not sold with {shown(memory_gb, 20)} GB: {most}",
             why="what fits depends on a memory size that there is",
             remedy="correct the memory size or the name",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import HardwareError
+from pytest_asperf.errors import Advice, HardwareError
 from pytest_asperf.hardware.in_force import BandwidthBound
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class BandwidthBounds:
             raise HardwareError(
                 f"the memory bandwidth of {hardware.headline()} is not known",
                 why="utilisation is a share of it",
-                remedy="name the chip with --asperf-hardware; asperf doctor says what is missing",
+                remedy=Advice("name the chip (asperf doctor prints what is missing)", "hardware"),
             )
         measured = self.measure(False)  # noqa: FBT003  # as declared above
         used_gbs = (result.bytes_per_token or 0) * result.rate.point / 1e9

@@ -15,7 +15,7 @@ import psutil
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import MLX_ENGINES, level_recipe
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.errors import AsperfError, MislabelledError, ModelError, UnfitError
+from pytest_asperf.errors import Advice, AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
@@ -174,7 +174,7 @@ class ModelLocator:
             raise ModelError(
                 f"{ref.label}: variants are made of models, and this is a script",
                 why="the script itself would be measured under the variant's name",
-                remedy="use --asperf-engine=llama_cpp or mlx, or the script without its variant",
+                remedy=Advice("use the script without its variant, or llama_cpp or mlx", "engine"),
             )
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
         if path is None or not path.is_file():

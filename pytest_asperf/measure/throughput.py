@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pytest_asperf.errors import ModelError, UnfitError
+from pytest_asperf.errors import Advice, ModelError, UnfitError
 from pytest_asperf.measure.timed_work import TimedCall
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def fed_with(
         raise UnfitError(
             f"{workload.name} {asks}, and {worker.build.engine} is not a server",
             why="a library works for one at a time, and keeps no prompts by itself",
-            remedy="measure it with --asperf-engine=llama_server, mlx_server or openai",
+            remedy=Advice("measure it on llama_server, mlx_server or openai", "engine"),
         )
     return workload_tokens(worker, name, corpus, workload)
 

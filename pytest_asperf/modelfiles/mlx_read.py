@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.analysis.capacity import kv_cache_bytes
 from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme, mlx_scheme
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
-from pytest_asperf.errors import MislabelledError, ModelError, UnfitError, printable
+from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitError, printable
 from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.gguf_header import corrupt
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
@@ -76,8 +76,11 @@ def inspect_mlx(folder: Path) -> MlxInfo:
             f"{folder} is a file, and MLX measures folders",
             why="of GGUF levels MLX reads few as they are and casts most to F16, which would be "
             "measured under the level's name",
-            remedy="give the model's folder in Hugging Face or MLX format as `hf`, or measure the "
-            "file with --asperf-engine=llama_cpp",
+            remedy=Advice(
+                "give the model's folder in Hugging Face or MLX format as `hf`, or measure the "
+                "file on llama.cpp",
+                engine="llama_cpp",
+            ),
         )
     config = _configuration(folder)
     tensors = tuple(t for path in weight_files(folder) for t in list_tensors(path))

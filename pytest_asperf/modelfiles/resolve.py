@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.errors import MislabelledError, ModelError, UnfitError, listing
+from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitError, listing
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
@@ -78,7 +78,7 @@ def published_file(ref: ModelRef) -> Path:
             f"{path}: {ref.label} is a folder, and llama.cpp measures GGUF files",
             why="published files are measured as they are; none is made of a folder of weights "
             "that may be quantised already",
-            remedy="measure it with --asperf-engine=mlx, or give a GGUF file for the level",
+            remedy=Advice("give a GGUF file for the level, or measure it on MLX", engine="mlx"),
         )
     _require_level(path, level)
     return path

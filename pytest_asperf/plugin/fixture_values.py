@@ -13,7 +13,7 @@ from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.spec import Pairing
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import Advice, ConfigError
 from pytest_asperf.measure.engine_matching import matching_level
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
@@ -96,7 +96,7 @@ def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementCo
     """What compares the candidate build with the baseline; skips if no candidate is named."""
     session = session_of(request.config)
     if session.builds is None:
-        skip("gate", "name a build with --asperf-candidate", because="nothing to gate: ")
+        skip("gate", str(Advice("name a build", "candidate")), because="nothing to gate: ")
     pairing = selection_of(request.node).pairing or Pairing(ref, None)
     return Gate(ref, session.builds, session.gate_budget, measures, pairing)
 

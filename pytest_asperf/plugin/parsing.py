@@ -13,7 +13,7 @@ from pytest_asperf.config import markers
 from pytest_asperf.config.engines import FOLDER_ENGINES
 from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.settings import OPTIONS, Settings, parse_typed, session_option
-from pytest_asperf.errors import AsperfError, ConfigError, suggest
+from pytest_asperf.errors import Advice, AsperfError, ConfigError, suggest
 from pytest_asperf.plugin.options import MARKERS
 
 if TYPE_CHECKING:
@@ -48,17 +48,23 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
         chosen.find(settings.default_model, where=session_option("engine"))
     if "url" in values and settings.engine != "openai":
         raise ConfigError(
-            f"--asperf-url names a server, and the engine is {settings.engine}",
+            f"{session_option('url')} names a server, and the engine is {settings.engine}",
             why="no engine in use would ask it",
-            remedy="give --asperf-engine=openai as well; where single models name that engine, "
-            "write `url` in the configuration file",
+            remedy=Advice(
+                "name the engine too; if single models name it, write `url` in the configuration "
+                "file",
+                engine="openai",
+            ),
         )
     if "tools" in values and settings.engine not in FOLDER_ENGINES:
         raise ConfigError(
-            f"--asperf-tools names a folder, and the engine is {settings.engine}",
+            f"{session_option('tools')} names a folder, and the engine is {settings.engine}",
             why="its programs would not be run",
-            remedy="give --asperf-engine=llama_tools, llama_server or command as well; where "
-            "single models name that engine, write `tools` in the configuration file",
+            remedy=Advice(
+                "name llama_tools, llama_server or command too; if single models name that engine, "
+                "write `tools` in the configuration file",
+                "engine",
+            ),
         )
     return settings
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
-from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.config.settings import named_in_session, session_option
+from pytest_asperf.errors import SETTING_NAMES, AsperfError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware, in_force
 from pytest_asperf.measure import compose
@@ -48,6 +49,7 @@ class Session:
 
     def __init__(self, config: pytest.Config, folder: Path) -> None:
         self.folder = folder
+        SETTING_NAMES.set(named_in_session)
         # Paths on the command line start at the working folder, those in the file at its own.
         self._build_folders = {
             key: config.invocation_params.dir if config.getoption(f"asperf_{key}") else folder
@@ -94,7 +96,7 @@ class Session:
         hardware = self.hardware
         return (
             f"{hardware.name} is not this machine ({Hardware(hardware.machine).name}); "
-            "--asperf-hardware=auto measures here"
+            f"{session_option('hardware')}=auto measures here"
         )
 
     @property
@@ -129,7 +131,7 @@ class Session:
 
         def find(key: str, text: str) -> Build:
             catalogue = replace(self.catalogue, folder=self._build_folders[key])
-            return catalogue.find_build(text, where=f"--asperf-{key}")
+            return catalogue.find_build(text, where=session_option(key))
 
         return find("baseline", settings.baseline), find("candidate", settings.candidate)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from pytest_asperf.errors import AsperfError, ElsewhereError, RoleError, printable
+from pytest_asperf.errors import Advice, AsperfError, ElsewhereError, RoleError, printable
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.stash import session_of
 
@@ -42,7 +42,7 @@ def inability(item: pytest.Item, error: BaseException | None) -> str:
     if not isinstance(error, AsperfError) or not error.is_unfit or not (roles := _roles(item)):
         return ""
     what = error.what.removeprefix(f"{item.nodeid}: ")
-    return f"{what}; --asperf-role {roles[0]}=ADDRESS names another model"
+    return str(Advice(f"{what}; name another model", roles=f"{roles[0]}=ADDRESS"))
 
 
 def _roles(item: pytest.Item) -> list[str]:

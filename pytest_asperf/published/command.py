@@ -4,24 +4,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from pytest_asperf.analysis.outcome import Outcome  # noqa: TC001  # Typer reads the annotations
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.commands.completion import of_project
-from pytest_asperf.commands.console import print_json, print_sections
-from pytest_asperf.commands.options import AsJson  # noqa: TC001  # Typer reads it
+from pytest_asperf.commands.console import json_text, print_sections
+from pytest_asperf.commands.options import command, reports, written
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_asperf.commands.project import Project
+    from pytest_asperf.config.setting_rules import ReportTarget
 
 
-def finding_ids(incomplete: str) -> list[str]:
+def finding_ids(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """IDs of published findings that begin so."""
     from pytest_asperf.published.findings import load_findings
 
@@ -32,28 +33,24 @@ def finding_ids(incomplete: str) -> list[str]:
     return of_project(incomplete, names)
 
 
-def list_findings(
-    finding_id: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help="Explain one finding.", autocompletion=finding_ids),
-    ] = None,
-    *,
-    verdict: Annotated[
-        Outcome | None,
-        typer.Option("--verdict", case_sensitive=False, help="Only those of this verdict."),
-    ] = None,
-    hardware: Annotated[
-        str | None,
-        typer.Option(
-            "--hardware",
-            metavar="NAME|auto",
-            help="Only those about this profile or chip, or about any; auto is this machine.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print all of them as a page in Markdown.")
-    ] = False,
+@command()
+@click.argument("id", required=False, shell_complete=finding_ids)
+@click.option(
+    "--verdict",
+    type=click.Choice(list(Outcome), case_sensitive=False),
+    help="Only those of this verdict.",
+)
+@click.option(
+    "--hardware",
+    metavar="NAME|auto",
+    help="Only those about this profile or chip, or about any; auto is this machine.",
+)
+@reports("json", "md")
+def findings(
+    id: str | None,  # noqa: A002  # the argument's name in the help
+    verdict: Outcome | None,
+    hardware: str | None,
+    reports: Sequence[ReportTarget],
 ) -> None:
     """List the published findings with their recorded verdicts.
 
@@ -65,29 +62,29 @@ def list_findings(
     from pytest_asperf.published.findings import judge_recorded, load_findings
     from pytest_asperf.published.pages import explained, finding_data, listing, markdown
 
-    filters = [word for word in (finding_id, verdict, hardware) if word is not None]
-    if as_markdown and (as_json or filters):
+    filters = [word for word in (id, verdict, hardware) if word is not None]
+    if filters and any(target.format == "md" for target in reports):
         raise ConfigError(
-            "--markdown prints the page of all findings",
-            why="the other options choose some of them, or another format",
-            remedy="leave --markdown out, or the others",
+            "--report md: is the page of all findings, and the other options choose some of them",
+            remedy="leave out the report, or the other options",
         )
     settings = open_project().settings
-    findings = load_findings(settings.findings, settings.records)
-    if as_markdown:
-        typer.echo(markdown(findings).rstrip("\n"))
-        return
-    about = None if hardware is None else in_force(hardware, detect(), option="--hardware")
-    one = finding_id and findings.find(finding_id, where="asperf findings")
+    known = load_findings(settings.findings, settings.records)
+    about = None if hardware is None else in_force(hardware, detect())
+    one = id and known.find(id, where="asperf findings")
     found = [
-        (finding, judge_recorded(finding, findings.evidence))
-        for finding in ([one] if one else findings.findings)
+        (finding, judge_recorded(finding, known.evidence))
+        for finding in ([one] if one else known.findings)
         if about is None or about.is_one_of(finding.hardware)
     ]
     found = [item for item in found if verdict in {None, item[1].outcome}]
-    if as_json:
-        print_json([finding_data(*item, findings) for item in found])
-    elif one:
-        print_sections([explained(*item, findings) for item in found])
+
+    def data() -> str:
+        return json_text([finding_data(*item, known) for item in found])
+
+    if written(reports, {"json": data, "md": lambda: markdown(known)}):
+        return
+    if one:
+        print_sections([explained(*item, known) for item in found])
     else:
-        typer.echo(listing(found, findings))
+        click.echo(listing(found, known))

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.config.settings import session_option
 from pytest_asperf.errors import printable
 from pytest_asperf.published.findings import judge_recorded, published_text
 from pytest_asperf.published.findings.terms import ids_of
@@ -126,7 +127,8 @@ def live_command(finding: Finding) -> str:
     _, _, test = finding.live.partition("::")
     if not test:
         return "no test measures it; pytest --pyargs pytest_asperf.findings judges its figures"
-    return f"pytest --pyargs pytest_asperf.findings -k {test} --asperf-findings=all"
+    scope = f"{session_option('findings_scope')}=all"
+    return f"pytest --pyargs pytest_asperf.findings -k {test} {scope}"
 
 
 def _figures(verdict: Verdict, findings: Findings) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
-from pytest_asperf.errors import AsperfError, ConfigError
+from pytest_asperf.errors import Advice, AsperfError, ConfigError
 from pytest_asperf.modelfiles.sizes import parameters_of
 from pytest_asperf.plugin.parsing import usage_errors
 from pytest_asperf.plugin.selection import selection_of
@@ -76,7 +76,9 @@ def parametrize(metafunc: pytest.Metafunc, fixture: str) -> None:
 def judges_recorded(item: pytest.Item, finding: Finding, hardware: Hardware) -> Callable[[], None]:
     """What judges a finding's published figures; skips the test if the session measures."""
     if session_of(item.config).is_live:
-        reason = "nothing measures it live; --asperf-source=recorded judges its published figures"
+        reason = str(
+            Advice("nothing measures it live; judge its published figures", source="recorded")
+        )
         skip("finding", f"{reason} of {hardware.name}" if finding.hardware else reason)
     return partial(_judge, item, finding)
 
@@ -147,7 +149,7 @@ def replace_by_recorded(
 def require_scope(item: pytest.Item) -> None:
     """Skip a test if its finding is about other hardware, another engine or other models.
 
-    `--asperf-findings=all` has it tried all the same.
+    The setting `findings_scope` has it tried all the same.
     """
     finding, session = finding_of(item), session_of(item.config)
     reason = _out_of_scope(item, finding)
@@ -167,7 +169,7 @@ def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
     ref = selection_of(item).judged
     engine = ref.spec.engine or session.settings.engine
     if not finding.suits_engine(engine):
-        about = "a server at a URL (--asperf-url)" if finding.engine == "openai" else finding.engine
+        about = "a server at a URL" if finding.engine == "openai" else finding.engine
         return f"{about}, this is {engine}"
     if finding.parameters is None:
         return ""

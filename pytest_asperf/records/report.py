@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = 2
 #: Keys of a row beside those of its record.
 AROUND: Final = ("test", "machine", "apart")
-_REMEDY: Final = (
-    "name a file that pytest --asperf-report=json:FILE or asperf gate --json FILE wrote"
-)
+_REMEDY: Final = "name a JSON report of pytest or of asperf gate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def require_matplotlib() -> None:
     """Refuse pictures where nothing can draw them, before anything is measured."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(
-            "--asperf-report=plots: pictures are drawn by matplotlib, which is not installed",
+            "plots: pictures are drawn by matplotlib, which is not installed",
             why="this would be noticed only after everything was measured",
             remedy="pip install 'pytest-asperf[plots]'",
             opt_out="leave the pictures out; json:PATH keeps every figure to draw them from later",

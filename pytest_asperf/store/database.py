@@ -21,7 +21,7 @@ _OURS: Final = 0x61737066
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITES: Final = "asperf_writes"
 _LOST: Final = "no report can be stored there or read from it"
-_OTHER: Final = "name a file that does not exist yet, or one that --asperf-store made"
+_OTHER: Final = "name a file that does not exist yet, or one that pytest-asperf made"
 
 #: By what a driver's message has: what happened, what to do, and whether it may pass by itself.
 _REASONS: Final[tuple[tuple[str, str, str, bool], ...]] = (
@@ -177,8 +177,7 @@ def _migrate(database: Database, *, create: bool) -> None:
     if not revision and not create:
         raise ConfigError(
             f"the store {database.address} is empty",
-            why="nothing was stored in it yet",
-            remedy="name one that --asperf-store wrote to",
+            remedy="name one that a session or a gate wrote to",
         )
     with database.writing() as connection:
         if connection.dialect.name == "postgresql":

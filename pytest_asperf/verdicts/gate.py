@@ -23,6 +23,7 @@ from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
+from pytest_asperf.errors import Advice
 from pytest_asperf.records.compared import compared_chunks, compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
@@ -147,7 +148,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     threshold = f"below {percent_text(test.limit)}"
     scored = f"{test.n} of {test.n_chunks_total} chunks in random order"
     details = (
-        f"{scored}, --asperf-seed={comparison.seed}",
+        f"{scored}, seed {comparison.seed}",
         *differences(*comparison.ran),
     )
     if not test.n:
@@ -161,7 +162,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{test.n} of {counted_text(test.n_chunks_total, 'chunks')} scored"
         at_least = counted_text(test.min_chunks, "chunks")
-        advice = f"score {at_least} at least: --asperf-chunks=all, --asperf-max-seconds"
+        advice = str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
     verdict = Verdict(
         outcome,
         subject,
@@ -303,5 +304,5 @@ def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verd
     is_changed = any(d.guard_finding for d in comparison.divergences)
     outcome = Outcome.FAIL if is_changed else Outcome.PASS
     measured = parting_text(comparison.divergences, len(comparison.categories))
-    advice = guards.Guard.DIVERGENT_OUTPUT.remedy if is_changed else ""
+    advice = str(guards.Guard.DIVERGENT_OUTPUT.remedy) if is_changed else ""
     return Verdict(outcome, subject, "lossless", measured, (), advice)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.errors import Advice
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
@@ -20,7 +21,7 @@ def coverage(pairs: WorkloadPairs, result: ABResult) -> str:
     """Which variance the pairs cover, and how their order can be repeated."""
     cores = "cores drawn for each pair; " if result.draws_cores else ""
     processes = uncovered(pairs) or "new processes for each pair"
-    return f"{processes}; {cores}random order, --asperf-seed={result.budget.seed}"
+    return f"{processes}; {cores}random order, seed {result.budget.seed}"
 
 
 def uncovered(pairs: WorkloadPairs) -> str:
@@ -67,7 +68,7 @@ def nothing_finished(
     """The verdict if not one unit was finished: it was stopped from outside, or time ran out."""
     advice = "run it again, and let it end"
     if not stopped:
-        advice = "allow more time with --asperf-max-seconds"
+        advice = str(Advice("allow more time", "max_seconds"))
     return Verdict(
         Outcome.INCONCLUSIVE, subject, threshold, f"no {what} was finished", (), advice, details
     )
@@ -87,7 +88,12 @@ def advice_on_pairs(
             "noisy. Run `asperf doctor`, or change the tolerance"
         )
     more = counted_text(pairs_left, "more pairs")
-    return f"about {more} would decide it: --asperf-max-pairs, --asperf-max-seconds, asperf doctor"
+    advice = Advice(
+        f"about {more} would decide it, fewer on a quieter machine (asperf doctor)",
+        "max_pairs",
+        "max_seconds",
+    )
+    return str(advice)
 
 
 def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:

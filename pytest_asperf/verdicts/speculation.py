@@ -18,6 +18,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
 )
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
+from pytest_asperf.errors import Advice
 from pytest_asperf.records.speculation_words import (
     acceptance_text,
     best_text,
@@ -46,7 +47,7 @@ _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is s
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
 _BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
 
-_BUDGET: Final = "measure more pairs: --asperf-max-pairs, --asperf-max-seconds"
+_BUDGET: Final = Advice("measure more pairs", "max_pairs", "max_seconds")
 
 
 def gain_verdict(
@@ -143,7 +144,7 @@ def output_verdict(
         brief=_parting(divergences, n_prompts),
         bound="lossless",
         figures=(),
-        advice=Guard.DIVERGENT_OUTPUT.remedy if parted else "",
+        advice=str(Guard.DIVERGENT_OUTPUT.remedy) if parted else "",
         details=tuple(divergence_text(categories, d) for d in divergences),
     )
 
@@ -221,7 +222,7 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.INCONCLUSIVE:
-        return _BUDGET
+        return str(_BUDGET)
     best, gain = result.best_k
     if sides == ["below"]:
         even = _break_even(result)
@@ -247,7 +248,7 @@ def _details(result: SpeculationResult) -> tuple[str, ...]:
     )
     how = (
         f"pairs of {len(result.categories)} prompts, {result.pairing.n_tokens} tokens each; covers "
-        f"the variance of {covers}; order by coin, --asperf-seed={result.seed}"
+        f"the variance of {covers}; random order, seed {result.seed}"
     )
     return accepted, predicted, f"time: {split_text(result.time_split)}; rollback by {rolled}", how
 

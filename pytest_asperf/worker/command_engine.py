@@ -224,7 +224,10 @@ class CommandModel:
             raise RefusalError("settings", f"no program's command line has {{{unused[0]}}}")
         ours = {"prompt", "prompt_file", "n_tokens", "handover"}
         for name in sorted(taken - self._values.keys() - ours):
-            what = {"tools": "name the folder with --asperf-tools", "model": "name its file"}
+            what = {
+                "tools": "name the folder of programs (the setting `tools`)",
+                "model": "name its file",
+            }
             remedy = what.get(name, f"set {name} in the model's settings")
             raise RefusalError("program", f"a command line has {{{name}}}: {remedy}")
 

@@ -166,7 +166,7 @@ def test_a_percentile_of_tokens_is_decided_by_more_runs() -> None:
     runs = [[2.0] * 40 + [1.0] * 88, *[[1.0] * 128] * 9]
     few = percentile_interval(runs, 95, unit="ms", counted="tokens")
     advice = judge_below(few, 100, SUBJECT).advice
-    found = re.search(r"measure [0-9]+ tokens: --asperf-repetitions=([0-9]+)$", advice)
+    found = re.search(r"measure [0-9]+ tokens: repetitions = ([0-9]+)$", advice)
     assert found, advice
     assert len(runs) < int(found[1]) < 100
     more = percentile_interval(runs * math.ceil(int(found[1]) / len(runs)), 95, unit="ms")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app, main
 from pytest_asperf.testing import write_script

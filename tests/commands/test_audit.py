@@ -85,7 +85,7 @@ def test_the_exit_code_tells_sound_from_broken_from_unread(
 
 def test_json_is_one_document_with_the_same_answer(audit: Callable[..., Ended]) -> None:
     """Figures come with interval, count, unit and confidence, trips with guard and remedy."""
-    done = audit("spread.csv", str(RECORDED / "mlx_benchmark.txt"), "--json")
+    done = audit("spread.csv", str(RECORDED / "mlx_benchmark.txt"), "--report=json:-")
     answer = json.loads(done.stdout)
     assert done.returncode == answer["exit_code"] == 1
     spread, mlx = answer["files"]
@@ -112,7 +112,7 @@ def test_a_wrong_option_is_an_error_that_names_it(
 ) -> None:
     """A typo ends with 2 before anything is read."""
     done = audit("good.csv", *words)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert error in done.stderr
     assert done.stdout == ""
 

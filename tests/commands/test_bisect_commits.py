@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from pytest_asperf.cli import app
 from pytest_asperf.store.opening import open_store
@@ -129,7 +129,7 @@ def test_the_commit_that_made_it_slow_is_named(
         checkout.commit(f"Change {number}", share=share)
     ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
     series = _nights("h.db", ends)
-    words = ["confirm", series, "--bisect", "--store", "h.db", "--seed", "1"]
+    words = ["--store", "h.db", "confirm", series, "--bisect", "--set", "seed=1"]
     done = CliRunner().invoke(app, ["history", *words])
     sys.stdout.write(done.output)
     assert done.exit_code == 0, done.output

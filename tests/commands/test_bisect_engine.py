@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
 
@@ -36,8 +36,8 @@ def bisect(
         "tg16",
         "--model",
         "asperf-target:F16",
-        "--seed",
-        "3",
+        "--set",
+        "seed=3",
         "--tolerance",
         "20%",
     ]

@@ -4,59 +4,40 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import click
 import pytest
-import typer
 from filelock import FileLock
 
-import pytest_asperf
-from pytest_asperf.cli import app
-from pytest_asperf.commands.command_words import reworded
-from pytest_asperf.errors import BusyError
+from pytest_asperf.cli import every_command
+from pytest_asperf.commands.options import named
+from pytest_asperf.config.settings import DECLARED, named_in_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.commands.conftest import ScriptedCommand
 
 _NAMED = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
-
-def _commands(group: Any, name: str = "asperf") -> Iterator[tuple[str, frozenset[str]]]:
-    """Return every command with its options."""
-    for word, command in getattr(group, "commands", {}).items():
-        yield from _commands(command, f"{name} {word}")
-    if not hasattr(group, "commands"):
-        yield name, frozenset(option for param in group.params for option in param.opts)
-
-
-COMMANDS = dict(_commands(typer.main.get_command(app)))
-
-
-def _advice() -> set[str]:
-    """Return every piece of the package's source that names one of pytest's options."""
-    sources = Path(pytest_asperf.__file__).parent.rglob("*.py")
-    pieces = re.compile(r"--asperf-[a-z-]*[a-z](?:=[\w%]+)?")
-    return {piece for source in sources for piece in pieces.findall(source.read_text("utf-8"))}
+COMMANDS = {name: one for name, one in every_command() if not isinstance(one, click.Group)}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_option_in_an_advice_is_one_of_the_commands(name: str) -> None:
-    """A command's own option, or else the key of the configuration file."""
-    for piece in _advice():
-        text = reworded(f"take {piece}, or wait", COMMANDS[name])
-        assert "--asperf" not in text
-        assert set(_NAMED.findall(text)) <= COMMANDS[name]
+def test_a_setting_is_named_by_an_option_of_the_command(name: str) -> None:
+    """A command names its own option of a setting, `--set`, or the key of the file."""
+    options = frozenset(option for param in COMMANDS[name].params for option in param.opts)
+    for key in DECLARED:
+        for text in (named(options, key, ""), named(options, key, "7")):
+            assert "--asperf" not in text
+            assert key in text or "--" in text
+            assert set(_NAMED.findall(text)) <= options
 
 
-def test_what_has_no_option_is_a_key() -> None:
-    """The key is written as the configuration file takes it; pytest's own command stays."""
-    text = "--asperf-chunks=all, --asperf-max-pairs; pytest -k x --asperf-model=m; --asperf-seed=7"
-    assert reworded(text, {"--max-pairs"}) == (
-        "chunks = 'all' in [tool.asperf], --max-pairs; pytest -k x --asperf-model=m; "
-        "seed = 7 in [tool.asperf]"
-    )
+def test_a_session_names_its_own_option() -> None:
+    """A setting without an option is named by its key."""
+    assert named_in_session("max_pairs", "7") == "--asperf-max-pairs=7"
+    assert named_in_session("chunks", "") == "--asperf-chunks"
+    assert named_in_session("cache", "x") == "cache in [tool.asperf]"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +51,7 @@ def test_a_gate_advises_its_own_options(
     scripted_command: ScriptedCommand, words: tuple[str, ...], advised: str
 ) -> None:
     """An undecided gate prints options that `asperf gate` has, in its output and its file."""
-    gate = scripted_command("gate", "current", "current,type_k=q8_0", "--json=out.json")
+    gate = scripted_command("gate", "current", "current,type_k=q8_0", "--report=json:out.json")
     gate.script(noise_by_type_k={"q8_0": 0.1})
     done = gate(*words)
     assert done.exit_code == 2, done.output
@@ -79,14 +60,15 @@ def test_a_gate_advises_its_own_options(
         assert "--asperf" not in text
         assert advised in text
         # The workload is an option of `asperf calibrate`, which is named with it.
-        assert set(_NAMED.findall(text)) <= COMMANDS["asperf gate"]
+        own = {option for param in COMMANDS["asperf gate"].params for option in param.opts}
+        assert set(_NAMED.findall(text)) <= own
 
 
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (("calibrate", "--model=fake:F16", "--workload=tg8"), "to wait longer, --wait=30min"),
-        (("builds", "prune", "--all", "--yes"), "to wait longer, wait = '30min' in [tool.asperf]"),
+        (("calibrate", "--model=fake:F16", "--workload=tg8"), "or wait longer: --set wait=30min"),
+        (("builds", "prune", "--all", "--yes"), "or wait longer: --set wait=30min"),
     ],
 )
 def test_an_error_is_in_the_commands_words(
@@ -95,9 +77,9 @@ def test_an_error_is_in_the_commands_words(
     """What is raised in a command names its own option, or the key."""
     command = scripted_command(*words, settings="wait = 0\n")
     with FileLock(command.folder / "lock"):
-        error = command().exception
-    assert isinstance(error, BusyError)
-    assert advice in str(error)
+        done = command()
+    assert done.exit_code == 4
+    assert advice in done.output
 
 
 def test_chunks_of_a_gate_that_are_none(scripted_command: ScriptedCommand) -> None:

@@ -113,7 +113,7 @@ def test_doctor_finds_the_engine_and_the_cache(
 @pytest.mark.live
 def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
     """The engine's facts come from the engine, with the hash of its library."""
-    done = asperf("doctor", "--json")
+    done = asperf("doctor", "--report=json:-")
     answer = json.loads(done.stdout)
     assert answer["ready"] is True
     engine = answer["facts"]["engines"][0]["found"]
@@ -153,8 +153,8 @@ def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> N
 @pytest.mark.usefixtures("quick_bandwidth")
 def test_a_measured_bandwidth_is_kept_and_shown_later(asperf: Asperf, bare_python: Path) -> None:
     """It is measured when asked for, and known from then on without measuring."""
-    words = ("doctor", "--python", str(bare_python))
-    measured = json.loads(asperf(*words, "--json", "--measure-bandwidth").stdout)
+    words = ("doctor", "--set", f"python={bare_python!s}")
+    measured = json.loads(asperf(*words, "--report=json:-", "--measure-bandwidth").stdout)
     gbs = measured["facts"]["measured"]["gbs"]
     assert gbs > 0
     assert f"{gbs:.1f} GB/s measured on" in asperf(*words).stdout
@@ -164,8 +164,8 @@ def test_doctor_tells_how_to_install_a_missing_engine(asperf: Asperf) -> None:
     """An interpreter without the engine makes it end with 1, and with the command to mend it."""
     bare = asperf.folder / "bare"
     venv.create(bare, with_pip=False)
-    done = asperf("doctor", "--python", "bare/bin/python")
-    assert done.returncode == 1
+    done = asperf("doctor", "--set", "python=bare/bin/python")
+    assert done.returncode == 4
     assert f"not installed in {bare / 'bin' / 'python'}" in done.stdout
     assert f"do: {bare / 'bin' / 'python'} -m pip install 'pytest-asperf[llama]'" in done.stdout
     assert "cannot measure" in done.stdout
@@ -173,8 +173,8 @@ def test_doctor_tells_how_to_install_a_missing_engine(asperf: Asperf) -> None:
 
 def test_doctor_survives_an_interpreter_that_is_none(asperf: Asperf) -> None:
     """A program that is no interpreter is a finding."""
-    done = asperf("doctor", "--python", "/bin/false")
-    assert done.returncode == 1
+    done = asperf("doctor", "--set", "python=/bin/false")
+    assert done.returncode == 4
     assert "does not start in /bin/false" in done.stdout
     assert "exited with status 1" in done.stdout
 
@@ -184,9 +184,9 @@ def test_a_missing_interpreter_is_an_error_in_four_parts(
     asperf: Asperf, words: tuple[str, ...]
 ) -> None:
     """It names the option, on the error stream, without a traceback, and ends with 2."""
-    done = asperf(*words, "--python", "/nowhere/python")
-    assert done.returncode == 2
-    assert done.stderr.startswith("--python: '/nowhere/python'")
+    done = asperf(*words, "--set", "python=/nowhere/python")
+    assert done.returncode == 3
+    assert done.stderr.startswith("--set python: '/nowhere/python'")
     assert "why it matters:" in done.stderr
     assert "what to do:" in done.stderr
     assert "Traceback" not in done.stderr
@@ -198,7 +198,7 @@ def test_doctor_refuses_a_cache_that_is_no_folder(asperf: Asperf) -> None:
     """A file in the folder's place makes a measurement impossible."""
     asperf.cache.write_text("in the way")
     done = asperf("doctor")
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert f"FAIL folder  {asperf.cache} cannot be written to" in done.stdout
     assert "set ASPERF_CACHE to another one" in done.stdout
     assert asperf.cache.read_text() == "in the way"
@@ -250,7 +250,7 @@ def test_files_of_models_that_the_project_does_not_name_are_listed(
 def test_nothing_is_built_where_one_name_is_wrong(asperf_with_tiny: Asperf) -> None:
     """A typo is answered with the nearest name before the first file is made."""
     done = asperf_with_tiny("models", "build", "tiny", "tinny")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "did you mean 'tiny'?" in done.stderr
     assert not asperf_with_tiny.cache.exists()
 
@@ -259,7 +259,7 @@ def test_a_broken_configuration_is_an_error_in_four_parts(asperf: Asperf) -> Non
     """The file and key are named."""
     (asperf.folder / "asperf.toml").write_text("chuncks = 3\n")
     done = asperf("models")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "asperf.toml: unknown key 'chuncks'; did you mean 'chunks'?" in done.stderr
 
 
@@ -288,14 +288,14 @@ def test_the_short_option_prints_the_help(asperf: Asperf, words: tuple[str, ...]
 
 def test_the_shell_completes_commands_and_choices(asperf: Asperf) -> None:
     """What `--show-completion` prints asks the command itself, which answers with words."""
-    asperf.env |= {"_ASPERF_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    asperf.env |= {"_ASPERF_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
     asperf.env["COMP_WORDS"] = "asperf findings --verdict INV"
-    assert asperf.process().stdout.split() == ["INVALID"]
+    assert asperf.process().stdout.split() == ["plain,invalid"]
 
 
 def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:
     """The project's own model first, with what it is made from; nothing is made yet."""
-    listed = json.loads(asperf_with_tiny("models", "list", "--json").stdout)
+    listed = json.loads(asperf_with_tiny("models", "list", "--report=json:-").stdout)
     first, *shipped = listed["models"]
     tiny = str(asperf_with_tiny.folder / "tiny")
     assert first["name"] == "tiny"
@@ -304,7 +304,7 @@ def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:
     assert listed["cached"] == []
     with (asperf_with_tiny.folder / "asperf.toml").open("a") as config:
         config.write('[builds.old]\nrequirements = ["llama-cpp-python==0.3.16"]\n')
-    builds = json.loads(asperf_with_tiny("builds", "--json").stdout)
+    builds = json.loads(asperf_with_tiny("builds", "list", "--report=json:-").stdout)
     assert builds["declared"] == [{"name": "old", "source": "llama-cpp-python==0.3.16"}]
     assert builds["made"] == []
 
@@ -312,8 +312,8 @@ def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:
 def test_a_mistyped_command_is_answered_with_the_nearest(asperf: Asperf) -> None:
     """The parser's own suggestion, in plain lines."""
     done = asperf("docter")
-    assert done.returncode == 2
-    assert "Did you mean 'doctor'?" in done.stderr
+    assert done.returncode == 3
+    assert "did you mean 'doctor'?" in done.stderr
 
 
 def test_a_terminal_without_colours_gets_none(asperf: Asperf) -> None:
@@ -335,7 +335,7 @@ def test_ctrl_c_ends_quietly(asperf: Asperf) -> None:
     # A background job has SIGINT ignored, and its children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
-        [*asperf.command, "doctor", "--python", str(slow)],
+        [*asperf.command, "doctor", "--set", f"python={slow!s}"],
         cwd=asperf.folder,
         env=asperf.env,
         stdout=subprocess.PIPE,

@@ -89,7 +89,7 @@ def test_energy_and_price_are_shown_where_they_are_known(compare: Callable[..., 
 def test_a_price_of_no_machine_is_refused(price: str, compare: Callable[..., Ended]) -> None:
     """The machines are named."""
     done = compare(_on("m4-10", 8), _on("m4pro-20", 20), words=("--price", price))
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert f"--price '{price}' is no machine of these reports and a whole amount" in done.stderr
     assert "the machines are m4-10, m4pro-20" in done.stderr
 
@@ -145,7 +145,7 @@ def test_stored_sessions_are_named_by_their_ids(tmp_path: Path, run_asperf: RunA
     done = run_asperf("compare", ids[0][:10], ids[1][:10], "--store", path)
     assert "-50.0 %" in done.stdout
     refused = run_asperf("compare", ids[0][:10], "nothing", "--store", path)
-    assert (refused.returncode, "0 sessions of " in refused.stderr) == (2, True)
+    assert (refused.returncode, "0 sessions of " in refused.stderr) == (3, True)
     assert "name two or more" in run_asperf("compare", ids[0]).stderr
     assert "nothing is not a file" in run_asperf("compare", "nothing", "other").stderr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from pytest_asperf.cli import app
 from pytest_asperf.commands.completion import WORKLOADS
@@ -33,8 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def offered(*words: str) -> list[str]:
     """Return what the last word may become."""
     asked = {"COMP_WORDS": " ".join(("asperf", *words)), "COMP_CWORD": str(len(words))}
-    asked["_ASPERF_COMPLETE"] = "complete_bash"
-    return CliRunner().invoke(app, prog_name="asperf", env=asked).output.split()
+    asked["_ASPERF_COMPLETE"] = "bash_complete"
+    lines = CliRunner().invoke(app, prog_name="asperf", env=asked).output.splitlines()
+    return [line.partition(",")[2] for line in lines if line]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def offered(*words: str) -> list[str]:
         (("predict", "--model", "asperf-draft:q"), set()),
         (("predict", "--draft", "asperf-draft:Q8"), {"asperf-draft:Q8_0"}),
         (("calibrate", "--workload", "tt"), {"ttft512"}),
-        (("gate", "--workloads", "ppl,log"), {"ppl,logits", "ppl,logits@d1024"}),
+        (("gate", "--workload", "ppl,log"), {"ppl,logits", "ppl,logits@d1024"}),
         (("findings", "sd-he"), {"sd-headline"}),
     ],
 )

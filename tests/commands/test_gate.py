@@ -36,7 +36,7 @@ def gate(scripted_command: ScriptedCommand) -> Command:
 
 def test_equal_builds_pass(gate: Command) -> None:
     """Each cell has its line, proof of path says that nothing differs, and the exit code is 0."""
-    done = gate("current", "current", "--workloads", "tg32,pp64,ppl,logits")
+    done = gate("current", "current", "--workload", "tg32,pp64,ppl,logits")
     assert done.exit_code == 0, done.output
     assert [words[1] for words in _cell_lines(done.output)] == ["tg32", "pp64", "ppl", "logits"]
     assert done.stdout.startswith("PASS: current against current, 4 PASS in ")
@@ -49,7 +49,7 @@ def test_times_of_one_model_take_turns(gate: Command) -> None:
     """A disturbance of seconds then meets all workloads, and a load serves them all."""
     log = gate.folder / "log"
     gate.script(log=str(log))
-    assert gate("current", "current", "--workloads", "tg32,pp64").exit_code == 0
+    assert gate("current", "current", "--workload", "tg32,pp64").exit_code == 0
     done = [line.split()[0] for line in log.read_text().splitlines()]
     timed = [op for op in done if op in {"generate", "prompt"}]
     assert "generate" in timed[timed.index("prompt") :]
@@ -59,7 +59,7 @@ def test_each_pair_has_processes_of_its_own(gate: Command) -> None:
     """Five pairs of cells that share them take ten, and all have ended with the gate."""
     log = gate.folder / "log"
     gate.script(log=str(log))
-    assert gate("current", "current", "--workloads", "tg32,tg32@d64,ppl,logits").exit_code == 0
+    assert gate("current", "current", "--workload", "tg32,tg32@d64,ppl,logits").exit_code == 0
     pids = {int(line.split()[1]) for line in log.read_text().splitlines()}
     assert len(pids) >= 10
     assert not any(map(psutil.pid_exists, pids))
@@ -68,7 +68,7 @@ def test_each_pair_has_processes_of_its_own(gate: Command) -> None:
 def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
     """The note, what differs, and Markdown and JSON say so; the job's summary is added to."""
     summary, data = gate.folder / "gate.md", gate.folder / "gate.json"
-    words = ("--workload", "tg32", "--summary", str(summary), "--json", str(data))
+    words = ("--workload", "tg32", f"--report=md:{summary}", f"--report=json:{data}")
     done = gate("current", "current,slow_by=0.5", *words)
     assert done.exit_code == 1, done.output
     assert "the candidate is slower" in done.output
@@ -143,7 +143,7 @@ def test_an_undecided_cell_goes_on_where_it_stopped(
     """What decided cells leave over goes to it: its pairs are added up to the most it may have."""
     monkeypatch.setattr("pytest_asperf.measure.ab_speed.time", _SlowTime())
     data = gate.folder / "gate.json"
-    words = ("--workload", "tg32,ppl,logits", "--tolerance", "0.01%", "--json", str(data))
+    words = ("--workload", "tg32,ppl,logits", "--tolerance", "0.01%", f"--report=json:{data}")
     done = gate("current", "current", *words, "--max-pairs", "14", "--max-seconds", "60")
     told = re.search(r"tg32 fake:F16 is not decided by (\d+) pairs", done.output)
     assert told is not None, done.output
@@ -190,7 +190,7 @@ def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
 
 def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
     """Flash attention that both turn off by themselves has no runs of its own."""
-    done = gate("current", "current", "--json", "gate.json")
+    done = gate("current", "current", "--report=json:gate.json")
     assert done.stdout.count("same runs as auto, 0 s") == 1
     claims = json.loads((gate.folder / "gate.json").read_text("utf-8"))["claims"]
     off = next(claim for claim in claims if claim["test"] == "pp512 fake:F16 flash attention off")
@@ -251,7 +251,7 @@ def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:
         (("current", "current", "--tolerance", "5"), "tolerance takes"),
         (("current", "current", "--max-ppl-delta", "x"), "is not a usable limit"),
         (("current", "current", "--max-ppl-delta", "0.00001%"), "--max-ppl-delta: '0.00001%' is"),
-        (("current", "current", "--summary", "/nowhere/x.md"), "cannot write"),
+        (("current", "current", "--report=md:/nowhere/x.md"), "cannot write"),
         (("current", "current", "--max-pairs", "0"), "Invalid value"),
         (("current", "current", "--nonesuch"), "No such option"),
         (("current",), "no build to judge"),

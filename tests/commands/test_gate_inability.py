@@ -85,7 +85,7 @@ def test_what_is_not_timed_fails_alike(gate: Command) -> None:
 
 def _require_fails(gate: Command, cells: str, harm: str, told: str, *words: str) -> None:
     data = gate.folder / "gate.json"
-    words = ("--workload", cells, "--json", str(data), *words)
+    words = ("--workload", cells, f"--report=json:{data}", *words)
     done = gate("current", _harmful(gate.folder, harm), *words)
     assert done.exit_code == 1, done.output
     found = json.loads(data.read_text())["claims"]

@@ -37,7 +37,7 @@ def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _run(run_asperf: RunAsperf, *words: str) -> str:
-    done = run_asperf("history", *words, "--store", "h.db")
+    done = run_asperf("history", "--store", "h.db", *words)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -70,9 +70,9 @@ def test_a_series_is_drawn_with_what_changed(nights: Path, run_asperf: RunAsperf
 def test_what_is_exported_can_be_imported(nights: Path, run_asperf: RunAsperf) -> None:
     """Another store holds the same afterwards, and importing again adds nothing."""
     assert "wrote 6 sessions to all.jsonl" in _run(run_asperf, "export", "all.jsonl")
-    done = run_asperf("history", "import", "all.jsonl", "--store", "other.db")
+    done = run_asperf("history", "--store", "other.db", "import", "all.jsonl")
     assert "stored 6 sessions with 12 figures, 0 were stored before" in done.stdout
-    again = run_asperf("history", "import", "all.jsonl", "--store", "other.db")
+    again = run_asperf("history", "--store", "other.db", "import", "all.jsonl")
     assert "stored 0 sessions with 0 figures, 6 were stored before" in again.stdout
     with open_store(str(nights)) as one, open_store("other.db") as other:
         assert one.series() == other.series()
@@ -117,13 +117,13 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
     ("words", "says"),
     [
         (("list",), "no history is named"),
-        (("list", "--store", "no.db"), "there is no store at "),
-        (("show", "zz", "--store", "h.db"), "0 series of "),
-        (("--store", "h.db", "show", "zz"), "write --store behind show"),
-        (("import", "no.json", "--store", "h.db"), "no.json cannot be read: No such file"),
-        (("import", "h.db", "--store", "h.db"), "h.db is not JSON: "),
-        (("import", "bad.json", "--store", "new.db"), "bad.json has schema None, and this version"),
-        (("export", "no/x", "--store", "h.db"), "cannot write no/x: No such file"),
+        (("--store", "no.db", "list"), "there is no store at "),
+        (("--store", "h.db", "show", "zz"), "0 series of "),
+        (("show", "zz", "--store", "h.db"), "Write --store before `show`"),
+        (("--store", "h.db", "import", "no.json"), "no.json cannot be read: No such file"),
+        (("--store", "h.db", "import", "h.db"), "h.db is not JSON: "),
+        (("--store", "new.db", "import", "bad.json"), "bad.json has schema None, and this version"),
+        (("--store", "h.db", "export", "no/x"), "cannot write no/x: No such file"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -138,7 +138,7 @@ def test_what_cannot_be_done_is_said(
     open_store("h.db").__exit__(None, None, None)
     (tmp_path / "bad.json").write_text('{"rows": []}')
     done = run_asperf("history", *words)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert says in done.stderr
     assert not (tmp_path / "new.db").exists()
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_done_is_said(
 def test_a_gate_is_stored(scripted_command: ScriptedCommand) -> None:
     """Each timed cell gives the log ratio and both rates; a cell of PPL gives its log ratio."""
     gate = scripted_command("gate", settings='store = "h.db"\nchunks = 6\nseed = 1\n')
-    done = gate("current", "current", "--workloads", "tg32,ppl,logits")
+    done = gate("current", "current", "--workload", "tg32,ppl,logits")
     assert done.exit_code == 0, done.output
     assert "stored 4 figures in " in done.output
     with open_store("h.db") as store:

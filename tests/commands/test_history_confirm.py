@@ -50,7 +50,7 @@ def test_states_are_listed_and_steps_are_shown(run_asperf: Callable[..., Ended])
     )
     assert line.endswith(" % slower since 2026-11-21")
     assert " 5." in line or " 4." in line
-    shown = run_asperf("history", "show", series, "--last", "2", "--store", "h.db").stdout
+    shown = run_asperf("history", "--store", "h.db", "show", series, "--last", "2").stdout
     state = line.partition("  2026-")[2].split(maxsplit=1)[1]
     assert f"step: {state}\n" in shown  # also where it is not among the points that are drawn
 
@@ -58,7 +58,7 @@ def test_states_are_listed_and_steps_are_shown(run_asperf: Callable[..., Ended])
 def test_the_same_build_on_both_sides_is_not_gated(run_asperf: Callable[..., Ended]) -> None:
     """No gate can show what else changed; the error says what did."""
     series = _store(build=lambda _: "1")
-    done = run_asperf("history", "confirm", series, "--store", "h.db")
+    done = run_asperf("history", "--store", "h.db", "confirm", series)
     assert done.returncode == 3
     assert "the same build ran before and after its step; changed: nothing" in done.stderr
 
@@ -66,7 +66,7 @@ def test_the_same_build_on_both_sides_is_not_gated(run_asperf: Callable[..., End
 def test_a_series_without_a_step_has_nothing_to_confirm(run_asperf: Callable[..., Ended]) -> None:
     """It says which state it has."""
     series = _store(build=str, step=1.0)
-    done = run_asperf("history", "confirm", series, "--store", "h.db")
+    done = run_asperf("history", "--store", "h.db", "confirm", series)
     assert done.returncode == 3
     assert "it has no step: steady" in done.stderr
 
@@ -87,20 +87,21 @@ def test_releases_are_gated_by_their_names(
     """The slower one is the candidate, and half of the step is accepted."""
     monkeypatch.setattr("tests.store.documents.proof", _release())
     series = _store(build=lambda number: f"0.3.{35 + (number >= STEP_AT)}", step=step)
-    asked: list[tuple[tuple[str, ...], dict[str, object]]] = []
+    asked: list[tuple[Any, dict[str, object]]] = []
     for command in ("gate_builds", "bisect_builds"):
         monkeypatch.setattr(
             f"pytest_asperf.commands.history_confirm.{command}",
-            lambda *builds, **options: asked.append((builds, options)),
+            lambda options, **given: asked.append((options, given)),
         )
     for words in ((), ("--bisect",)):
-        done = run_asperf("history", "confirm", series, *words, "--store", "h.db")
+        done = run_asperf("history", "--store", "h.db", "confirm", series, *words)
         assert done.returncode == 0, done.stderr
-    (builds, options), (ends, bisected) = asked
-    assert builds == ends == sides
-    assert (options["models"], options["workloads"]) == (["m"], ["tg128"])
-    assert (bisected["model"], bisected["workload"]) == ("m", "tg128")
-    assert options["tolerance"] in {"2.4%", "2.5%", "2.6%"}
+    (gate, given), (bisect, _) = asked
+    assert (gate.base, gate.cand) == (bisect.base, bisect.cand) == sides
+    assert (gate.models, gate.workloads) == (("m",), ("tg128",))
+    assert (bisect.model, bisect.workload) == ("m", "tg128")
+    assert given["tolerance"] == bisect.tolerance
+    assert bisect.tolerance in {"2.4%", "2.5%", "2.6%"}
 
 
 def _release() -> Callable[..., Ran]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.commands.conftest import Ended
     from tests.serving.fake_server import Step
 
-_SMALL = ("--prompt", "16", "--output", "20", "--requests", "2")
+_SMALL = ("--workload", "pp16+tg20", "--requests", "2")
 
 
 def answer(document: object) -> list[Step]:
@@ -89,7 +89,7 @@ def test_a_sweep_draws_the_curve(run_asperf: Callable[..., Ended]) -> None:
 def test_an_open_loop_has_rates(run_asperf: Callable[..., Ended]) -> None:
     """Arrivals per second, as JSON with intervals and goodput."""
     with serving(Served()) as server:
-        arguments = ("load", str(server.endpoint), "--rate", "50,100", *_SMALL, "--json")
+        arguments = ("load", str(server.endpoint), "--rate", "50,100", *_SMALL, "--report=json:-")
         ended = run_asperf(*arguments, "--ttft-ms", "0")
     data = json.loads(ended.stdout)
     assert [point["load"] for point in data["loads"]] == [50, 100]
@@ -102,7 +102,7 @@ def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:
     """A server with one slot serves no two users at once."""
     with serving(Served(n_slots=1)) as server:
         ended = run_asperf("load", str(server.endpoint), "--users", "2", *_SMALL)
-    assert ended.returncode == 1
+    assert ended.returncode == 4
     assert "INVALID queueing  2 users: the server has 1 slot for 2 users" in ended.stdout
 
 
@@ -119,7 +119,7 @@ def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> Non
     """A server that fails each request has a line, without figures, and the fault's name."""
     with serving(Served(broken=streamed(sse({"error": "oom"})))) as server:
         ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
-    assert ended.returncode == 1
+    assert ended.returncode == 4
     assert "2 of 2 requests have no complete reply: stream-error" in ended.stdout
 
 
@@ -137,6 +137,6 @@ def test_wrong_input_is_an_error(
 ) -> None:
     """What cannot be asked is named, without a traceback."""
     ended = run_asperf("load", *arguments)
-    assert ended.returncode == 2
+    assert ended.returncode == 3
     assert message in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr

@@ -112,7 +112,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     document["night"]["build"] = "no-such-build"
     _earlier(document, 1)
     done = nightly("old", "watched", *_WORDS)
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "the changed build was not gated" in done.stdout
     assert "not gated: ANCHOR: unknown build 'no-such-build'" in done.stdout
     assert "tg32 ratio fake:F16" in done.stdout
@@ -163,7 +163,7 @@ def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Comman
     assert _stored()[-1]["night"]["missed"] == 3
     nightly.script(faults={"generate": "crash"})
     done = nightly("old", "watched", *_WORDS, "--notify", "no-such-program")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "only 0 of 1 cells were measured" in done.stdout
     assert "not notified: no-such-program: No such file" in done.stderr
     assert len(_stored()) == 3
@@ -175,7 +175,7 @@ def test_two_at_once_are_refused(nightly: Command) -> None:
     mark.parent.mkdir(parents=True)
     with FileLock(mark.with_suffix(".lock")):
         done = nightly("old", "watched", *_WORDS)
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "the job job is running already" in done.stderr
     assert not mark.exists()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 
-from pytest_asperf.commands.nightly_units import UnitName, unit_text
+from pytest_asperf.commands.nightly_units import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ WORDS = ["asperf", "nightly", "old==1", "--notify", 'mail -s "a $b" me', "--tole
 
 def test_launchd_reads_the_agent() -> None:
     """The words stay one by one, and the Mac is kept awake."""
-    agent = plistlib.loads(unit_text(UnitName.LAUNCHD, WORDS, FOLDER).encode())
+    agent = plistlib.loads(UNITS["launchd"](WORDS, FOLDER).encode())
     assert agent["ProgramArguments"] == ["/usr/bin/caffeinate", "-is", *WORDS]
     assert agent["WorkingDirectory"] == str(FOLDER)
     assert agent["StartCalendarInterval"] == {"Hour": 3, "Minute": 30}
@@ -35,7 +35,7 @@ def test_launchd_reads_the_agent() -> None:
 
 def test_a_shell_reads_the_line_of_cron() -> None:
     """Cron takes a % for the end of the command unless a backslash is before it."""
-    line = unit_text(UnitName.CRON, WORDS, FOLDER)
+    line = UNITS["cron"](WORDS, FOLDER)
     times, command = line.rstrip("\n").split(" * * * ")
     assert times == "30 3"
     assert not re.search(r"(?<!\\)%", command)
@@ -45,7 +45,7 @@ def test_a_shell_reads_the_line_of_cron() -> None:
 
 def test_the_workflow_is_yaml() -> None:
     """It runs every night on a machine of one's own, may only read, and ends at some time."""
-    workflow = yaml.safe_load(unit_text(UnitName.ACTIONS, WORDS, FOLDER))
+    workflow = yaml.safe_load(UNITS["actions"](WORDS, FOLDER))
     assert workflow[True]["schedule"] == [{"cron": "30 3 * * *"}]
     assert workflow["permissions"] == {"contents": "read"}
     (job,) = workflow["jobs"].values()
@@ -57,7 +57,7 @@ def test_the_workflow_is_yaml() -> None:
 
 def test_systemd_reads_the_units(tmp_path: Path) -> None:
     """What has a meaning for systemd is escaped, and the timer catches up on a missed night."""
-    text = unit_text(UnitName.SYSTEMD, [sys.executable, *WORDS[1:]], tmp_path)
+    text = UNITS["systemd"]([sys.executable, *WORDS[1:]], tmp_path)
     service, timer = text.split("\n\n# ~/.config")
     start = next(line for line in service.splitlines() if line.startswith("ExecStart="))
     assert start.endswith(r'old==1 --notify "mail -s \"a $$b\" me" --tolerance "5%%"')

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import pytest
-import typer
 
-from pytest_asperf.cli import app
+from pytest_asperf.cli import app, every_command
 from pytest_asperf.commands import completion
 from pytest_asperf.published.command import finding_ids
 from pytest_asperf.testing import write_script
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 #: Every command that reads or lists, with the words that are typed; `{file}` is a model's file.
 READS: Final = {
     "audit": ["audit log.txt"],
-    "builds": ["builds", "builds --json"],
+    "builds": ["builds", "builds list --report=json:-"],
     "builds list": ["builds list"],
     "builds prune": ["builds prune --all --yes"],
     "compare": ["compare r.json r.json"],
-    "doctor": ["doctor", "doctor --json"],
-    "findings": ["findings", "findings q8-near-lossless", "findings --json"],
+    "doctor": ["doctor", "doctor --report=json:-"],
+    "findings": ["findings", "findings q8-near-lossless", "findings --report=json:-"],
     "history": ["history --store h.db"],
-    "history import": ["history import r.json --store h.db"],
-    "history list": ["history list --store h.db"],
-    "history show": ["history show tg --store h.db"],
-    "history sessions": ["history sessions --store h.db"],
-    "history export": ["history export out.json --store h.db"],
-    "history prune": ["history prune --older-than 1 --store h.db"],
-    "history send": ["history send --store h.db"],
+    "history import": ["history --store h.db import r.json"],
+    "history list": ["history --store h.db list"],
+    "history show": ["history --store h.db show tg"],
+    "history sessions": ["history --store h.db sessions"],
+    "history export": ["history --store h.db export out.json"],
+    "history prune": ["history --store h.db prune --older-than 1"],
+    "history send": ["history --store h.db send"],
     "init": ["init"],
-    "models": ["models", "models --json"],
+    "models": ["models", "models list --report=json:-"],
     "models list": ["models list"],
     "models verify": ["models verify"],
     "predict": ["predict --model asperf-target --hardware m2ultra --memory 192"],
@@ -131,15 +131,9 @@ def _configure(folder: Path, settings: str, *, file: str = "asperf.toml") -> Non
 
 def test_every_command_reads_or_runs() -> None:
     """A new command has to be put among those that run nothing, or among those that do."""
-
-    def names(command: Any, prefix: str = "") -> Iterator[str]:
-        for name, one in getattr(command, "commands", {}).items():
-            if not getattr(one, "commands", {}) or one.invoke_without_command:
-                yield f"{prefix}{name}"
-            yield from names(one, f"{prefix}{name} ")
-
     platform_only = {"placement"}
-    assert set(names(typer.main.get_command(app))) == {*READS, *RUNS, *platform_only}
+    names = {words.removeprefix("asperf ") for words, _ in every_command()} - {"asperf"}
+    assert names == {*READS, *RUNS, *platform_only}
 
 
 @pytest.mark.parametrize(
@@ -160,8 +154,11 @@ def test_reading_runs_nothing(
 def test_completion_runs_nothing(tmp_path: Path, mark: Path, key: str) -> None:
     """A word that a shell completes in the folder is only looked up."""
     _configure(tmp_path, KEYS[key])
+    context = click.Context(app)
+    param = click.Argument(["name"])
     for complete in (completion.builds, completion.models, finding_ids):
-        assert complete("")
+        with context:
+            assert complete(context, param, "")
     assert not mark.exists()
 
 
@@ -171,7 +168,7 @@ def test_the_doctor_says_what_it_does_not_start(
     """It names the interpreter and the programs, and the option that has them started."""
     _configure(tmp_path, 'python = "./evil"\ntools = "./tools"\n')
     done = run_asperf("doctor")
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert f"{tmp_path / 'evil'} was not started: the project's file names it" in done.stdout
     assert f"{tmp_path / 'tools'} was not started: the project's file names it" in done.stdout
     assert "asperf doctor --run" in done.stdout
@@ -185,7 +182,7 @@ def test_the_doctor_starts_what_is_typed(
 ) -> None:
     """An interpreter that the user names is started, also beside another one in the file."""
     _configure(tmp_path, 'python = "./evil"\n')
-    done = run_asperf("doctor", "--python", str(bare_python))
+    done = run_asperf("doctor", "--set", f"python={bare_python!s}")
     assert f"not installed in {bare_python}" in done.stdout
     assert not mark.exists()
 

@@ -44,7 +44,7 @@ def test_programs_that_do_not_come_with_the_package_are_asked_for(
     tmp_path: Path, role: str
 ) -> None:
     """Nothing shipped stands in for them; named, they have the role."""
-    with pytest.raises(RoleError, match=rf"^no model is the {role} .*--asperf-role {role}=ADD"):
+    with pytest.raises(RoleError, match=rf"^no model is the {role} .*roles = {role}=ADD"):
         catalogue(tmp_path).find(f"@{role}", where="t")
     named = catalogue(tmp_path, f'roles = {{ {role} = "mine" }}\n')
     assert label(named, f"@{role}") == "mine"
@@ -54,7 +54,7 @@ def test_a_named_model_has_its_role_and_no_shipped_one_another(tmp_path: Path) -
     """Nothing is paired with a user's target but what the user named."""
     named = catalogue(tmp_path, 'roles = { target = "mine:Q8_0" }\n')
     assert label(named, "@target") == "mine:Q8_0"
-    with pytest.raises(RoleError, match=r"^no model is the draft .*: --asperf-role draft=ADDRESS"):
+    with pytest.raises(RoleError, match=r"^no model is the draft .*: roles = draft=ADDRESS"):
         named.find("@draft", where="t")
 
 

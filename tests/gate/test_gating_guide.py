@@ -6,13 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 
-from pytest_asperf.cli import app
+from pytest_asperf.cli import every_command
 from pytest_asperf.config.settings import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,10 +30,9 @@ def _commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _known_options(command: str) -> set[str]:
-    group: Any = typer.main.get_command(app)
-    named = group.commands[command]
-    commands = [named, *getattr(named, "commands", {}).values()]
-    return {option for each in commands for param in each.params for option in param.opts}
+    named = [one for words, one in every_command() if words.split()[1:2] == [command]]
+    assert named, command
+    return {option for one in named for param in one.params for option in param.opts}
 
 
 @pytest.mark.parametrize("path", [*PAGES, *COPIED], ids=lambda path: path.name)
@@ -64,7 +61,10 @@ def test_the_readme_is_one_page() -> None:
 def test_the_search_finds_commands_and_their_options() -> None:
     """Across lines, and up to what ends a command."""
     text = 'x asperf gate "$a" b --json c \\\n  --summary d > e\nasperf calibrate --pairs 3 || y'
-    assert _commands(text) == [("gate", ["--json", "--summary"]), ("calibrate", ["--pairs"])]
+    assert _commands(text) == [
+        ("gate", ["--report=json:-", "--summary"]),
+        ("calibrate", ["--pairs"]),
+    ]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

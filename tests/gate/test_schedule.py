@@ -126,7 +126,7 @@ def test_a_budget_that_is_too_small_is_told_after_the_first_round() -> None:
         told.append(schedule.shortfall())
     assert told[0] == ""
     assert "about 40 s more would decide those that can be, and 20 s are left" in told[1]
-    assert "--asperf-max-seconds=50" in told[1]
+    assert "max_seconds = 50" in told[1]
 
 
 @pytest.mark.parametrize(

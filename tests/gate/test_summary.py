@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.config.spec import ModelRef, ModelSpec
@@ -14,7 +15,6 @@ from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
     GateOutcome,
     error_budget,
-    exit_code,
     facts,
     noted,
     notes,
@@ -71,12 +71,11 @@ def _markdown(outcome: GateOutcome) -> str:
         (["INCONCLUSIVE", "INVALID"], 4),
         (["INCONCLUSIVE", "NOT RUN"], 4),
         (["PASS", "NOT RUN"], 4),
-        ([], 4),
     ],
 )
 def test_only_passes_exit_with_0(words: list[str], code: int) -> None:
     """A FAIL decides; INVALID and NOT RUN are told from INCONCLUSIVE, and none is a pass."""
-    assert exit_code(words) == code
+    assert ExitCode.of(words) == code
 
 
 def test_a_cell_that_could_not_run_says_why() -> None:

@@ -85,7 +85,7 @@ def test_the_error_names_the_holder(tmp_path: Path) -> None:
     assert f"pid {holder.pid} of {user} ({command} -c " in text
     assert ", since " in text
     assert f"kill {holder.pid}" in text
-    assert "--asperf-wait" in text
+    assert "wait = 30min" in text
 
 
 def test_whoever_waits_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

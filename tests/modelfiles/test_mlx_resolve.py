@@ -197,7 +197,7 @@ def test_gguf_is_refused_with_the_reason(find: Find, tiny_gguf: Path) -> None:
     with pytest.raises(ModelError, match="is a file, and MLX measures folders") as caught:
         find(ModelSpec("m", gguf=tiny_gguf), None)
     assert "casts most to F16" in caught.value.why
-    assert "--asperf-engine=llama_cpp" in caught.value.remedy
+    assert "engine = llama_cpp" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

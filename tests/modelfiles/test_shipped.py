@@ -63,5 +63,5 @@ def test_the_tuned_target_is_refused_on_llama_cpp(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"asperf-target-qat:F16 is a folder, and llama\.cpp"):
         resolve(ref, cache=tmp_path, quantize=_never, quantizer_id=_never)
     other = ModelRef(replace(ref.spec, files=(("Q4_0", shipped_corpus().parent),)), "Q4_0")
-    with pytest.raises(ModelError, match="measure it with --asperf-engine=mlx"):
+    with pytest.raises(ModelError, match="or measure it on MLX: engine = mlx"):
         resolve(other, cache=tmp_path, quantize=_never, quantizer_id=_never)

@@ -12,7 +12,7 @@ import sys
 import zipfile
 from typing import TYPE_CHECKING
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from pytest_asperf.cli import app
 

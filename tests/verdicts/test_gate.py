@@ -250,7 +250,7 @@ def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
 
 @pytest.mark.parametrize(
     ("interrupted", "advice"),
-    [(True, "run it again, and let it end"), (False, "allow more time with --asperf-max-seconds")],
+    [(True, "run it again, and let it end"), (False, "allow more time: max_seconds")],
 )
 def test_no_finished_pair_advises_by_its_reason(*, interrupted: bool, advice: str) -> None:
     """A measurement that Ctrl-C stopped needs no more time, and one that ran out of it does."""

@@ -211,7 +211,7 @@ def test_what_cannot_be_run_is_refused_before(foreign: Foreign) -> None:
         foreign.load(Phase(("./none", "{prompt}", "{n_tokens}")))
     with pytest.raises(EngineRefusedError, match=r"no program's command line has \{threads\}"):
         foreign.load(phase, settings=EngineSettings(threads=2))
-    with pytest.raises(EngineRefusedError, match=r"\{tools\}: name the folder with --asperf-tools"):
+    with pytest.raises(EngineRefusedError, match=r"\{tools\}: name the folder"):
         foreign.load(Phase((*phase.run, "{tools}"), phase.reader))
 
 

@@ -268,7 +268,7 @@ def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:
         pytest.raises(EngineRefusedError, match="no program llama-bench in ") as caught,
     ):
         worker.describe()
-    assert "--asperf-tools" in caught.value.remedy
+    assert ": tools" in caught.value.remedy
     with pytest.raises(EngineRefusedError, match=r"no folder '' of llama\.cpp's programs"):
         Worker(EngineBuild("llama_tools", Path(sys.executable)))
 

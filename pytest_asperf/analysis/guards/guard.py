@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Self
 
 from pytest_asperf.analysis.stats.estimate import number_text
+from pytest_asperf.errors import Advice
 
 
 class Consequence(StrEnum):
@@ -38,14 +39,14 @@ class Guard(StrEnum):
         voids: the assertions that it voids.
     """
 
-    remedy: str
+    remedy: str | Advice
     consequence: Consequence
     voids: Voids
 
     def __new__(
         cls,
         name: str,
-        remedy: str,
+        remedy: str | Advice,
         consequence: Consequence = Consequence.INVALID,
         voids: Voids = Voids.ALL,
     ) -> Self:
@@ -82,7 +83,7 @@ class Guard(StrEnum):
     # Bounds.
     ROOFLINE_HIGH = (
         "roofline-high",
-        "name its hardware (--asperf-hardware), or look for skipped steps in the engine's log",
+        Advice("look for skipped steps in the engine's log, or name its hardware", "hardware"),
     )
     ROOFLINE_LOW = "roofline-low", "look for a fallback in the engine's log", Consequence.WARNING
     SD_BOUND = "sd-bound", "check the counts of drafted and accepted tokens, and measure again"
@@ -121,7 +122,7 @@ class Guard(StrEnum):
     # The machine.
     SPREAD = (
         "spread",
-        "quieten the machine (asperf doctor) and repeat; a test can accept it: --asperf-max-cv",
+        Advice("quieten the machine (asperf doctor) and repeat, or accept it", "max_cv"),
         Consequence.INCONCLUSIVE,
         Voids.SPREAD_SENSITIVE,
     )
@@ -198,7 +199,7 @@ class GuardFinding:
     @property
     def remedy(self) -> str:
         """What to do."""
-        return self.guard.remedy
+        return str(self.guard.remedy)
 
     @property
     def voids(self) -> Voids:
