@@ -184,7 +184,6 @@ class Ladder(FixtureValue):
         if not refs or len({self.base, *refs}) <= len(refs):
             raise ConfigError(
                 f"{where}{shown(quants, 80)}: no quantization, one twice, or the baseline",
-                why="each is compared with the baseline, and with the others",
                 remedy=f"name each once, and not {self.base.level}",
             )
         rungs = {str(ref.level): ref for ref in refs}
@@ -285,7 +284,6 @@ def assert_ppl_delta(
     if (below is None) == (above is None):
         raise ConfigError(
             "assert_ppl_delta needs exactly one of below and above",
-            why="the limit is what is asserted",
             remedy='write assert_ppl_delta(perplexity, below="1%")',
         )
     delta = perplexity.delta

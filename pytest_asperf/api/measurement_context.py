@@ -296,6 +296,5 @@ def unknown_word(what: str, word: str, valid: Sequence[str]) -> ConfigError:
     """The error for an argument that is not one of the valid words."""
     return ConfigError(
         f"unknown {what} {shown(word, 80)}{suggest(word, valid)}",
-        why="the assertion is about it",
         remedy=f"use one of {listing(valid)}",
     )

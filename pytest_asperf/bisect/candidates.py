@@ -115,7 +115,6 @@ def newest_release(base: Build, *, where: str) -> str:
     if not isinstance(base.source, Packages) or len(base.source.requirements) != 1:
         raise ConfigError(
             f"{where}: {base.name} is not a release of one package",
-            why="the newest release is looked up for the package of this build",
             remedy="name a release, such as llama-cpp-python==0.3.35, or the current build",
         )
     asked = Requirement(base.source.requirements[0])
@@ -235,7 +234,6 @@ def _git(repository: Path, *words: str) -> str:
     if status:
         raise BuildError(
             f"{repository}: git {words[0]} ended with {status}",
-            why="its history is what is bisected",
             remedy="name a git checkout and two commits of it; one made by git clone --depth lacks "
             "the older ones (git fetch --unshallow)",
             detail=tail(log),

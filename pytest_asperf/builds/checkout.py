@@ -101,7 +101,6 @@ def _git_command(source: Checkout, *words: str) -> list[str]:
     if git is None:
         raise BuildError(
             f"{printable(source.repository)} cannot be read: no git on PATH",
-            why="a commit is exported from its checkout by git",
             remedy="install git",
             opt_out="build the commit yourself, and name the folder of its programs",
         )

@@ -108,7 +108,6 @@ def file_digest(path: Path, cache: Path) -> str:
         near = sorted(file.name for file in path.parent.glob("*") if file.name.endswith(ARCHIVES))
         raise BuildError(
             f"there is no file {path}",
-            why="the build is installed from it",
             remedy=f"name one that exists; there are {', '.join(near[:8])}"
             if near
             else "name one that exists: pip wheel --no-deps llama-cpp-python==0.3.35 makes one",

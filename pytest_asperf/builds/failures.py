@@ -60,7 +60,6 @@ def environment_failure(error: StepFailure, title: str, *, folder: Path, log: Pa
     if first_match(_NO_ENSUREPIP, error.lines):
         return BuildError(
             f"no environment can be made for {title}: this Python has no ensurepip",
-            why="it installs pip into a new environment",
             remedy="install the system's package for it (python3-venv), or pip beside "
             "pytest-asperf (in an environment that uv made: uv pip install pip)",
             opt_out="name the path of an interpreter that has the engine installed",

@@ -45,6 +45,5 @@ class Job:
         except FileNotFoundError as error:
             raise BuildError(
                 f"{self.title}: {printable(command[0], 200)} cannot be started: {error.strerror}",
-                why="it makes the build",
                 remedy="install it, or correct PATH",
             ) from error

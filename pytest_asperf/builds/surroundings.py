@@ -125,7 +125,6 @@ def _ask(python: Path, program: str) -> dict[str, Any]:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise BuildError(
             f"the interpreter {python} does not run: {_reason(error)}",
-            why="the environment of a build is made from it",
             remedy="name a Python that runs, as `python` of the build",
         ) from error
     if not isinstance(answer, dict):

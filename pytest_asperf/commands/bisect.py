@@ -116,7 +116,6 @@ def split_builds(text: str, folder: Path) -> list[str]:
         except UnreadableTextError as error:
             raise ConfigError(
                 f"--builds: {printable(text)} {error}",
-                why="it names the builds between the two",
                 remedy="name a file with one build a line, or the builds themselves: A,B,C",
             ) from None
         builds = [line.partition("#")[0].strip() for line in lines]
@@ -131,7 +130,6 @@ def split_builds(text: str, folder: Path) -> list[str]:
     if not named:
         raise ConfigError(
             f"--builds: {printable(text)} names none",
-            why="it names the builds between the two",
             remedy="write --builds=A,B,C, or a .txt file with one build a line",
         )
     return named

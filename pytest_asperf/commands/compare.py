@@ -133,7 +133,6 @@ def _prices(texts: Sequence[str], names: Mapping[str, str]) -> dict[str, float]:
         if name not in machines or not (amount.isdecimal() and int(amount)):
             raise ConfigError(
                 f"--price {shown(text, 80)} is no machine of these reports and a whole amount",
-                why="what a machine costs is known to you only",
                 remedy=f"write MACHINE=AMOUNT; the machines are {listing(machines)}",
             )
         found[machines[name]] = float(amount)

@@ -158,7 +158,6 @@ def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tu
     if candidate is None:
         raise ConfigError(
             "CAND is missing: no build to judge",
-            why="a gate compares a candidate with a baseline",
             remedy="name both, as in: asperf gate llama-cpp-python==0.3.35 "
             "llama-cpp-python==0.3.36; or set `candidate` in [tool.asperf]",
         )

@@ -133,6 +133,5 @@ def _workload(series: StoredSeries) -> str:
 def _unconfirmable(series: StoredSeries, problem: str, remedy: str) -> ConfigError:
     return ConfigError(
         f"the series {series.id[:8]}, {series.key.title}, cannot be confirmed: {problem}",
-        why="a gate compares the builds on the two sides of a step",
         remedy=remedy,
     )

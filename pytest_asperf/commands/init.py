@@ -62,7 +62,6 @@ def _require_new(folder: Path) -> None:
 def _not_written(path: Path, what: str) -> ConfigError:
     return ConfigError(
         f"{path} {what}",
-        why="asperf.toml and test_asperf.py would be new files",
         remedy="run `asperf init` in another folder, or move that file away first",
     )
 
@@ -76,7 +75,6 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror}",
-            why="asperf.toml and test_asperf.py are written into it",
             remedy="run it in a folder that you may write to",
         ) from error
 

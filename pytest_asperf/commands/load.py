@@ -134,7 +134,6 @@ def _loads(text: str, option: str) -> list[float]:
     if not loads or len(loads) > _MOST_LOADS or not least <= loads[0] <= loads[-1] <= 1000:
         raise ConfigError(
             f"{option}: {shown(text, 80)} are not loads",
-            why="the curve has a point for each",
             remedy=f"write {option}={_USERS}: up to {_MOST_LOADS} numbers from {least} to 1000",
         )
     return loads

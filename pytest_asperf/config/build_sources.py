@@ -228,7 +228,6 @@ def parse_source(
         raise unusable(where, behind, _SETTINGS_LAST)
     raise ConfigError(
         f"{where}: unknown build {shown(text)}{suggest(text, [*known, *DISTRIBUTIONS])}",
-        why="the two builds are what a gate compares",
         remedy=f"use one of {listing(known)}; a requirement, such as llama-cpp-python==0.3.35; a "
         "build number of llama.cpp, such as b10429; the path of a Python interpreter, of a wheel, "
         "of a llama.cpp release, of a folder of llama.cpp's programs, or of a "
@@ -296,7 +295,6 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
     if not path.exists():
         raise ConfigError(
             f"{where}: {shown(text)}: there is no such file or folder",
-            why="the build is made from it",
             remedy="correct the path: of a Python interpreter, of a wheel or source distribution, "
             "of a llama.cpp release, of a folder of its programs, or of a checkout with @COMMIT "
             "behind it",
@@ -388,7 +386,6 @@ def _requirement(text: str, *, where: str) -> Requirement:
         reason = str(error).splitlines()[0]
         raise ConfigError(
             f"{where}: {shown(text)} is not a requirement: {shown(reason)}",
-            why="it says which packages the build's environment has",
             remedy="write NAME==VERSION, such as llama-cpp-python==0.3.35 or mlx-lm[cpu]==0.31.3, "
             "or the path of a wheel",
         ) from None

@@ -138,7 +138,6 @@ class Catalogue:
             return replace(names[base], name=name, variant=parse_variant(change, where=where))
         raise ConfigError(
             f"{where}: unknown model {shown(name)}{suggest(name, names)}",
-            why="the address decides which weights are measured",
             remedy=f"use one of {listing(names)}, the path of a .gguf file, or declare the model"
             " in [tool.asperf.models.NAME] of pyproject.toml",
         )
@@ -266,7 +265,6 @@ def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
     if n_sources != 1 and (n_sources or pipeline is None):
         raise ConfigError(
             f"{table}: a model has exactly one of {', '.join(_SOURCES)}",
-            why="they say where its weights come from",
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
             " `files` for published files by level; a model with `phases` may do without",
         )

@@ -218,7 +218,6 @@ def parse_kv_type(name: str, *, where: str) -> EngineSettings:
     raise ConfigError(
         f"{where}: unknown type of KV cache {shown(name, 80)}"
         f"{suggest(name.lower(), [*KV_TYPES, *mlx_names])}",
-        why="the type decides which cache is measured",
         remedy=f"on llama.cpp use one of {listing(KV_TYPES)}, or two as K/V, such as q8_0/f16; on "
         f"mlx one of {listing(mlx_names)}, or with the size of a group, such as 4bit-g32",
     )

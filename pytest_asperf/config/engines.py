@@ -198,7 +198,6 @@ def parse_engine(name: object, *, where: str) -> Engine:
             return engine
     raise ConfigError(
         f"{where}: unknown engine {shown(name, 80)}{suggest(name, ENGINES)}",
-        why="the engine decides what is measured",
         remedy=f"use one of {listing(ENGINES)}",
     )
 
@@ -211,7 +210,6 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
         near = suggest(name.upper(), valid) or suggest(name.lower(), valid)
         raise ConfigError(
             f"{where}: unknown quantisation level {shown(name, 80)}{near}",
-            why="the level decides which file is made and measured",
             remedy=f"use one of {listing(valid)}",
         )
     level, engines = known

@@ -128,20 +128,17 @@ def is_address(rung: str) -> bool:
     return address.level is not None or bool(address.role)
 
 
-_WHY: Final = "the marker decides what the test measures"
-
-
 def _or_none(rule: Rule[Any]) -> Rule[Any]:
     return Rule(lambda value: None if value is None else rule.read(value), rule.accepts)
 
 
 _string: Final = matching(re.compile(r".+", re.DOTALL))
 _ADDRESS: Final = Rule(
-    lambda value: Address.of(_string(value)), "the address of a model, as a string", _WHY
+    lambda value: Address.of(_string(value)), "the address of a model, as a string"
 )
-_LEVEL: Final = Rule(_string, "a quantisation level, as a string", _WHY)
-_KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string", _WHY)
-_PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string", _WHY)
+_LEVEL: Final = Rule(_string, "a quantisation level, as a string")
+_KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string")
+_PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string")
 _CHUNKS: Final = _or_none(whole(2, 10**9))
 _LEAST: Final[Mapping[str, Rule[Any]]] = {
     "min_memory_gb": number("a number above 0", usable=lambda gb: gb > 0),
@@ -274,4 +271,4 @@ def _arguments(kwargs: Mapping[str, Any], valid: Collection[str], *, where: str)
 
 
 def _unusable(what: str, remedy: str, *, where: str) -> ConfigError:
-    return ConfigError(f"{where}: {what}", why=_WHY, remedy=remedy)
+    return ConfigError(f"{where}: {what}", remedy=remedy)

@@ -94,7 +94,6 @@ class Settings:
         text="engine: llama_cpp, llama_tools, mlx, command; or a server: llama_server, "
         "llama_cpp_server, mlx_server, openai",
         metavar="NAME",
-        why="the engine decides what is measured",
     )
     source: Source = setting(
         default="auto",
@@ -116,7 +115,6 @@ class Settings:
         metavar="ADDRESS",
         word="model",
         shown=_SHIPPED,
-        why="tests without a model marker measure this model",
     )
     roles: Mapping[str, Address] = setting(
         default=dict,
@@ -124,7 +122,6 @@ class Settings:
         text="model that has a role in tests, as in target=PATH or draft=NAME:LEVEL; repeatable",
         metavar="ROLE=ADDRESS",
         word="role",
-        why="tests measure the models that are named by role",
         is_list=True,
     )
     findings_scope: Scope = setting(
@@ -133,7 +130,6 @@ class Settings:
         text="findings to try: those about this machine and model, or all",
         metavar="here|all",
         word="findings",
-        why="it decides what is measured",
     )
     repetitions: int = setting(
         default=10,
@@ -154,7 +150,6 @@ class Settings:
         rule=lambda rules: rules.interpreter,
         text="interpreter that the engine runs in",
         metavar="PATH",
-        why="the engine runs in that interpreter",
         shown="this one",
     )
     tools: Path | None = setting(
@@ -162,21 +157,18 @@ class Settings:
         rule=lambda rules: rules.tools,
         text="folder of programs, for llama_tools, llama_server and command",
         metavar="PATH",
-        why="llama_tools, llama_server and command run the programs in it",
     )
     remote: str | None = setting(
         default=None,
         rule=lambda rules: rules.remote,
         text="llama.cpp RPC server of another machine, for speculation.overhead_on()",
         metavar="HOST:PORT",
-        why="a draft runs there",
     )
     url: str | None = setting(
         default=None,
         rule=lambda rules: rules.url,
         text="server that the engine openai asks; it must be running",
         metavar="URL",
-        why="the engine openai asks that server",
     )
     api_key_variable: str = setting(
         default="OPENAI_API_KEY",
@@ -190,21 +182,18 @@ class Settings:
         rule=lambda rules: rules.build,
         text="build that a gate compares with: NAME or PATH[,key=value]",
         metavar="BUILD",
-        why="a gate compares with it",
     )
     candidate: str | None = setting(
         default=None,
         rule=lambda rules: rules.build,
         text="build that a gate judges",
         metavar="BUILD",
-        why="a gate judges it",
     )
     tolerance: float = setting(
         default=0.05,
         rule=lambda rules: rules.share('"5%", above 0 and up to 100 %', most=1.0),
         text="slowdown that a gate accepts; a FAIL shows one near it or above",
         metavar="SHARE",
-        why="a gate accepts up to it",
         shown="5%",
     )
     max_pairs: int = setting(
@@ -269,7 +258,6 @@ class Settings:
         rule=lambda rules: rules.store,
         text="keep the report in a history: an SQLite file, or postgresql://USER@HOST/DATABASE",
         metavar="PATH|URL",
-        why="what is measured is kept there",
     )
     store_keep: int | None = setting(
         default=None,
@@ -308,7 +296,6 @@ class Settings:
         default=(),
         rule=lambda rules: rules.files,
         text="files of your own published figures",
-        why="findings rest on the figures in them",
     )
 
     def __new__(cls, *_: Any, **__: Any) -> Self:

@@ -46,6 +46,5 @@ def parse_variant(text: str, *, where: str) -> Variant:
     raise ConfigError(
         f"{where}: {shown(text, 80)} is not a variant of a model"
         f"{suggest(text.partition('=')[0], _VARIANTS)}",
-        why="it decides what a step costs, and how it is rolled back",
         remedy="use layers=N, experts=N, hybrid or recurrent=N, as in asperf-target+layers=8",
     )

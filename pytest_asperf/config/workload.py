@@ -144,7 +144,6 @@ def parse_workload(
         if name == kind:
             raise ConfigError(
                 f"{where}: {name} is the time of a load",
-                why="no tokens are counted in it",
                 remedy=f'take the latency fixture, as in assert latency("{name}") <= "2 s"',
             )
     if re.match(f"{_METERED}(pp|tg)", name):
@@ -160,7 +159,6 @@ def parse_workload(
     if workload is None:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload",
-            why="the name says what is timed: prompt or generation, how many tokens, at what depth",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
             "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of "

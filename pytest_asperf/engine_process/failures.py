@@ -40,7 +40,6 @@ class EngineRefusedError(EngineError):
         package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
         super().__init__(
             f"{request}: the engine refused ({kind}): {message}",
-            why="nothing was measured",
             remedy=str(_REMEDIES.get(kind, "read the engine's log below")).format(package=package),
             detail=log,
         )

@@ -180,7 +180,6 @@ def parse_verify(text: str) -> Verification:
         if not 2 <= n <= _MOST_POSITIONS or n in costs or not 0 < c < math.inf:
             raise ConfigError(
                 f"--verify: {printable(pair, 60)!r} is not POSITIONS:COST",
-                why="the break-even follows from these costs",
                 remedy="write each batch once, such as --verify=2:1.6,5:2.1: verifying 2 positions "
                 "costs 1.6 steps of the target, 5 cost 2.1",
             )
@@ -221,7 +220,6 @@ def _hardware(request: ForecastRequest) -> Hardware:
     if request.memory_gb is not None and request.hardware == "auto":
         raise ConfigError(
             "--memory is given for this machine",
-            why="its memory is read from the system",
             remedy="name the hardware to ask about with --hardware=NAME",
         )
     return in_force(request.hardware, detect(), memory_gb=request.memory_gb)

@@ -206,7 +206,6 @@ def shipped_models_of(
     if engine not in _LEVELS:
         raise ConfigError(
             f"{where}: the engine {engine} has no model by default",
-            why="it runs no model that is shipped",
             remedy="name one with --model",
         )
     level = _LEVELS[engine]

@@ -58,13 +58,11 @@ def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
     except UnreadableTextError as err:
         raise ModelError(
             f"the corpus {path} of {spec.name} {err}",
-            why="PPL is scored on it, and throughput is measured on its text",
             remedy="name a UTF-8 text file",
         ) from err
     if not text.strip():
         raise ModelError(
             f"the corpus {path} of {spec.name} has no text in it",
-            why="PPL is scored on it, and throughput is measured on its text",
             remedy="name a file with text in it",
         )
     return Corpus(path, hashlib.sha256(text.encode()).hexdigest(), text)

@@ -109,7 +109,6 @@ def _refusals_of(url: str) -> Iterator[None]:
     except RefusalError as refusal:
         raise MeasurementError(
             f"{url}: {refusal}",
-            why="a load needs a server that answers",
             remedy="check that the server runs, and the URL, the model and the key",
         ) from refusal
 

@@ -272,7 +272,6 @@ def _own_file(ref: ModelRef) -> Path | None:
     if path is not None and not path.exists():
         raise ModelError(
             f"{ref.label}: there is no {path}",
-            why="its programs are given that file",
             remedy="correct its path in the configuration",
         )
     return path

@@ -135,7 +135,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _incomplete(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"{path}: {reason}",
-        why="a GGUF file is made from it",
         remedy=f"give a folder in Hugging Face format with {', '.join(HF_FILES)}",
     )
 

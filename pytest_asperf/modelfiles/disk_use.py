@@ -61,7 +61,6 @@ def disk_use(paths: Iterable[Path]) -> DiskUse:
     except OSError as error:
         raise ModelError(
             f"cannot read the size of {printable(error.filename)}: {error.strerror}",
-            why="a file that is left out takes room too",
             remedy="name files and folders that exist, and correct links that lead nowhere",
         ) from error
     files = {(stat.st_dev, stat.st_ino): stat for stat in stats.values()}.values()

@@ -130,7 +130,6 @@ def _size_of_file(path: Path) -> int:
     except FileNotFoundError as error:
         raise ModelError(
             f"{path}: there is no such file",
-            why="there is nothing to measure",
             remedy=f"correct the path{_neighbours(path)}",
         ) from error
     except (OSError, ValueError) as error:
@@ -139,7 +138,6 @@ def _size_of_file(path: Path) -> int:
         kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise ModelError(
             f"{path} is {kind}",
-            why="a model is one GGUF file",
             remedy="give the .gguf file itself; a Hugging Face folder goes under `hf`",
         )
     if status.st_size == 0:
@@ -158,7 +156,6 @@ def _neighbours(path: Path) -> str:
 def _unreadable(path: Path, error: Exception) -> ModelError:
     return ModelError(
         f"{path} cannot be read: {error}",
-        why="there is nothing to measure",
         remedy="check its permissions and the disk that it is on",
     )
 
@@ -169,9 +166,7 @@ def _check_format(path: Path, head: bytes, size: int) -> None:
     if len(head) < 4 and b"GGUF".startswith(head):
         raise truncated(path, f"it has {size} bytes")
     kind, remedy = _recognise(head, size)
-    raise ModelError(
-        f"{path} is not a GGUF file but {kind}", why="llama.cpp reads GGUF only", remedy=remedy
-    )
+    raise ModelError(f"{path} is not a GGUF file but {kind}", remedy=remedy)
 
 
 def _recognise(head: bytes, size: int) -> tuple[str, str]:

@@ -186,7 +186,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _unusable(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"{path}: {reason}",
-        why="the model's sizes are read from it",
         remedy="give a folder with config.json and safetensors as transformers writes them, or the "
         "GGUF file",
     )

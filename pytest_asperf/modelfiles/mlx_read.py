@@ -153,7 +153,6 @@ def _configuration(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise ModelError(
             f"{folder}: there is no such folder",
-            why="there is nothing to measure",
             remedy="correct the path; a hub's model is named owner/name, and fetched beforehand",
         )
     config = _json(folder / "config.json")
@@ -173,7 +172,6 @@ def _json(path: Path) -> dict[str, Any]:
 def _incomplete(path: Path, what: str) -> ModelError:
     return ModelError(
         f"{path} {what}",
-        why="MLX needs a model's configuration, weights and tokenizer",
         remedy="give a whole folder in Hugging Face or MLX format; fetch it again if it is not",
     )
 

@@ -125,7 +125,6 @@ def _source_sha256(path: Path, cache: Path) -> str:
     except OSError as error:
         raise ModelError(
             f"{path} cannot be read: {error.strerror}",
-            why="a GGUF file is made from it",
             remedy="give a folder in Hugging Face format, with its config, weights and tokenizer",
         ) from error
 
@@ -134,6 +133,5 @@ def without_source(spec: ModelSpec) -> ModelError:
     """The error for a specification that names nothing."""
     return ModelError(
         f"the model {spec.name!r} has no source",
-        why="there is nothing to measure",
         remedy="give it `hf`, `gguf` or `files`",
     )

@@ -110,7 +110,6 @@ def _read_header(path: Path) -> tuple[tuple[TensorEntry, ...], int]:
 def _unreadable(path: Path, error: OSError) -> ModelError:
     return ModelError(
         f"{path} cannot be read: {error.strerror}",
-        why="the model's weights are in it",
         remedy="give a folder in Hugging Face format with one model.safetensors",
     )
 

@@ -106,7 +106,6 @@ def trained_context(ref: ModelRef) -> int | None:
     if not path.exists():
         raise ModelError(
             f"{ref.label}: there is no file {printable(path)}",
-            why="the model is measured or made from it",
             remedy="correct its path in the configuration, or make it",
         )
     if spec.engine == "scripted":

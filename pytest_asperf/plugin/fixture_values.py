@@ -109,7 +109,6 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
     if pairing is None:
         raise ConfigError(
             f"{request.node.nodeid}: the speculation fixture needs a speculative marker",
-            why="the marker names the draft and the target",
             remedy='write @pytest.mark.speculative(draft="asperf-draft:Q8_0", '
             'target="asperf-target:F16", k=4)',
         )
@@ -144,7 +143,6 @@ def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladd
     if not rungs:
         raise ConfigError(
             f"{request.node.nodeid}: the ladder fixture needs a quant_ladder or kv_ladder marker",
-            why="the marker names the rungs",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
     base = selection.baseline(next(iter(rungs.values())))

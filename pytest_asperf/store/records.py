@@ -214,7 +214,6 @@ class Store:
         raise ConfigError(
             f"{len(found)} series of {self.address} begin with {shown(name, 40)}"
             + ("" if found else suggest(name, [one.id for one in every])),
-            why="one series is shown at a time",
             remedy="asperf history lists them by their ids",
         )
 
