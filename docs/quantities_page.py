@@ -31,9 +31,10 @@ from pytest_asperf.api.quantity import Quantity
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.api.throughput import Throughput
 from pytest_asperf.config.build_sources import Interpreter
+from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
-from pytest_asperf.measure import compose
+from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.plugin import fixtures
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def fixture_values() -> dict[str, Any]:
         other = replace(spec, name=f"{model or spec.name} {engine or ''}")
         return replace(variant, ref=ModelRef(other, quant))
 
-    budget = compose.gate_budget(Settings(), 0)
+    budget = Workspace(Catalogue(Path(), (), Settings(seed=0))).gate_budget
     runner = cast("Any", SimpleNamespace(build=SimpleNamespace(engine="llama_cpp")))
     bounds = cast("Any", nothing)
     context = MeasurementContext(

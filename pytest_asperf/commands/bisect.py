@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from pytest_asperf.bisect.record import BisectRecord, JudgedGate
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.bisect.search import Answer, GateStep, Probe
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.config.spec import Build
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.measure.workspace import Workspace
 
 _EXIT_CODES: Final = {
     Ending.CULPRIT: ExitCode.DONE,
@@ -135,7 +135,7 @@ def split_builds(text: str, folder: Path) -> list[str]:
     return named
 
 
-def _request(options: BisectOptions, project: Project) -> BisectRequest:
+def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
     """What to bisect, all of it checked before anything is measured."""
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
@@ -178,7 +178,7 @@ def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple
     return tuple(map(Candidate, (base, *named, last)))
 
 
-def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
+def _bisect(request: BisectRequest, project: Workspace, *, fresh: bool) -> Answer:
     """Run it, and print what it finds when it finds it."""
     import platform
 
@@ -199,7 +199,7 @@ def _bisect(request: BisectRequest, project: Project, *, fresh: bool) -> Answer:
             "chunks": project.settings.chunks,
             "seed": project.settings.seed,
         }
-        kept = kept_bisection(project.cache, decided_by, seed=project.draw_seed(), fresh=fresh)
+        kept = kept_bisection(project.cache, decided_by, seed=project.seed, fresh=fresh)
         with kept as (record, note):
             if note:
                 print_text(console, note)

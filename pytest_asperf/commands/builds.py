@@ -21,7 +21,6 @@ from pytest_asperf.commands.console import (
 from pytest_asperf.commands.options import Group, build_argument, reports, settings, written
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
-from pytest_asperf.measure import compose
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
 from pytest_asperf.report.sections import CheckLine, Section
 
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.builds.store import MadeBuild
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.config.spec import Build
+    from pytest_asperf.measure.workspace import Workspace
 
 _DAY_S: Final = 86400
 #: By engine: the file of a release without which it does not start.
@@ -106,7 +105,7 @@ def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
             )
         with CommandNotify(stderr_console()) as notify:
             notify.progress(f"making {build.name}", 0, 0)
-            build_cache = compose.build_cache(project.settings, notify)
+            build_cache = project.build_cache(notify)
             folder = recipe_of(source, cache=project.cache).folder(project.cache)
             if again and (old := finished(folder)):
                 discard(old, notify.wait)
@@ -154,7 +153,7 @@ def prune_builds(*, older_than: int | None, every: bool, really: bool) -> None:
     click.echo(f"removed {total}")
 
 
-def _declared_check(build: Build, kept: Sequence[MadeBuild], project: Project) -> CheckLine:
+def _declared_check(build: Build, kept: Sequence[MadeBuild], project: Workspace) -> CheckLine:
     """A declared build, and whether it is made; nothing that the project names is run."""
     from pytest_asperf.builds.build_cache import made_of
     from pytest_asperf.config.build_sources import MadeSource, source_text

@@ -57,7 +57,7 @@ def calibrate(pairs: int, model: str, workloads: tuple[str, ...]) -> None:
             work,
             pairs=pairs,
             tolerance=project.settings.tolerance,
-            seed=project.draw_seed(),
+            seed=project.seed,
         )
         cost = gate_cost(runner, project, engine) if result.is_kept else ()
     print_sections((*result.sections, *cost))

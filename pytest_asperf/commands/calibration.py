@@ -19,13 +19,13 @@ from pytest_asperf.measure.calibration import calibration_of
 from pytest_asperf.report.sections import CheckLine, Section, condition_check
 
 if TYPE_CHECKING:
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.measure.surroundings import Calibration
+    from pytest_asperf.measure.workspace import Workspace
 
 #: Pairs that the table speaks of: a short gate's, and a long one's.
 _BUDGETS = (20, 60)
@@ -72,7 +72,7 @@ def measured_noise(
     return Calibrated(sections, is_kept=not refused)
 
 
-def gate_cost(runner: MeasurementRunner, project: Project, engine: Engine) -> tuple[Section, ...]:
+def gate_cost(runner: MeasurementRunner, project: Workspace, engine: Engine) -> tuple[Section, ...]:
     """What the default gate will cost by the noise that is kept; nothing without default models."""
     options = GateOptions("current", "current", (), (), None, engine, "1%")
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from click import Context, Parameter
 
-    from pytest_asperf.commands.project import Project
+    from pytest_asperf.measure.workspace import Workspace
 
 #: Those in use; other numbers may stand in them.
 WORKLOADS: Final = (
@@ -33,7 +33,7 @@ def models(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
     """Names of models; behind a name's colon its levels."""
     from pytest_asperf.config.engines import level_names
 
-    def names(project: Project) -> Iterable[str]:
+    def names(project: Workspace) -> Iterable[str]:
         for spec in project.catalogue.models:
             levels = dict(spec.files) or level_names(spec.engine)
             yield from (f"{spec.name}:{level}" for level in levels) if is_level else [spec.name]
@@ -55,7 +55,7 @@ def workloads(_context: Context, _param: Parameter, incomplete: str) -> list[str
     return _beginning(incomplete, (f"{others}{comma}{name}" for name in WORKLOADS))
 
 
-def of_project(incomplete: str, names: Callable[[Project], Iterable[str]]) -> list[str]:
+def of_project(incomplete: str, names: Callable[[Workspace], Iterable[str]]) -> list[str]:
     """None where the configuration is refused: the command will say why."""
     from pytest_asperf.commands.project import open_project
 

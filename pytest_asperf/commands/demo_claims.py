@@ -21,16 +21,15 @@ from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware
-from pytest_asperf.measure import compose
 from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.measure.workspace import Workspace
 
 _MODEL: Final = "asperf-target"
 _LEVELS: Final = ("Q8_0", "Q4_K_M")
@@ -78,7 +77,7 @@ def found(verdict: Verdict) -> str:
     return f"{figure.text()} ({figure.n} {figure.counted})"
 
 
-def demo_claims(project: Project, runner: MeasurementRunner, folder: str) -> Iterator[DemoClaim]:
+def demo_claims(project: Workspace, runner: MeasurementRunner, folder: str) -> Iterator[DemoClaim]:
     """The claims in their order, none of them measured yet; `folder` takes the broken model."""
     measures = _measures(project, runner)
     yield from _of_levels(project, measures)
@@ -93,7 +92,7 @@ def demo_claims(project: Project, runner: MeasurementRunner, folder: str) -> Ite
     )
 
 
-def _of_levels(project: Project, measures: MeasurementContext) -> Iterator[DemoClaim]:
+def _of_levels(project: Workspace, measures: MeasurementContext) -> Iterator[DemoClaim]:
     find = project.catalogue.find
     rungs = {name: find(f"{_MODEL}:{name}", where=_WHERE, engine="llama_cpp") for name in _LEVELS}
     base = find(f"{_MODEL}:F16", where=_WHERE, engine="llama_cpp")
@@ -118,7 +117,7 @@ def _of_levels(project: Project, measures: MeasurementContext) -> Iterator[DemoC
     )
 
 
-def _of_builds(project: Project, measures: MeasurementContext) -> Iterator[DemoClaim]:
+def _of_builds(project: Workspace, measures: MeasurementContext) -> Iterator[DemoClaim]:
     ref = project.catalogue.find(f"{_MODEL}:Q8_0", where=_WHERE, engine="llama_cpp")
 
     def gated(candidate: str) -> tuple[Verdict, ...]:
@@ -143,7 +142,7 @@ def _of_builds(project: Project, measures: MeasurementContext) -> Iterator[DemoC
     )
 
 
-def _measures(project: Project, runner: MeasurementRunner) -> MeasurementContext:
+def _measures(project: Workspace, runner: MeasurementRunner) -> MeasurementContext:
     settings = project.settings
 
     def skip(reason: str) -> NoReturn:
@@ -157,12 +156,12 @@ def _measures(project: Project, runner: MeasurementRunner) -> MeasurementContext
         NoRecord(),
         BandwidthBounds(Hardware(detect()), bandwidth),
         settings.max_cv,
-        compose.gate_budget(settings, project.draw_seed()),
+        project.gate_budget,
         skip,
     )
 
 
-def _broken(project: Project, runner: MeasurementRunner, folder: Path) -> ModelRef:
+def _broken(project: Workspace, runner: MeasurementRunner, folder: Path) -> ModelRef:
     """A copy of the model in which one weight of the last norm is not a number."""
     source = project.catalogue.find(f"{_MODEL}:F16", where=_WHERE, engine="llama_cpp")
     path = folder / "broken.gguf"

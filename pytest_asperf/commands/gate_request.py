@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from pytest_asperf.commands.options import max_ppl_delta, model_option, workload_option
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.measure import compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.gate.cells import GateCheck
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import GatePlan
+    from pytest_asperf.measure.workspace import Workspace
 
 
 def gated(function: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +67,7 @@ class GateOptions:
 
     def open_project(
         self, defaults: Mapping[str, object] | None = None, **given: object
-    ) -> Project:
+    ) -> Workspace:
         """The project with a command's settings; models of one name are told apart."""
         project = open_project(defaults=defaults, **given)
         named = [*self.models, *filter(None, [self.draft]), str(project.settings.default_model)]
@@ -123,7 +122,7 @@ class GateRequest:
         )
 
 
-def read_request(options: GateOptions, project: Project) -> GateRequest:
+def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     """What to compare, all of it checked before anything is measured.
 
     Raises:
@@ -142,7 +141,7 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     names = [name for word in options.workloads for name in word.split(",")]
     workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
     models, moe = _models(options, project, engine)
-    budget = compose.gate_budget(settings, project.draw_seed())
+    budget = project.gate_budget
     if options.faster_by is not None:
         budget = budget.faster_by(parse_percent(options.faster_by, where="--faster-by"))
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
@@ -151,7 +150,7 @@ def read_request(options: GateOptions, project: Project) -> GateRequest:
     return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits)
 
 
-def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tuple[Build, Build]:
+def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> tuple[Build, Build]:
     settings, find = project.settings, project.catalogue.find_build
     base = settings.baseline if options.base is None else options.base
     candidate = settings.candidate if options.cand is None else options.cand
@@ -168,7 +167,7 @@ def _builds(options: GateOptions, project: Project, engine: Engine | None) -> tu
 
 
 def _models(
-    options: GateOptions, project: Project, engine: Engine
+    options: GateOptions, project: Workspace, engine: Engine
 ) -> tuple[tuple[ModelRef, ...], ModelRef | None]:
     """The models that are gated, and a mixture of experts beside the shipped one."""
     from pytest_asperf.config.settings import Settings
@@ -184,7 +183,7 @@ def _models(
 
 
 def _pairs(
-    options: GateOptions, project: Project, engine: Engine, models: tuple[ModelRef, ...]
+    options: GateOptions, project: Workspace, engine: Engine, models: tuple[ModelRef, ...]
 ) -> tuple[Pairing, ...]:
     """The drafts and targets to gate: the models with the named draft, or the shipped pairs."""
     from pytest_asperf.config.spec import NGRAM_DRAFT, Pairing

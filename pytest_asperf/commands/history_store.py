@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.summary import GateOutcome
+    from pytest_asperf.measure.workspace import Workspace
     from pytest_asperf.records.report import Report
     from pytest_asperf.store.records import Store
 
@@ -46,7 +46,7 @@ class GateHistory:
         made: gives the report of an outcome.
     """
 
-    def __init__(self, project: Project, made: Callable[[GateOutcome], Report]) -> None:
+    def __init__(self, project: Workspace, made: Callable[[GateOutcome], Report]) -> None:
         address, keep_days = project.settings.store, project.settings.store_keep
         self._growing = GrowingReport(address, project.cache, keep_days) if address else None
         self.made = made

@@ -94,7 +94,7 @@ def load(
         n_requests=requests,
         limits=limits,
         text=shipped_corpus().read_text("utf-8")[: 40 * request.depth + 4000],
-        seed=project.draw_seed(),
+        seed=project.seed,
     )
     target = find_server(url, model, project.settings.api_key_variable)
     console = stderr_console()

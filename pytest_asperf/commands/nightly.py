@@ -26,8 +26,8 @@ from pytest_asperf.errors import AsperfError, ConfigError
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.gate_request import GateRequest
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.gate.summary import GateOutcome
+    from pytest_asperf.measure.workspace import Workspace
 
 _CURRENT, _NEWEST = "current", "newest"
 _OWN: Final = {"max_seconds": "3600"}
@@ -96,7 +96,7 @@ def nightly(
     end(report.exit_code)
 
 
-def _request(options: GateOptions, project: Project) -> GateRequest:
+def _request(options: GateOptions, project: Workspace) -> GateRequest:
     """What is measured, the newest release looked up."""
     from pytest_asperf.bisect.candidates import newest_release
 
@@ -117,7 +117,7 @@ def _request(options: GateOptions, project: Project) -> GateRequest:
 def _measure(
     gate: GateRequest,
     options: GateOptions,
-    project: Project,
+    project: Workspace,
     report: NightReport,
     *,
     pairs: int,
@@ -172,7 +172,7 @@ def _measure(
 def _gate_change(
     gate: GateRequest,
     options: GateOptions,
-    project: Project,
+    project: Workspace,
     report: NightReport,
 ) -> None:
     """Gate tonight's build against last night's."""
@@ -187,7 +187,7 @@ def _gate_change(
     history.store(history.made(outcome), kind="gate")
 
 
-def _history(gate: GateRequest, report: NightReport, project: Project) -> GateHistory:
+def _history(gate: GateRequest, report: NightReport, project: Workspace) -> GateHistory:
     made = partial(
         gate_document,
         began=report.began,
@@ -198,7 +198,7 @@ def _history(gate: GateRequest, report: NightReport, project: Project) -> GateHi
     return GateHistory(project, made)
 
 
-def _gated(gate: GateRequest, project: Project, history: GateHistory) -> GateOutcome:
+def _gated(gate: GateRequest, project: Workspace, history: GateHistory) -> GateOutcome:
     """The cells of a gate; progress is shown on a terminal only."""
     with (
         CommandNotify(stderr_console()) as notify,

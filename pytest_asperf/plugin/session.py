@@ -12,8 +12,8 @@ from pytest_asperf.config.settings import named_in_session, session_option
 from pytest_asperf.errors import SETTING_NAMES, AsperfError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware, in_force
-from pytest_asperf.measure import compose
 from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
+from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
@@ -68,13 +68,14 @@ class Session:
         only_reads = hasattr(config, "workerinput") or config.getoption("collectonly")
         catalogue = load_catalogue(folder, shipped_models())
         self.settings = parse_settings(config, catalogue)
+        self.workspace = Workspace(replace(catalogue, settings=self.settings))
         self._checked_store = None if only_reads else self.settings.store
-        self.catalogue: Catalogue = replace(catalogue, settings=self.settings)
+        self.catalogue: Catalogue = self.workspace.catalogue
 
-    @cached_property
+    @property
     def cache(self) -> Path:
         """The folder for files that are made once."""
-        return compose.cache_folder(self.settings)
+        return self.workspace.cache
 
     @cached_property
     def hardware(self) -> Hardware:
@@ -113,8 +114,7 @@ class Session:
             if other != engine:
                 runner.close()
         if engine not in self._runners:
-            self._runners[engine] = compose.open_runner(
-                self.settings,
+            self._runners[engine] = self.workspace.runner(
                 engine,
                 self.notify,
                 seed=self.seed,
@@ -135,15 +135,15 @@ class Session:
 
         return find("baseline", settings.baseline), find("candidate", settings.candidate)
 
-    @cached_property
+    @property
     def seed(self) -> int:
         """The seed of every random order."""
-        return compose.drawn_seed(self.settings)
+        return self.workspace.seed
 
     @property
     def gate_budget(self) -> Budget:
         """What a gate may cost."""
-        return compose.gate_budget(self.settings, self.seed)
+        return self.workspace.gate_budget
 
     @property
     def bounds(self) -> BandwidthBounds:
@@ -151,9 +151,8 @@ class Session:
         return BandwidthBounds(self.hardware, self._measure_bandwidth)
 
     def _measure_bandwidth(self, remeasure: bool) -> Bandwidth:  # noqa: FBT001  # its only argument
-        return compose.measured_bandwidth(
-            self.settings, self.hardware.machine, self.notify.wait, remeasure=remeasure
-        )
+        machine = self.hardware.machine
+        return self.workspace.bandwidth(machine, self.notify.wait, remeasure=remeasure)
 
     def check(self) -> None:
         """Refuse settings whose fault would show only after everything was measured."""

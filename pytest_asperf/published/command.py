@@ -18,15 +18,15 @@ from pytest_asperf.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_asperf.commands.project import Project
     from pytest_asperf.config.setting_rules import ReportTarget
+    from pytest_asperf.measure.workspace import Workspace
 
 
 def finding_ids(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """IDs of published findings that begin so."""
     from pytest_asperf.published.findings import load_findings
 
-    def names(project: Project) -> Iterator[str]:
+    def names(project: Workspace) -> Iterator[str]:
         found = load_findings(project.settings.findings, project.settings.records)
         return (finding.id for finding in found.findings)
 
