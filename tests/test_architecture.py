@@ -68,7 +68,17 @@ SHELL = {"plugin", "published", "findings", "examples"}
 
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {
-    *("__future__", "collections", "dataclasses", "enum", "functools", "itertools", "math", "re"),
+    *(
+        "__future__",
+        "collections",
+        "contextvars",
+        "dataclasses",
+        "enum",
+        "functools",
+        "itertools",
+        "math",
+        "re",
+    ),
     *("difflib", "statistics", "string", "sys", "textwrap", "types", "typing"),
     *("numpy", "scipy"),
 }

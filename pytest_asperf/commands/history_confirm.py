@@ -15,7 +15,8 @@ from pytest_asperf.commands.console import print_text, stderr_console
 from pytest_asperf.commands.gate import gate_builds
 from pytest_asperf.commands.gate_request import GateOptions
 from pytest_asperf.commands.history_store import history_of
-from pytest_asperf.commands.options import command, settings, typed_settings
+from pytest_asperf.commands.options import command, settings
+from pytest_asperf.commands.project import typed_settings
 from pytest_asperf.config.engines import DISTRIBUTIONS
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.records.report import read_head

@@ -82,12 +82,6 @@ class Group(_Ends, click.Group):
 command = partial(click.command, cls=Command)
 
 
-def typed_settings() -> dict[str, tuple[object, str]]:
-    """The settings that were typed, each with the option that it was typed in."""
-    context = click.get_current_context(silent=True)  # none while a shell completes words
-    return {} if context is None else context.find_root().ensure_object(dict)
-
-
 def _keep(context: click.Context, key: str, value: object, option: str) -> None:
     if value is not None:
         context.find_root().ensure_object(dict)[key] = (value, option)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_asperf.commands.options import typed_settings
+import click
+
 from pytest_asperf.config.build_sources import anchored
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.configuration_file import nearest_configuration
@@ -16,6 +17,12 @@ from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def typed_settings() -> dict[str, tuple[object, str]]:
+    """The settings that were typed, each with the option that it was typed in."""
+    context = click.get_current_context(silent=True)  # none while a shell completes words
+    return {} if context is None else context.find_root().ensure_object(dict)
 
 
 def open_project(*, defaults: Mapping[str, object] | None = None, **given: object) -> Workspace:

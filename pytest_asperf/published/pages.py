@@ -30,7 +30,7 @@ _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "IN
 _HEAD: Final = """# All published findings
 
 What five published documents say of LLM inference on Apple Silicon, and what their figures show.
-Written by `asperf findings --markdown`; the data are in `pytest_asperf/data/findings` and
+Written by `asperf findings --report md:-`; the data are in `pytest_asperf/data/findings` and
 `pytest_asperf/data/recorded`.
 
 `pytest --pyargs pytest_asperf.findings` judges these statements: live where this machine is the

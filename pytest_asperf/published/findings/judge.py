@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.published.findings.model import Finding
 
 _OPEN: Final = "more runs, published with n and spread, would decide it"
-_FAILED: Final = "do not rely on the statement; `asperf findings --markdown` shows the figures"
+_FAILED: Final = "do not rely on the statement; `asperf findings --report md:-` shows the figures"
 
 
 def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
