@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pytest_asperf.commands.console import print_text, print_whole, stderr_console
 from pytest_asperf.commands.options import STDOUT
-from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.errors import Advice, AsperfError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def print_plan(
     amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
     print_text(out, f"at most {amounts}, seed {budget.seed}")
     if priority:
-        print_text(out, f"engines run at {priority}; the setting nice changes it")
+        print_text(out, str(Advice(f"engines run at {priority}; to change that", "nice")))
     if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
         print_text(out, cost)
     print_text(out, "")

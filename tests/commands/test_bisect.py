@@ -66,7 +66,7 @@ def test_the_last_build_may_be_the_culprit(bisect: Command) -> None:
 def test_several_steps_are_mapped(bisect: Command) -> None:
     """Two steps are told as two, each with the command that looks at it; no culprit is named."""
     done = over(bisect, EQUAL, EQUAL, SLOW, SLOW, SLOW, SLOWER, SLOWER)
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 2, done.output
     assert "no single culprit: more than one step" in done.stdout
     assert "builds that fail differ: the slowest against the fastest is FAIL" in done.stdout
     table = done.stdout[done.stdout.index("against the baseline") :].splitlines()
@@ -78,7 +78,7 @@ def test_several_steps_are_mapped(bisect: Command) -> None:
 def test_a_map_shows_what_was_mended(bisect: Command) -> None:
     """Slow, then mended, then slow again in another way: up, down and up."""
     done = over(bisect, EQUAL, SLOWER, SLOWER, SLOWER, SLOWER, EQUAL, EQUAL, SLOW)
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 2, done.output
     marks = re.findall(r"(?:PASS|FAIL) +(worse|better)$", done.stdout, re.MULTILINE)
     assert marks == ["worse", "better", "worse"]
 
@@ -86,7 +86,7 @@ def test_a_map_shows_what_was_mended(bisect: Command) -> None:
 def test_a_build_that_cannot_be_made_is_passed_over(bisect: Command) -> None:
     """Its neighbour is asked instead, and it costs no gate."""
     done = over(bisect, EQUAL, EQUAL, GONE, SLOW, SLOW)
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 2, done.output
     assert re.search(r"^INVALID .*gone-1\.0", done.stdout, re.MULTILINE)
     assert "no single culprit: one of 2 builds" in done.stdout
     assert "no build between the two could be judged" in done.stdout
@@ -127,7 +127,7 @@ def test_a_candidate_that_passes_is_not_bisected(bisect: Command) -> None:
 def test_a_candidate_that_cannot_be_made_is_an_error(bisect: Command) -> None:
     """There is nothing to bisect without it, and its own error says why."""
     done = over(bisect, EQUAL, EQUAL, GONE)
-    assert done.exit_code == 3, done.output
+    assert done.exit_code == 4, done.output
     assert "gone-1.0" in done.output
 
 
@@ -135,7 +135,7 @@ def test_a_crash_of_both_is_broken(bisect: Command) -> None:
     """Where the ends cannot be measured, the exit code says so."""
     bisect.script(faults={"generate": "crash"})
     done = over(bisect, EQUAL, EQUAL, SLOW)
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 4, done.output
     assert "the candidate cannot be judged" in done.stdout
 
 

@@ -181,11 +181,11 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
 def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
     """The gate prints what the system allowed before it measures, and the proof has it too."""
     nice = os.getpriority(os.PRIO_PROCESS, 0) or 4
-    done = gate("current", "current", "--workload", "ppl", "--nice", "4")
-    assert f"engines run at nice {nice}; --nice sets it" in done.stderr
+    done = gate("current", "current", "--workload", "ppl", "--set", "nice=4")
+    assert f"engines run at nice {nice}; to change that: --set nice=N" in done.stderr
     assert f"priority:  nice {nice}, in both" in done.stdout
     assert "engines run at" not in gate("current", "current", "--list").output
-    assert gate("current", "current", "--nice", "-21").exit_code == 3
+    assert gate("current", "current", "--set", "nice=-21").exit_code == 3
 
 
 def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
@@ -252,7 +252,7 @@ def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:
         (("current", "current", "--max-ppl-delta", "x"), "is not a usable limit"),
         (("current", "current", "--max-ppl-delta", "0.00001%"), "--max-ppl-delta: '0.00001%' is"),
         (("current", "current", "--report=md:/nowhere/x.md"), "cannot write"),
-        (("current", "current", "--max-pairs", "0"), "Invalid value"),
+        (("current", "current", "--max-pairs", "0"), "max_pairs takes a whole number"),
         (("current", "current", "--nonesuch"), "No such option"),
         (("current",), "no build to judge"),
     ],
