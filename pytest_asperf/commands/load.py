@@ -80,6 +80,7 @@ def load(
     Exits with 4 if a guard finds a load INVALID.
     """
     from pytest_asperf.analysis.serving_metrics import ServiceLimits
+    from pytest_asperf.config.server_url import URL_RULE
     from pytest_asperf.measure.load_sweep import LoadWork, find_server, sweep
     from pytest_asperf.modelfiles.shipped import shipped_corpus
 
@@ -96,7 +97,7 @@ def load(
         text=shipped_corpus().read_text("utf-8")[: 40 * request.depth + 4000],
         seed=project.seed,
     )
-    target = find_server(url, model, project.settings.api_key_variable)
+    target = find_server(URL_RULE.checked(url, "URL"), model, project.settings.api_key_variable)
     console = stderr_console()
     with console.status("asking") as status, project.queue(partial(print_waiting, console)).turn():
         measured = sweep(

@@ -124,19 +124,20 @@ def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["http://127.0.0.1:9"], "no connection to http://127.0.0.1:9"),
-        (["nonsense"], "is no URL"),
-        (["http://127.0.0.1:9", "--users", "0"], "--users"),
-        (["http://127.0.0.1:9", "--rate", "fast"], "--rate"),
+        (["http://127.0.0.1:9"], 4, "no connection to http://127.0.0.1:9"),
+        (["nonsense"], 3, "write the URL of a server"),
+        (["http://127.0.0.1:9", "--users", "0"], 3, "--users"),
+        (["http://127.0.0.1:9", "--rate", "fast"], 3, "--rate"),
+        (["http://127.0.0.1:9", "--workload", "tg64"], 3, "write a prompt and a reply"),
     ],
 )
 def test_wrong_input_is_an_error(
-    run_asperf: Callable[..., Ended], arguments: list[str], message: str
+    run_asperf: Callable[..., Ended], arguments: list[str], code: int, message: str
 ) -> None:
     """What cannot be asked is named, without a traceback."""
     ended = run_asperf("load", *arguments)
-    assert ended.returncode == 3
+    assert ended.returncode == code
     assert message in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
