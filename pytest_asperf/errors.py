@@ -35,7 +35,7 @@ class Advice:
 
     def __init__(self, text: str, *keys: str, **values: object) -> None:
         self.text = text
-        self.settings = {**dict.fromkeys(keys, ""), **{k: str(v) for k, v in values.items()}}
+        self.settings = {**{k: str(v) for k, v in values.items()}, **dict.fromkeys(keys, "")}
 
     def __str__(self) -> str:
         called = [SETTING_NAMES.get()(key, value) for key, value in self.settings.items()]

@@ -344,7 +344,8 @@ def named_in_session(key: str, value: str) -> str:
     option = session_option(key)
     if OPTIONS.get(option) != key:
         return f"{key} in [tool.asperf]"
-    return f"{option}={value}" if value else option
+    separator = " " if DECLARED[key].is_list else "="
+    return f"{option}{separator}{value}" if value else option
 
 
 #: The keys of settings that have options, by pytest's option.

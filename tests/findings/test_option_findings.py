@@ -117,8 +117,8 @@ def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
     result.stdout.fnmatch_lines_random(
         [
             "   Q8_0 costs less than 1 % of PPL (q8-near-lossless)",
-            "not tried: *: no model is the draft (*): --asperf-role=draft=ADDRESS",
-            "not tried: *: no model is the moe (a mixture of experts): --asperf-role=moe=ADDRESS",
+            "not tried: *: no model is the draft (*): --asperf-role draft=ADDRESS",
+            "not tried: *: no model is the moe (a mixture of experts): --asperf-role moe=ADDRESS",
             "not tried: *: model 'fake' has no file for level Q6_K; name another model: *",
             "not tried: *: nothing measures it live; *",
         ]

@@ -116,9 +116,7 @@ def test_slow():
     result = project.run(*TWO, "--asperf-report=json:r.json")
     result.assert_outcomes(passed=3, failed=1)
     ended = "ended after 1 of 2 tests: 3 s are over"
-    result.stdout.fnmatch_lines(
-        [f"asperf: mac2 {ended}; what to do: raise --asperf-machine-timeout*"]
-    )
+    result.stdout.fnmatch_lines([f"asperf: mac2 {ended}; what to do: *: --asperf-machine-timeout*"])
     (row,) = _report(project)["rows"]
     assert (row["machine"], row["outcome"], row["measured"]) == ("mac2", "INVALID", ended)
 

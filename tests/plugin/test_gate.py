@@ -47,7 +47,7 @@ def test_a_slower_candidate_fails(gated: Project) -> None:
             "E *claim: * within +5 %",
             "E *measured: *→ * tok/s, +10.* % slower [[]*]*",
             "E *Wald's bound: * pairs, *",
-            "E *random order, --asperf-seed=*",
+            "E *random order, seed *",
             "E *differs: settings * slow_by=0.1*",
             "E *baseline model: *",
             "E *candidate model: *",

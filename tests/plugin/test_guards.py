@@ -116,7 +116,7 @@ def test_a_limit_in_reach_of_the_spread_is_not_decided(
     result.stdout.fnmatch_lines([f"test_it.py {letter} *"])
     if letter == "I":
         result.stdout.fnmatch_lines(
-            ["E   why *over 5 runs vary by 4? %*", "E   do *quieten*--asperf-max-cv"]
+            ["E   why *over 5 runs vary by 4? %*", "E   do *quieten*: --asperf-max-cv"]
         )
 
 

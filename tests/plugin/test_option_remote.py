@@ -32,7 +32,7 @@ def test_without_an_address_the_test_is_skipped(project: Project) -> None:
     project.test(_TEST)
     result = project.run()
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*name another machine's RPC server with --asperf-remote*"])
+    result.stdout.fnmatch_lines(["*name another machine's RPC server: --asperf-remote*"])
 
 
 def test_a_public_address_is_refused(project: Project) -> None:

@@ -97,9 +97,9 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
         [
             f"SKIPPED*{draft}: --asperf-role draft=ADDRESS",
             f"SKIPPED*{small}: --asperf-role small=ADDRESS",
-            "SKIPPED*model 'fake' has no file for level Q2_K; --asperf-role target=ADDRESS names*",
+            "SKIPPED*model 'fake' has no file for level Q2_K; *: --asperf-role target=ADDRESS*",
             "SKIPPED*tg8@d100000 needs a context of 1000* and fake:Q8_0 was trained on 4096; *",
-            "SKIPPED*the engine refused (context): *; --asperf-role target=ADDRESS names *",
+            "SKIPPED*the engine refused (context): *: --asperf-role target=ADDRESS*",
             "asperf: 5 tests skipped: *",
         ]
     )
@@ -114,7 +114,7 @@ def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
     )
     result = project.run("--asperf-role=target=alone", "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*F16*--asperf-role target=ADDRESS names another model"])
+    result.stdout.fnmatch_lines(["SKIPPED*F16*name another model: --asperf-role target=ADDRESS"])
     assert "tg8" in result.stdout.str()
 
 

@@ -230,7 +230,7 @@ def test_the_wait_has_an_end(project: Project, holder: subprocess.Popen[str], wh
     result.stdout.fnmatch_lines(
         [f"gave up after waiting 0 s for another measurement *: pid {holder.pid} of * (*), since *"]
     )
-    result.stdout.fnmatch_lines(["*to wait longer, --asperf-wait=30min"])
+    result.stdout.fnmatch_lines(["*or wait longer: --asperf-wait=30min"])
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "10 days", "", "1e9"])

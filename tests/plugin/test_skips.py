@@ -31,7 +31,7 @@ def test_each_kind_says_why_in_one_line(project: Project, args: tuple[str, ...])
     result = project.run(*args)
     result.assert_outcomes(skipped=4)
     lines = [line for line in result.stdout.lines if " skipped: " in line]
-    assert lines[0] == "asperf: 1 gate skipped: name a build with --asperf-candidate"
+    assert lines[0] == "asperf: 1 gate skipped: name a build: --asperf-candidate"
     assert lines[1].startswith("asperf: 2 tests skipped: needs m2ultra, this is ")
     assert len(lines) == 2
 
