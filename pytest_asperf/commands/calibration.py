@@ -74,7 +74,7 @@ def measured_noise(
 
 def gate_cost(runner: MeasurementRunner, project: Workspace, engine: Engine) -> tuple[Section, ...]:
     """What the default gate will cost by the noise that is kept; nothing without default models."""
-    options = GateOptions("current", "current", (), (), None, engine, "1%")
+    options = GateOptions("current", "current", engine=engine)
     try:
         request = read_request(options, project)
     except ConfigError:  # as of an engine that runs no shipped model

@@ -63,6 +63,7 @@ class GateOptions:
     draft: str | None = None
     max_ppl_delta: str = "1%"
     faster_by: str | None = None
+    engine: Engine | None = None
     arguments: tuple[str, str] = ("BASE", "CAND")
 
     def open_project(
@@ -135,7 +136,8 @@ def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     from pytest_asperf.gate.plan import engine_of
 
     settings = project.settings
-    named = settings.engine if "engine" in project.typed else None
+    typed = settings.engine if "engine" in project.typed else None
+    named = options.engine or typed
     builds = _builds(options, project, named)
     engine = engine_of(named, builds, settings.engine)
     names = [name for word in options.workloads for name in word.split(",")]

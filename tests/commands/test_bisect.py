@@ -227,7 +227,7 @@ def test_builds_of_a_file(bisect: Command) -> None:
         ((EQUAL, SLOW, "--builds", EQUAL, "--tolerance", "5"), "tolerance takes"),
         ((EQUAL, SLOW, "--builds", EQUAL, "--max-ppl-delta", "x"), "--max-ppl-delta"),
         ((EQUAL, SLOW, "--builds", EQUAL, "--engine", "mlxx"), "mlx"),
-        ((EQUAL, SLOW, "--builds", EQUAL, "--set", "python=/nowhere"), "--python"),
+        ((EQUAL, SLOW, "--builds", EQUAL, "--set", "python=/nowhere"), "--set python"),
         (("mlx-lm==0.32.2", "mlx-lm==0.31.1", "--engine", "mlx"), "0.32.2 is not before 0.31.1"),
         (("mlx-lm>=0.31", "mlx-lm==0.32.2", "--engine", "mlx"), "only NAME==VERSION"),
         (("mlx-lm==0.31.1", "llama-cpp-python==0.3.36"), "not two builds of one engine"),

@@ -81,7 +81,7 @@ def test_the_default_workload_is_tg128(calibrate: Command, book: NoiseStore) -> 
     [
         (("--model", "fkae"), "fake"),
         (("--workload", "tg"), "not a workload"),
-        (("--set", "python=/nowhere/python"), "--python"),
+        (("--set", "python=/nowhere/python"), "--set python"),
     ],
 )
 def test_what_does_not_exist_is_refused(
