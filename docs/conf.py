@@ -77,7 +77,8 @@ def _commands() -> str:
         text = inspect.cleandoc(command.help or "")
         context = click.Context(command, info_name=words)
         usage = " ".join(command.collect_usage_pieces(context))
-        records = [param.get_help_record(context) for param in command.get_params(context)]
+        options = [one for one in command.get_params(context) if isinstance(one, click.Option)]
+        records = [option.get_help_record(context) for option in options]
         rows = [(f"`{name}`", help_text) for name, help_text in filter(None, records)]
         head = f"{'#' * min(3, len(words.split()))} `{words}`"
         parts = [head, text, f"```text\n{words} {usage}\n```"]
