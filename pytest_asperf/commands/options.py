@@ -59,7 +59,8 @@ class _Ends(click.Command):
         """Run it; an error is printed while its options are known, so in its own words."""
         from pytest_asperf.commands.console import print_error  # noqa: PLC0415  # loads rich
 
-        SETTING_NAMES.set(partial(named, frozenset(opt for p in self.params for opt in p.opts)))
+        options = frozenset(option for param in self.params for option in param.opts)
+        outside = SETTING_NAMES.set(partial(named, options))
         try:
             return super().invoke(ctx)
         except AsperfError as error:
@@ -67,6 +68,8 @@ class _Ends(click.Command):
             ctx.exit(code_of(error))
         except KeyboardInterrupt:
             ctx.exit(ExitCode.INTERRUPTED)
+        finally:
+            SETTING_NAMES.reset(outside)
 
 
 class Command(_Ends):

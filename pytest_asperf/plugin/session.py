@@ -49,6 +49,7 @@ class Session:
 
     def __init__(self, config: pytest.Config, folder: Path) -> None:
         self.folder = folder
+        self._named_outside = SETTING_NAMES.get()
         SETTING_NAMES.set(named_in_session)
         # Paths on the command line start at the working folder, those in the file at its own.
         self._build_folders = {
@@ -178,6 +179,7 @@ class Session:
         """End the engines' processes."""
         for runner in self._runners.values():
             runner.close()
+        SETTING_NAMES.set(self._named_outside)
 
     def other_hardware(self, names: Collection[str]) -> str:
         """These profiles or chips and the hardware here, if it is none of them; otherwise empty."""

@@ -134,7 +134,7 @@ def test_a_file_that_measured_nothing_is_said_to(
     """A header, a build or a plan alone is no measurement, and is named."""
     found = audit_of({"a.csv": text})
     assert reason in found.files[0].problem
-    assert found.exit_code == 2
+    assert found.exit_code == 3
 
 
 @pytest.mark.parametrize(

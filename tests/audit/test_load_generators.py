@@ -198,7 +198,7 @@ def test_a_run_without_a_request_is_not_read(
     """A file whose figures are all missing is named, and not counted as sound."""
     document = json.loads(recorded("load_guidellm.json")) | {"benchmarks": []}
     result = audit_of({"g.json": json.dumps(document)})
-    assert result.exit_code == 2
+    assert result.exit_code == 3
 
 
 def test_definitions_that_differ_are_not_equal() -> None:

@@ -224,7 +224,7 @@ def test_a_log_that_ends_without_a_measurement_is_not_read(audit_of: Callable[..
     """Loading a model measures nothing."""
     found = audit_of({"log": load_of("a.gguf", gib=1, tensors=290)})
     assert "without a measurement" in found.files[0].problem
-    assert found.exit_code == 2
+    assert found.exit_code == 3
 
 
 @pytest.mark.parametrize(
