@@ -2,34 +2,286 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
+import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.commands.doctor_checks import cache_checks, engine_checks, machine_checks
-from pytest_asperf.commands.doctor_facts import (
-    CacheReport,
-    EngineReport,
-    NotStarted,
-    bandwidth,
-    cache_report,
-    engine_report,
-)
-from pytest_asperf.engine_process import EngineFacts
-from pytest_asperf.errors import printable
+from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.commands.models import cached_checks
+from pytest_asperf.config.engines import EXTRAS, LIBRARIES, Engine
+from pytest_asperf.config.settings import session_option
+from pytest_asperf.engine_process import EngineFacts, Worker
+from pytest_asperf.errors import AsperfError, CacheError, printable
+from pytest_asperf.hardware.bandwidth import bandwidth_in_turn, known_bandwidth
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.meters.choose import energy_condition
 from pytest_asperf.hardware.readiness import readiness
+from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.engine_process import Device, EngineBuild
     from pytest_asperf.hardware.conditions import Condition
-    from pytest_asperf.hardware.machine import Bandwidth, Machine
+    from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
     from pytest_asperf.hardware.machine_lock import MachineQueue
+    from pytest_asperf.modelfiles.cache import CacheEntry
     from pytest_asperf.report.sections import State
+
+_PROBE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """An engine that was not started, because only the project's file names `path`."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """One engine in one interpreter: its facts, or why it cannot be used."""
+
+    engine: Engine
+    python: Path
+    found: EngineFacts | Failure | NotStarted
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """The cache folder, and why it cannot be used, if so."""
+
+    folder: Path
+    free_bytes: int | None
+    files: tuple[CacheEntry, ...]
+    failure: Failure | None = None
+
+
+def bandwidth(
+    cache: Path, machine: Machine, *, measure: bool, queue: MachineQueue
+) -> Bandwidth | Failure | None:
+    """This machine's memory bandwidth, measured now or known before; None if it is not known."""
+    try:
+        if not measure:
+            return known_bandwidth(cache, machine)
+        return bandwidth_in_turn(cache, machine, queue, remeasure=True)
+    except AsperfError as error:
+        return Failure.of(error)
+
+
+def engine_report(build: EngineBuild) -> EngineReport:
+    """What an engine says of itself when it is started, or why it cannot be used."""
+    try:
+        with Worker(build) as worker:
+            facts: EngineFacts | Failure = worker.describe()
+    except AsperfError as error:
+        facts = _engine_failure(build, error)
+    return EngineReport(build.engine, build.python, facts)
+
+
+def _engine_failure(build: EngineBuild, error: AsperfError) -> Failure:
+    if build.tools is not None:
+        return Failure.of(error)
+    python = shlex.quote(str(build.python))
+    package = f"'pytest-asperf[{EXTRAS[build.engine]}]'"
+    last_line = error.what.rstrip().rpartition("\n")[2]
+    module = LIBRARIES.get(build.engine, build.engine)
+    if re.search(rf"No module named '{module}\w*'$", last_line):
+        what, remedy = f"not installed in {build.python}", f"{python} -m pip install {package}"
+    else:
+        what = f"does not start in {build.python}: {last_line}"
+        remedy = f"reproduce it: {python} -c 'import {module}'; correct that, or"
+        remedy += f" reinstall: {python} -m pip install --force-reinstall {package}"
+    return Failure(printable(what), printable(remedy))
+
+
+def cache_report(folder: Path) -> CacheReport:
+    """The files in the cache and the space left, or why the folder cannot be used."""
+    try:
+        # The folder is made on first use; until then its nearest parent decides.
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        free_bytes = shutil.disk_usage(existing).free
+        with tempfile.TemporaryFile(dir=existing, buffering=0) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        what = f"{folder} cannot be written to: {error.strerror}"
+        remedy = "make it a folder that you may write to, with space left, or set ASPERF_CACHE"
+        return CacheReport(folder, None, (), Failure(printable(what), f"{remedy} to another one"))
+    try:
+        return CacheReport(folder, free_bytes, entries(folder))
+    except CacheError as error:
+        return CacheReport(folder, free_bytes, (), Failure.of(error))
+
+
+#: The shipped models at every level of a ladder need about a tenth of it.
+_LITTLE_SPACE_BYTES: Final = 10**9
+_GPU_TYPES: Final = frozenset({"GPU", "IGPU"})
+_GPU_BUILDS: Final = {"macOS": "-DGGML_METAL=on", "Linux": "-DGGML_CUDA=on"}
+
+
+def machine_checks(machine: Machine, measured: Bandwidth | Failure | None) -> tuple[CheckLine, ...]:
+    """The machine: chip, profile, cores, memory, limits and bandwidth."""
+    gpus = (_gpu_words(gpu) for gpu in machine.gpus)
+    return (
+        CheckLine("chip", "ok", f"{printable(machine.cpu_brand or 'unnamed')}, {_system(machine)}"),
+        _profile_check(machine),
+        CheckLine("cores", "ok", _core_words(machine)),
+        *(CheckLine("gpu", "ok", words) for words in gpus),
+        _memory_check(machine),
+        _limits_check(machine),
+        _bandwidth_check(machine.bandwidth, measured),
+    )
+
+
+def _system(machine: Machine) -> str:
+    return f"{printable(machine.os)} on {printable(machine.arch)}"
+
+
+def _profile_check(machine: Machine) -> CheckLine:
+    profile = machine.profile
+    if profile is None:
+        option = session_option("hardware")
+        remedy = f"if you know it to be one, name it: pytest {option}=NAME"
+        return CheckLine("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
+    doubt = "" if profile.confidence == "high" else f"; {profile.confidence} confidence"
+    return CheckLine("profile", "ok", f"{profile.id}: {profile.name}{doubt}")
+
+
+def _core_words(machine: Machine) -> str:
+    levels = [f"{count} {printable(level)}" for level, count in machine.cores_by_level]
+    counts = (("physical", machine.physical_cores), ("logical", machine.logical_cores))
+    known = [f"{count} {kind}" for kind, count in counts if count is not None]
+    words = ", ".join(known) or "unknown"
+    return f"{words} ({' + '.join(levels)})" if levels else words
+
+
+def _gpu_words(gpu: Gpu) -> str:
+    facts = [printable(gpu.name)]
+    facts += [f"{gpu.cores} cores"] if gpu.cores is not None else []
+    facts += [memory_text(gpu.memory_bytes)] if gpu.memory_bytes is not None else []
+    facts += [f"driver {printable(gpu.driver)}"] if gpu.driver else []
+    facts += ["partitioned"] if gpu.partitioned else []
+    return ", ".join(facts)
+
+
+def _memory_check(machine: Machine) -> CheckLine:
+    if machine.memory_bytes is None:
+        return CheckLine("memory", "unknown", "its size cannot be read")
+    # Makers sell it by the power of two, markers ask for it in decimal.
+    decimal = f"{machine.memory_bytes / 1e9:.1f} GB for min_memory_gb"
+    return CheckLine("memory", "ok", f"{memory_text(machine.memory_bytes)} ({decimal})")
+
+
+def _limits_check(machine: Machine) -> CheckLine:
+    limits, logical = machine.limits, machine.logical_cores
+    words = []
+    if limits.cpus is not None:
+        words.append(f"processor time of {limits.cpus:g} cores")
+    if limits.memory_bytes is not None:
+        words.append(f"{memory_text(limits.memory_bytes)} of memory")
+    if limits.affinity is not None and limits.affinity != logical:
+        words.append(f"{limits.affinity} of {logical or 'unknown'} cores")
+    if not words:
+        return CheckLine("limits", "ok", "no container or affinity limits")
+    detail = "; ".join(words)
+    runnable = limits.affinity or logical
+    if limits.cpus is not None and runnable is not None and limits.cpus < runnable:
+        # The engine starts a thread for each core it sees; the quota then stops all of them.
+        remedy = f"set threads = {max(1, int(limits.cpus))} in the model's settings, or lift it"
+        return CheckLine(
+            "limits", "warning", f"{detail}: threads beyond that are throttled", remedy
+        )
+    return CheckLine("limits", "ok", detail)
+
+
+def _bandwidth_check(
+    published: Bandwidth | None, measured: Bandwidth | Failure | None
+) -> CheckLine:
+    words = []
+    if published is not None:
+        words.append(f"{published.gbs:g} GB/s advertised")
+    if isinstance(measured, Failure):
+        return CheckLine(
+            "bandwidth", "unknown", "; ".join((*words, measured.what)), measured.remedy
+        )
+    if measured is not None:
+        words.append(f"{measured.gbs:.1f} GB/s measured on {measured.measured_on}")
+    if words:
+        return CheckLine("bandwidth", "ok", ", ".join(words))
+    remedy = "run `asperf doctor --measure-bandwidth`, or let the first test that needs it do so"
+    return CheckLine("bandwidth", "unknown", "neither published nor measured yet", remedy)
+
+
+def engine_checks(
+    report: EngineReport, facts: EngineFacts, machine: Machine
+) -> tuple[CheckLine, ...]:
+    """An engine that was started: its version, library, devices and threads."""
+    library = f"{facts.library} {facts.version}"
+    if facts.ggml_version is not None:
+        library += f", ggml {facts.ggml_version} ({facts.ggml_commit or 'unknown commit'})"
+    if facts.mlx_version is not None:
+        library += f", mlx {facts.mlx_version}"
+    threads = "unknown" if facts.default_threads is None else str(facts.default_threads)
+    return (
+        CheckLine("engine", "ok", library),
+        CheckLine("python", "ok", printable(report.python)),
+        CheckLine("library", "ok", facts.library_path or "in an unknown folder"),
+        CheckLine("sha256", "ok", facts.library_sha256 or "unknown"),
+        *(CheckLine("device", "ok", _device_words(device)) for device in facts.devices),
+        *_idle_gpu_checks(report, facts, machine),
+        CheckLine("threads", "ok", f"{threads} unless set"),
+    )
+
+
+def _device_words(device: Device) -> str:
+    total_bytes = device.memory_total_bytes
+    memory = "" if total_bytes is None else f", {memory_text(total_bytes)}"
+    return f"{device.name}: {device.description} ({device.type}{memory})"
+
+
+def _idle_gpu_checks(
+    report: EngineReport, facts: EngineFacts, machine: Machine
+) -> tuple[CheckLine, ...]:
+    if not machine.gpus or any(device.type in _GPU_TYPES for device in facts.devices):
+        return ()
+    python = shlex.quote(str(report.python))
+    flag = _GPU_BUILDS.get(machine.os)
+    remedy = "build the engine with one"
+    if report.engine == "mlx":
+        remedy = f"{python} -m pip install mlx (macOS), or 'mlx[cuda]' (Linux with NVIDIA's driver)"
+    elif flag:
+        remedy = f"CMAKE_ARGS={flag} {python} -m pip install --force-reinstall --no-cache-dir "
+        remedy += "llama-cpp-python"
+    detail = f"the engine was built without it, and leaves {printable(machine.gpus[0].name)} idle"
+    return (CheckLine("gpu", "warning", detail, printable(remedy)),)
+
+
+def cache_checks(cache: CacheReport) -> tuple[CheckLine, ...]:
+    """The cache: its folder, free space and files."""
+    if cache.failure is not None:
+        return (CheckLine("folder", "impossible", cache.failure.what, cache.failure.remedy),)
+    return (
+        CheckLine("folder", "ok", printable(cache.folder)),
+        _space_check(cache.free_bytes or 0),
+        *(
+            cached_checks(cache.files)
+            or (CheckLine("models", "ok", "none yet; made on first use"),)
+        ),
+    )
+
+
+def _space_check(free_bytes: int) -> CheckLine:
+    detail = f"{memory_text(free_bytes)} free"
+    if free_bytes >= _LITTLE_SPACE_BYTES:
+        return CheckLine("space", "ok", detail)
+    remedy = "free some, or set ASPERF_CACHE to a folder on a larger disk"
+    return CheckLine("space", "warning", detail, remedy)
+
 
 _SCHEMA: Final = 1
 _RUN: Final = "if you trust it, start it: asperf doctor --run"

@@ -17,7 +17,7 @@ from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
-    from pytest_asperf.commands.given_models import GivenModel
+    from pytest_asperf.commands.starter_files import GivenModel
     from pytest_asperf.errors import NoModelError
 
 _TESTS: Final = "test_asperf.py"
@@ -32,8 +32,13 @@ def init(files: tuple[Path, ...]) -> None:
     model that comes with the package. A file that exists is never overwritten. Run it in the
     folder of your tests.
     """
-    from pytest_asperf.commands.given_models import named, pair_of, read_given
-    from pytest_asperf.commands.starter_files import configuration, first_tests
+    from pytest_asperf.commands.starter_files import (
+        configuration,
+        first_tests,
+        named,
+        pair_of,
+        read_given,
+    )
     from pytest_asperf.hardware.detect import detect
     from pytest_asperf.hardware.in_force import in_force
     from pytest_asperf.hardware.memory import memory_of

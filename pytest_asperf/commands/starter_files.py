@@ -1,18 +1,227 @@
-"""The configuration and the tests that `asperf init` writes."""
+"""The configuration and the tests that `asperf init` writes for model files, by their headers."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.capacity import Fit, kv_cache_bytes
+from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.config.engines import FLOAT_LEVELS
 from pytest_asperf.config.settings import DECLARED, default_text, session_option
-from pytest_asperf.errors import printable
+from pytest_asperf.errors import ConfigError, NoModelError, printable
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
+from pytest_asperf.modelfiles.levels import contradiction
+from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
+from pytest_asperf.modelfiles.sizes import KvCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from pytest_asperf.commands.given_models import GivenModel
+    from pytest_asperf.analysis.capacity import MemoryCapacity
+    from pytest_asperf.config.engines import Engine
+
+#: Of a model's name; 64 letters are allowed, and a number may follow.
+_LONGEST_NAME: Final = 56
+_KV_BYTES: Final = (2.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A GGUF file or an MLX folder, as its header states it.
+
+    Attributes:
+        path: as the configuration names it.
+        level: its quantisation level, None where it is none that the engine makes.
+        title: the model as it calls itself, printable.
+        context: tokens that `kv_bytes` is for.
+        vocabulary: equal for two files of one engine that split text alike.
+        memory: this machine's, None where it is not known.
+    """
+
+    path: str
+    engine: Engine
+    level: str | None
+    title: str
+    weights_bytes: int
+    kv_bytes: int
+    context: int
+    vocabulary: str | None
+    memory: MemoryCapacity | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in the memory, as far as that is known."""
+        return self._fit is None or self._fit.fits
+
+    @property
+    def need(self) -> str:
+        """What it needs of the memory, for a reader."""
+        text = (
+            f"{memory_text(self.weights_bytes)} of weights, {memory_text(self.kv_bytes)} "
+            f"of KV cache for {self.context} tokens"
+        )
+        if self._fit is None:
+            return f"{text}; this machine's memory is unknown"
+        too_large = "too large for" if self._fit.weights_fit else "weights above 60 % of"
+        how = "fits in" if self._fit.fits else too_large
+        return f"{text}; {how} {memory_text(self._fit.memory.nbytes)}"
+
+    @property
+    def _fit(self) -> Fit | None:
+        if self.memory is None:
+            return None
+        return Fit(self.memory, self.weights_bytes, self.kv_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenModel:
+    """One model: a file, or files of several levels."""
+
+    name: str
+    files: tuple[GivenFile, ...]
+
+    @property
+    def is_source(self) -> bool:
+        """Whether other levels are made from its one file, or no level can be told."""
+        (first, *others) = self.files
+        return not others and (first.level is None or first.level in FLOAT_LEVELS)
+
+    def address(self, file: GivenFile) -> str:
+        """The address of one of its files."""
+        return self.name if self.is_source else f"{self.name}:{file.level}"
+
+
+def read_given(
+    paths: Iterable[Path], folder: Path, memory: MemoryCapacity | None
+) -> tuple[list[GivenFile], list[NoModelError]]:
+    """The headers of the files, each once, and why others are no models.
+
+    Paths in the folder are named from there.
+
+    Raises:
+        NoModelError: none of the files is a model.
+    """
+    given: list[GivenFile] = []
+    left_out: list[NoModelError] = []
+    for path in dict.fromkeys(path.absolute() for path in paths):
+        try:
+            given.append(_read(path, folder, memory))
+        except NoModelError as error:
+            left_out.append(error)
+    if left_out and not given:
+        raise left_out[0]
+    return given, left_out
+
+
+def named(files: Iterable[GivenFile], taken: Collection[str]) -> list[GivenModel]:
+    """The models that files are of; those that differ in the level alone are one model."""
+    groups: dict[tuple[object, ...], list[GivenFile]] = {}
+    for file in files:
+        key: tuple[object, ...] = (_stem(file), file.engine, file.title, file.vocabulary)
+        levels = [other.level for other in groups.get(key, [])]
+        # Two files of one level, or of none, are two models.
+        alone = (file.path,) if file.level is None or file.level in levels else ()
+        groups.setdefault(key + alone, []).append(file)
+    used = {name.casefold() for name in taken}
+    return [GivenModel(_free(_stem(group[0]), used), tuple(group)) for group in groups.values()]
+
+
+def pair_of(models: Iterable[GivenModel]) -> tuple[GivenModel, GivenModel] | None:
+    """A draft and a target: the two furthest apart in size that fit and split text alike."""
+    by_vocabulary: dict[tuple[Engine, str], list[GivenModel]] = {}
+    for model in models:
+        file = model.files[0]
+        if file.vocabulary is not None and file.fits:
+            by_vocabulary.setdefault((file.engine, file.vocabulary), []).append(model)
+
+    def weights(model: GivenModel) -> int:
+        return model.files[0].weights_bytes
+
+    pairs = [(min(group, key=weights), max(group, key=weights)) for group in by_vocabulary.values()]
+    pairs = [(draft, target) for draft, target in pairs if weights(target) >= 2 * weights(draft)]
+    return max(pairs, key=lambda pair: weights(pair[1]) / weights(pair[0]), default=None)
+
+
+def _read(path: Path, folder: Path, memory: MemoryCapacity | None) -> GivenFile:
+    text = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+    # `~` at the start of a path is somebody's home.
+    text = str(path) if text.startswith("~") else text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{path}: its name is not UTF-8",
+            why="a configuration file could not name it",
+            remedy="rename it",
+        ) from None
+    if path.is_dir():
+        return _of_folder(inspect_mlx(path), text, memory)
+    return _of_gguf(inspect_gguf(path), text, memory)
+
+
+def _of_gguf(info: GgufInfo, path: str, memory: MemoryCapacity | None) -> GivenFile:
+    context = KvCache().positions(info.n_ctx_train)
+    level = info.level
+    name = f'"{info.name}", ' if info.name else ""
+    return GivenFile(
+        path=path,
+        engine="llama_cpp",
+        level=None if level is None or contradiction(info, level) else level,
+        title=f"{name}{info.architecture}, {_parameters(info.n_params)}",
+        weights_bytes=sum(tensor.nbytes for tensor in info.tensors),
+        kv_bytes=kv_cache_bytes(info.kv_elements, context, _KV_BYTES),
+        context=context,
+        vocabulary=info.tokenizer_sha256,
+        memory=memory,
+    )
+
+
+def _of_folder(info: MlxInfo, path: str, memory: MemoryCapacity | None) -> GivenFile:
+    sizes = info.sizes
+    context = KvCache().positions(sizes.n_ctx_train if sizes else None)
+    return GivenFile(
+        path=path,
+        engine="mlx",
+        level=info.level,
+        title="a folder for MLX",
+        weights_bytes=sum(tensor.nbytes for tensor in info.tensors),
+        kv_bytes=kv_cache_bytes(sizes.kv_elements, context, _KV_BYTES) if sizes else 0,
+        context=context,
+        vocabulary=info.tokenizer_sha256,
+        memory=memory,
+    )
+
+
+def _parameters(count: int) -> str:
+    return f"{count / 1e9:.1f} B parameters" if count >= 1e9 else f"{count / 1e6:.1f} M parameters"
+
+
+def _stem(file: GivenFile) -> str:
+    """A file's name without its level, of letters that a model's name may have."""
+    path = Path(file.path)
+    stem = path.name if file.engine == "mlx" else path.stem
+    if file.level is not None:
+        stem = re.sub(rf"[-._ ]?{re.escape(file.level)}$", "", stem, flags=re.IGNORECASE)
+        # A folder of levels, `gemma/4bit`, has the name.
+        stem = stem or path.parent.name
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:_LONGEST_NAME].rstrip("-.")
+    stem = re.sub(r"(\.gguf)+$", "", stem, flags=re.IGNORECASE)
+    return stem or "model"
+
+
+def _free(stem: str, used: set[str]) -> str:
+    """The name, with a number if another model has it."""
+    number, name = 1, stem
+    while name.casefold() in used:
+        number += 1
+        name = f"{stem}-{number}"
+    used.add(name.casefold())
+    return name
+
 
 _SHIPPED: Final = "asperf-target"
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")

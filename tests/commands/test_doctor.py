@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.commands.console import render
-from pytest_asperf.commands.doctor_facts import CacheReport, EngineReport, engine_report
-from pytest_asperf.commands.examination import Examination
+from pytest_asperf.commands.examination import CacheReport, EngineReport, Examination, engine_report
 from pytest_asperf.engine_process import Device, EngineBuild, EngineFacts
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from pytest_asperf.analysis.capacity import MemoryCapacity
 from pytest_asperf.cli import app
-from pytest_asperf.commands.given_models import GivenFile, named, pair_of, read_given
-from pytest_asperf.commands.starter_files import configuration, first_tests, quoted
+from pytest_asperf.commands.starter_files import (
+    GivenFile,
+    configuration,
+    first_tests,
+    named,
+    pair_of,
+    quoted,
+    read_given,
+)
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.modelfiles.shipped import shipped_models
 from tests.modelfiles.gguf_files import write_gguf

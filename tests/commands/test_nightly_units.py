@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 
-from pytest_asperf.commands.nightly_units import UNITS
+from pytest_asperf.commands.nightly import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

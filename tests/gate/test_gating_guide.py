@@ -60,9 +60,9 @@ def test_the_readme_is_one_page() -> None:
 
 def test_the_search_finds_commands_and_their_options() -> None:
     """Across lines, and up to what ends a command."""
-    text = 'x asperf gate "$a" b --report json:c \\\n  --summary d > e\nasperf calibrate --pairs 3 || y'
+    text = 'x asperf gate "$a" b --json c \\\n  --summary d\nasperf calibrate --pairs 3 || y'
     assert _commands(text) == [
-        ("gate", ["--report", "--summary"]),
+        ("gate", ["--json", "--summary"]),
         ("calibrate", ["--pairs"]),
     ]
 
