@@ -25,6 +25,7 @@ from pytest_asperf.commands.starter_files import (
     read_given,
 )
 from pytest_asperf.config.catalogue import load_catalogue
+from pytest_asperf.errors import AsperfError
 from pytest_asperf.modelfiles.shipped import shipped_models
 from tests.modelfiles.gguf_files import write_gguf
 
