@@ -30,8 +30,8 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.hardware.nvidia import read_cards
-from pytest_asperf.measure.corpus import read_corpus
-from pytest_asperf.measure.throughput import time_workload, workload_tokens
+from pytest_asperf.measure.feeding import read_corpus, workload_tokens
+from pytest_asperf.measure.timed_work import time_workload
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from pytest_asperf.errors import AsperfError, HardwareError
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.energy import EnergyExperiment
-from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus

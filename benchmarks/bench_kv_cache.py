@@ -17,7 +17,7 @@ from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
-from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus

@@ -15,13 +15,12 @@ from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.variants import Variant
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.ab_arms import Arm
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.experiment import MachineLease
-from pytest_asperf.measure.model_locator import ModelLocator
-from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
+from pytest_asperf.measure.noise import NoiseStore
 from pytest_asperf.measure.speculation import GainExperiment
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.records.speculation_words import break_even_text
 
@@ -97,7 +96,7 @@ def measure(
         for ref in (pairing.target, ModelRef(draft, "Q8_0"))
     )
     noise = partial(NoiseStore, cache_root(os.environ), detect())
-    lease = MachineLease((arms,), shipped_corpus(), 600, lambda *_: None, noise)
+    lease = MachineLease((arms,), shipped_corpus(), MeasurementPlan(), lambda *_: None, noise)
     return GainExperiment(pairing, budget, limit=0.0).run(lease)
 
 

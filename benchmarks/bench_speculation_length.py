@@ -16,9 +16,9 @@ from timing import table
 
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.model_locator import ModelLocator
-from pytest_asperf.measure.prompts import read_prompts
+from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.locate import ModelLocator
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.speculation_result import SpeculationResult, SuitePair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +13,12 @@ from models import BUILD, SETTINGS, SLOW, level_files, shipped_target, write_ran
 from peers import Peers
 from timing import interleave, ratio, table
 
-from pytest_asperf.config.spec import ModelSpec
+from pytest_asperf.builds.build_cache import ReadyBuild
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import Worker
-from pytest_asperf.measure.corpus import read_corpus
-from pytest_asperf.measure.throughput import measure_throughput, workload_tokens
+from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
+from pytest_asperf.measure.throughput import ThroughputExperiment
+from pytest_asperf.modelfiles.locate import LocatedModel
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 
 if TYPE_CHECKING:
@@ -62,21 +64,13 @@ def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int],
 
 
 def _time_once(model: Path, workload: Workload) -> RawRun:
-    with Worker(BUILD) as worker:
-        facts = worker.load("model", model, SETTINGS)
-        corpus = read_corpus(ModelSpec("model", gguf=model), shipped_corpus())
-        tokens = workload_tokens(worker, "model", corpus, workload)
-        timed = measure_throughput(
-            worker,
-            {"model": tokens},
-            workload,
-            repetitions=1,
-            seed=0,
-            progress=lambda _: None,
-            loaded={"model": facts},
-            reload=lambda _name: None,  # the one repetition is on the load above
-        )["model"]
-    ((run,),) = (load.runs for load in timed.loads)
+    ref = ModelRef(ModelSpec("model", gguf=model, settings=SETTINGS))
+    arm = Arm("model", ReadyBuild(BUILD), SETTINGS, LocatedModel(ref, model, "", 0, None))
+    plan = MeasurementPlan(repetitions=1)
+    lease = MachineLease(((arm,),), shipped_corpus(), plan, lambda *_: None, NotImplemented)
+    with lease.watch, closing(lease.kept):
+        result = ThroughputExperiment(workload).run(lease)[ref]
+    (run,) = result.runs
     return run
 
 

@@ -15,8 +15,8 @@ from gguf import GGUFWriter, LlamaFileType, TokenType
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:

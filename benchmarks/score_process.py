@@ -20,8 +20,8 @@ from pytest_asperf.analysis.metrics import compare_scores
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
-from pytest_asperf.measure.plan import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, Worker
-from pytest_asperf.measure.model_locator import ModelLocator
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 _CHARACTERS: Final = 480

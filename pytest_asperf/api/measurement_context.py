@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
     from pytest_asperf.measure.results import ThroughputResult
     from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.measure.validity import BandwidthBounds
     from pytest_asperf.records.kinds import AnyRecord
 
 

@@ -15,6 +15,7 @@ from pytest_asperf.errors import ConfigError, HardwareError, shown
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import in_force
 from pytest_asperf.hardware.memory import memory_of
+from pytest_asperf.measure.memory import MemoryExperiment
 from pytest_asperf.records.taken import memory_record
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.measure.engine_memory import MemoryResult
+    from pytest_asperf.measure.memory import MemoryResult
 
 _GIB: Final = 2**30
 _EXAMPLE: Final = "assert_fits(memory(4096), hardware)"
@@ -74,7 +75,7 @@ def measured_memory(variant: ModelUnderTest, context: int) -> MemoryResult:
     Raises:
         AsperfError: it cannot be measured.
     """
-    result = variant.measurement.runner.memory(variant.ref, context)
+    result = variant.measurement.runner.measure((variant.ref,), MemoryExperiment(context))
     variant.measurement.record(memory_record(result))
     return result
 

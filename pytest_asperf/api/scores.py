@@ -9,6 +9,7 @@ from pytest_asperf.api.measurement_context import NoTruthValue
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.measure.texts import ScoresExperiment
 from pytest_asperf.verdicts.gate import LARGEST_HEALTHY_KLD, MEAN_HEALTHY_KLD
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ def score(
     other = replace(other, spec=other.spec.with_settings(changed))
     given = text if isinstance(text, str) else _token_ids(text)
     first, refs = _position(after), (ref, other)
-    found = measurement.runner.of_text(
-        refs, ("scores", given, first), lambda texts: texts.scores(refs, given, first)
-    )
+    found = measurement.runner.measure(tuple(dict.fromkeys(refs)), ScoresExperiment(given, first))
     return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
 
 

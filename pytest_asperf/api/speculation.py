@@ -17,6 +17,7 @@ from pytest_asperf.measure.remote_drafting import (
 )
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
+from pytest_asperf.measure.texts import PromptExperiment
 from pytest_asperf.records.taken import speculation_record
 from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import Experiment
     from pytest_asperf.measure.runner import Result
     from pytest_asperf.measure.speculation_result import SpeculationResult
-    from pytest_asperf.measure.text_runs import PromptOutput
+    from pytest_asperf.measure.texts import PromptOutput
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class Speculation(FixtureValue):
     def _measured(self, experiment: Experiment[Result]) -> Result:
         refs = (self.pairing.target, *([self.pairing.draft] if self.pairing.draft else []))
         runner = self.measurement.runner
-        return runner.compare((ComparedSide(runner, refs),), experiment)
+        return runner.measure(refs, experiment)
 
     @property
     def result(self) -> SpeculationResult:
@@ -285,8 +286,7 @@ class PromptSpeculation(NoTruthValue):
         """
         pairing, runner = self.speculation.pairing, self.speculation.measurement.runner
         refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
-        request = ("output", pairing, self.prompt)
-        return runner.of_text(refs, request, lambda texts: texts.output(pairing, self.prompt))
+        return runner.measure(refs, PromptExperiment(pairing, self.prompt))
 
 
 @dataclass(frozen=True)

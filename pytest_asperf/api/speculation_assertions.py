@@ -12,8 +12,8 @@ from pytest_asperf.api.model import Model
 from pytest_asperf.api.quantity import settle
 from pytest_asperf.api.speculation import PromptSpeculation, Speculation
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
-from pytest_asperf.measure.outputs import OutputsExperiment
-from pytest_asperf.measure.prompts import read_prompts
+from pytest_asperf.measure.feeding import read_prompts
+from pytest_asperf.measure.texts import OutputsExperiment
 from pytest_asperf.verdicts.outputs import same_output_verdict
 from pytest_asperf.verdicts.speculation import (
     PLACES,

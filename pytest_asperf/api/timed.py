@@ -13,13 +13,13 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictErr
 from pytest_asperf.api.measurement_context import told_apart
 from pytest_asperf.api.quantity import Compound, Figure, Found, Quantity, joined_name, note
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.measure.engine_matching import (
+from pytest_asperf.measure.throughput import LoadExperiment
+from pytest_asperf.modelfiles.locate import require_one_model
+from pytest_asperf.verdicts.engine_matching import (
     Term,
     require_matched_bits,
     terms_of,
 )
-from pytest_asperf.measure.loads import LoadExperiment
-from pytest_asperf.measure.model_locator import require_one_model
 from pytest_asperf.verdicts.ratio import PairedClaim, cost_of_serving, paired_verdict, terms_texts
 from pytest_asperf.verdicts.readings import GuardedRates
 
@@ -93,8 +93,7 @@ class WorkloadRuns:
                 'gate.candidate.throughput("tg128") / gate.baseline.throughput("tg128") >= 0.95',
             )
         if workload.is_load:
-            experiment = LoadExperiment(workload, runner.plan.repetitions)
-            result = runner.compare((variant.side(),), experiment)
+            result = runner.measure((variant.ref,), LoadExperiment(workload))
         else:
             result = runner.throughput(variant.ref, workload)
         return result, measurement.noted(result)

@@ -121,8 +121,7 @@ class BuildCache:
         raise BuildError(
             f"{folder} has no libllama, which the engine {own.engine} loads",
             why="its programs were linked with llama.cpp inside, or are of another system",
-            remedy="measure the programs with --engine=llama_tools or llama_server (pytest: "
-            "--asperf-engine)",
+            remedy=Advice("measure the programs on llama_tools or llama_server", "engine"),
         )
 
     def require(self, build: Build) -> None:

@@ -14,8 +14,7 @@ from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_f
 from pytest_asperf.commands.gate_request import GateOptions, read_request
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.gate.cost import cost_text, expected_costs
-from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
-from pytest_asperf.measure.calibration import calibration_of
+from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment, calibration_of
 from pytest_asperf.report.sections import CheckLine, Section, condition_check
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.hardware.conditions import Condition
+    from pytest_asperf.measure.noise import Calibration
     from pytest_asperf.measure.runner import MeasurementRunner
-    from pytest_asperf.measure.surroundings import Calibration
     from pytest_asperf.measure.workspace import Workspace
 
 #: Pairs that the table speaks of: a short gate's, and a long one's.

@@ -21,7 +21,7 @@ from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.in_force import Hardware
-from pytest_asperf.measure.bandwidth_bounds import BandwidthBounds
+from pytest_asperf.measure.validity import BandwidthBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
     from pytest_asperf.gate.summary import GateOutcome
-    from pytest_asperf.measure.surroundings import Calibration
+    from pytest_asperf.measure.noise import Calibration
     from pytest_asperf.records.report import Report
 
 

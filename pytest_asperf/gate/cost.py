@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.surroundings import Calibration
+    from pytest_asperf.measure.noise import Calibration
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
 from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
 from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment
-from pytest_asperf.measure.ab_speculation import SpeculationComparison, SpeculationExperiment
-from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment
-from pytest_asperf.measure.calibration import spread_of
+from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment, spread_of
 from pytest_asperf.measure.experiment import Visit
+from pytest_asperf.measure.speculation import SpeculationExperiment
+from pytest_asperf.measure.speculation_result import SpeculationComparison
 from pytest_asperf.verdicts.gate import (
     logits_verdict,
     ppl_verdict,

@@ -17,15 +17,14 @@ from pytest_asperf.analysis.guards import kld
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import UnfitError
-from pytest_asperf.measure.running_arms import MODEL, SMALL_BYTES, RunningArm
-from pytest_asperf.measure.throughput import workload_tokens
+from pytest_asperf.measure.feeding import workload_tokens
+from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.measure.ab_arms import Arm
-    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
 #: What the second load of the model is called, which is fed one token at a time.
@@ -34,6 +33,8 @@ _SINGLY: Final = "singly"
 _TOKENS: Final = 768
 #: Tokens compared after a depth.
 _DEEP_TOKENS: Final = 64
+#: Models up to this size are cheap to hold more than once.
+_SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
@@ -122,7 +123,7 @@ class LogitsExperiment:
         lease.progress("logits", 0, 1)
         arms = [arm for (arm,) in lease.sides]
         # Four copies are then in memory.
-        if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES:
+        if max(arm.model.size_bytes for arm in arms) <= _SMALL_BYTES:
             with ThreadPoolExecutor(len(arms)) as pool:
                 base, candidate = pool.map(lambda arm: self._drift(arm, lease), arms)
         else:

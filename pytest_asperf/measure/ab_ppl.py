@@ -17,14 +17,15 @@ from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import MeasurementError, UnfitError
 from pytest_asperf.measure.experiment import Visit, shown
 from pytest_asperf.measure.ladder import PPL_N_CTX, scored_chunks
-from pytest_asperf.measure.running_arms import MODEL, RunningArm, open_together
+from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_build import open_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.engine_process import ContextFacts
-    from pytest_asperf.measure.corpus import ScoredText
     from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.feeding import ScoredText
     from pytest_asperf.measure.results import Provenance
 
 Answer = TypeVar("Answer")
@@ -139,7 +140,7 @@ class PplExperiment:
                 why="what a model does beyond its context is not what its users see",
                 remedy="name a smaller depth",
             )
-        return scored_chunks(arm.worker, MODEL, lease.corpus, lease.chunks, n_ctx=n_ctx)
+        return scored_chunks(arm.worker, MODEL, lease.corpus, lease.plan.chunks, n_ctx=n_ctx)
 
     def _first(self, chunk: Sequence[int]) -> int:
         """The position from which on a chunk is scored."""

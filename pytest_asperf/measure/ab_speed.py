@@ -13,6 +13,7 @@ for each pair, a FAIL of a gate has to be shown again in other ones.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import random
 import time
@@ -21,16 +22,18 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
+from pytest_asperf.analysis.stats.sequential import robust_sd
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.experiment import Visit, shown
+from pytest_asperf.measure.noise import Calibration, Surroundings
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.running_arms import RunningArm
-from pytest_asperf.measure.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,8 +41,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.config.progress import Progress
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.ab_arms import Arm
-    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.paired_runner import OpenArms
     from pytest_asperf.measure.results import Provenance
@@ -226,7 +228,7 @@ class SpeedExperiment:
             EngineError: an arm died or refused: what it was measuring is not decided but broken.
         """
         (base,), (candidate,) = lease.sides
-        every = None if self.visit.number else lease.self_check_every
+        every = None if self.visit.number else lease.plan.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
         return self.decide(lease, _opening(lease, base, candidate))
@@ -414,4 +416,43 @@ def _test_of(experiment: SpeedExperiment, turns: int, unit: str) -> PairedTest |
         min_pairs=min(budget.min_pairs, budget.max_pairs),
         max_pairs=budget.max_pairs,
         comparisons=experiment.comparisons,
+    )
+
+
+def _noisier(pairs: WorkloadPairs) -> list[float]:
+    """Log ratios of the pairs' cost: a gate judges two, and the noisier one needs more pairs."""
+    costs = (
+        [pair.log_ratio for pair in pairs.pairs],
+        [pair.total_log_ratio for pair in pairs.pairs],
+    )
+    return max(costs, key=robust_sd)
+
+
+def spread_of(pairs: WorkloadPairs) -> float | None:
+    """Robust standard deviation of log ratios from pair to pair; None of fewer than three."""
+    return robust_sd(_noisier(pairs)) if len(pairs.pairs) > 2 else None
+
+
+def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
+    """What pairs of equal builds show of the machine's noise; two pairs at least."""
+    noise = noise_of(
+        _noisier(pairs),
+        [(pair.baseline_costs, pair.candidate_costs) for pair in pairs.pairs],
+        [pair.in_turn for pair in pairs.pairs],
+        reloads=pairs.is_fresh,
+    )
+    base = result.ran[0]
+    return Calibration(
+        pairs.workload.name,
+        base.engine.build,
+        model,
+        base.sha256,
+        noise.spread,
+        noise.position.point,
+        noise.position.low,
+        noise.position.high,
+        noise.load_sd,
+        len(pairs.pairs),
+        dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        pairs.elapsed_s / len(pairs.pairs),
     )

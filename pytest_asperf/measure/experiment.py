@@ -1,4 +1,4 @@
-"""What runs in the arms of a comparison while the machine is held for it."""
+"""Experiments, and the lease of this machine that they run on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pytest_asperf.hardware.watch import MachineWatch
-from pytest_asperf.measure.corpus import read_corpus
+from pytest_asperf.measure.feeding import read_corpus
 from pytest_asperf.measure.metered import EnergyMeter
 
 if TYPE_CHECKING:
@@ -17,12 +17,98 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.builds.build_cache import ReadyBuild
+    from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.progress import Progress
-    from pytest_asperf.measure.ab_arms import Arm
-    from pytest_asperf.measure.corpus import Corpus
-    from pytest_asperf.measure.noise_store import NoiseStore
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.engine_process import Worker
+    from pytest_asperf.measure.feeding import Corpus
+    from pytest_asperf.measure.noise import NoiseStore
+    from pytest_asperf.modelfiles.locate import LocatedModel
 
 Result_co = TypeVar("Result_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A model and the build that runs it.
+
+    Attributes:
+        name: what a reader calls it: the model, and the build where that tells it apart.
+        build: its engine, ready to be started.
+        settings: engine settings of the model in this arm.
+        model: the model file.
+        workload: what it runs in place of what a pair is named by, None for the same.
+        build_name: what the user calls the build; empty for the own one.
+    """
+
+    name: str
+    build: ReadyBuild
+    settings: EngineSettings
+    model: LocatedModel
+    workload: Workload | None = None
+    build_name: str = ""
+
+    @property
+    def ref(self) -> ModelRef:
+        """The model as it was asked for."""
+        return self.model.ref
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementPlan:
+    """How much is measured.
+
+    Attributes:
+        chunks: chunks that PPL is taken over, or None for all of the corpus.
+        call_timeout_s: deadline of one call to an engine.
+        wait_s: time to wait for another measurement on this machine.
+        self_check_every: gates of a machine of which one is preceded by a self-check, or None.
+    """
+
+    repetitions: int = 10
+    chunks: int | None = 40
+    seed: int = 0
+    call_timeout_s: float = 600.0
+    wait_s: float = 600.0
+    self_check_every: int | None = None
+
+
+class KeptProcess(Protocol):
+    """A process with models loaded that may stay for the next experiment."""
+
+    worker: Worker
+
+    def close(self) -> None:
+        """End it."""
+
+
+Kept = TypeVar("Kept", bound=KeptProcess)
+
+
+class KeptProcesses:
+    """Processes that stay for the next experiment of the same use, one for each use."""
+
+    def __init__(self) -> None:
+        self._by_use: dict[str, KeptProcess] = {}
+
+    def get(self, use: str, fits: Callable[[Kept], bool], start: Callable[[], Kept]) -> Kept:
+        """The process of a use, if it fits; otherwise a new one in its place."""
+        kept: Kept | None = self._by_use.get(use)  # type: ignore[assignment]  # put by this use
+        if kept is None or not kept.worker.alive or not fits(kept):
+            self._close(use)
+            kept = self._by_use[use] = start()
+        return kept
+
+    def close(self) -> None:
+        """End all of them."""
+        for use in list(self._by_use):
+            self._close(use)
+
+    def _close(self, use: str) -> None:
+        if (kept := self._by_use.pop(use, None)) is not None:
+            kept.close()
 
 
 @dataclass(frozen=True)
@@ -32,29 +118,31 @@ class MachineLease:
     Attributes:
         sides: the arms, baseline first; of each side one for every model that it runs.
         shipped_corpus: the text for models that name none of their own.
-        call_timeout_s: deadline of one call to an engine.
+        plan: how much is measured.
         progress: takes a label, steps done, steps at most, and what is known so far.
         noise: opens the record of this machine's noise.
         watch: samples the machine as long as it is held.
         energy_meter: opens the energy counters of this machine.
-        chunks: chunks of the corpus that PPL is taken over, or None for all.
-        self_check_every: gates of this machine of which one is preceded by a self-check, or None.
+        kept: processes of earlier experiments.
     """
 
     sides: tuple[tuple[Arm, ...], ...]
     shipped_corpus: Path
-    call_timeout_s: float
+    plan: MeasurementPlan
     progress: Progress
     noise: Callable[[], NoiseStore]
     watch: MachineWatch = field(default_factory=MachineWatch)
-    chunks: int | None = None
-    self_check_every: int | None = None
     energy_meter: Callable[[], EnergyMeter] = EnergyMeter.here
+    kept: KeptProcesses = field(default_factory=KeptProcesses)
 
     @cached_property
     def corpus(self) -> Corpus:
         """The text that the first model is fed from."""
-        return read_corpus(self.sides[0][0].model.ref.spec, self.shipped_corpus)
+        return self.corpus_of(self.sides[0][0])
+
+    def corpus_of(self, arm: Arm) -> Corpus:
+        """The text that a model is fed from."""
+        return read_corpus(arm.ref.spec, self.shipped_corpus)
 
 
 def shown(estimate: Estimate) -> str:
@@ -78,6 +166,13 @@ class Experiment(Protocol[Result_co]):
             EngineError: an arm died or refused.
             MeasurementError: what was measured is broken.
         """
+
+
+class SharedProcess:
+    """An experiment whose process may stay for the next one.
+
+    Others start processes of their own, and nothing else is loaded meanwhile.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +228,7 @@ class Trial:
             EngineError: the side cannot do it.
         """
         began = time.monotonic()
-        timeout_s = min(self.patience_s, lease.call_timeout_s)
-        self.experiment.attempt(replace(lease, call_timeout_s=timeout_s))
+        timeout_s = min(self.patience_s, lease.plan.call_timeout_s)
+        plan = replace(lease.plan, call_timeout_s=timeout_s)
+        self.experiment.attempt(replace(lease, plan=plan))
         return time.monotonic() - began

@@ -8,20 +8,36 @@ of the context's size, BOS forced at the start of each, the second half scored.
 from __future__ import annotations
 
 import math
+import os
 import time
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+import psutil
+
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
 from pytest_asperf.analysis.stats.estimate import memory_text
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.config.progress import SoFar
+from pytest_asperf.errors import AsperfError, ConfigError
+from pytest_asperf.measure.experiment import SharedProcess
+from pytest_asperf.measure.results import LadderResult, LevelResult
+from pytest_asperf.measure.running_build import kept_build, kept_process
+from pytest_asperf.modelfiles.locate import (
+    require_same_start,
+    shown_same,
+    why_lossless,
+    work_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.engine_process import ContextFacts, Worker
-    from pytest_asperf.measure.corpus import Corpus, ScoredText
-    from pytest_asperf.measure.model_locator import LocatedModel
+    from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
+    from pytest_asperf.measure.experiment import Arm, MachineLease
+    from pytest_asperf.measure.feeding import Corpus, ScoredText
 
 #: llama-perplexity's default context, and what published figures use.
 PPL_N_CTX: Final = 512
@@ -30,6 +46,77 @@ PPL_N_CTX: Final = 512
 _MEMORY_SHARE: Final = 0.7
 #: Showing a change takes as long as a GPU takes for a chunk.
 _SHOWN_EACH_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class LadderExperiment(SharedProcess):
+    """Scores the levels of the lease's one side against its first model.
+
+    Without `at_most` chunks, they are as many as the plan has.
+    """
+
+    at_most: int | None = None
+
+    def run(self, lease: MachineLease) -> LadderResult:
+        """Score the levels in one pass if memory allows, and one by one if one fails in it."""
+        ((base, *arms),) = lease.sides
+        failures: dict[ModelRef, AsperfError] = {}
+        results: dict[ModelRef, LevelResult] = {}
+        described = kept_process(lease, {arm.name: arm for arm in (base, *arms)}).worker.describe()
+        groups, note = _scoring_groups(base, arms, _free_memory_bytes(described))
+        while groups:
+            group = groups.pop(0)
+            try:
+                results |= self._scored(lease, base, group)
+            except AsperfError as err:
+                if len(group) == 1:
+                    failures[group[0].ref] = err
+                else:
+                    # One level's fault must not cost the others their result.
+                    groups = [[arm] for arm in group] + groups
+                    note = "a level failed in the common pass, so each was scored by itself"
+        return LadderResult(results, failures, note)
+
+    def _scored(
+        self, lease: MachineLease, base: Arm, arms: Sequence[Arm]
+    ) -> dict[ModelRef, LevelResult]:
+        names = {arm.name: arm for arm in arms}
+        # The model is named once, and each of its levels.
+        own = f"{base.ref.spec.name}:"
+        others = ", ".join(names).replace(f", {own}", ", ")
+        label = f"PPL {others} vs {base.name.removeprefix(own)}"
+        build = kept_build(lease, {base.name: base, **names})
+        build.require_context(base.name, PPL_N_CTX, "PPL")
+        for arm in arms:
+            facts = build.facts(base.name), build.facts(arm.name)
+            require_same_start(base.model, facts[0], arm.model, facts[1])
+        limits = lease.plan.chunks, self.at_most
+        chunks, text = scored_chunks(build.worker, base.name, lease.corpus_of(base), *limits)
+        scores = score_ladder(
+            build.worker,
+            [base.name, *names],
+            chunks,
+            concurrency=_concurrency(build.facts(base.name)),
+            progress=lambda scores: _show_change(lease, label, len(chunks), scores),
+        )
+        base_chunks, base_context = scores[base.name]
+        base_ran, work = build.proof(base.name, base_context), work_of(base.model, chunks)
+        return {
+            arm.ref: LevelResult(
+                scored,
+                base_chunks,
+                arm.model.size_bytes,
+                text,
+                build.proof(name, context),
+                base_ran,
+                shown_same(base.model, arm.model),
+                why_lossless(base.model, arm.model),
+                context.peak_rss_bytes,
+                work,
+            )
+            for name, arm in names.items()
+            for scored, context in [scores[name]]
+        }
 
 
 def split_chunks(
@@ -63,21 +150,6 @@ def scored_chunks(
     return chunks, corpus.section(chunks, len(every))
 
 
-def scoring_groups(
-    base: LocatedModel, models: Sequence[LocatedModel], free_bytes: float
-) -> tuple[list[list[LocatedModel]], str]:
-    """The levels of each pass with the baseline, and a remark where they are several passes."""
-    size = base.size_bytes + sum(model.size_bytes for model in models)
-    usable = _MEMORY_SHARE * free_bytes
-    if len(models) < 2 or size <= usable:
-        return [list(models)] if models else [], ""
-    note = (
-        f"the {len(models) + 1} models need {memory_text(size)} together and "
-        f"{memory_text(usable)} may be used: scored pair by pair, the baseline once for each"
-    )
-    return [[model] for model in models], note
-
-
 def score_ladder(
     worker: Worker,
     names: Sequence[str],
@@ -105,3 +177,45 @@ def score_ladder(
             score, contexts[name] = row[name]
             scores[name].append(score)
     return {name: (tuple(rows), contexts[name]) for name, rows in scores.items()}
+
+
+def _scoring_groups(
+    base: Arm, arms: Sequence[Arm], free_bytes: float
+) -> tuple[list[list[Arm]], str]:
+    """The levels of each pass with the baseline, and a remark where they are several passes."""
+    size = base.model.size_bytes + sum(arm.model.size_bytes for arm in arms)
+    usable = _MEMORY_SHARE * free_bytes
+    if len(arms) < 2 or size <= usable:
+        return [list(arms)] if arms else [], ""
+    note = (
+        f"the {len(arms) + 1} models need {memory_text(size)} together and "
+        f"{memory_text(usable)} may be used: scored pair by pair, the baseline once for each"
+    )
+    return [[arm] for arm in arms], note
+
+
+def _free_memory_bytes(described: EngineFacts) -> float:
+    """Memory that models can be loaded into: the smallest pool in use."""
+    pools = [device.memory_free_bytes for device in described.devices if device.type == "GPU"]
+    return float(min([psutil.virtual_memory().available, *(pool for pool in pools if pool)]))
+
+
+def _concurrency(facts: LoadedFacts) -> int:
+    """Levels scored at a time: as many as leave each its own cores."""
+    if facts.layers_offloaded:
+        return 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    return max(1, (usable or os.cpu_count() or 1) // max(1, facts.threads))
+
+
+def _show_change(
+    lease: MachineLease, label: str, n_chunks: int, scores: Mapping[str, Sequence[ChunkScore]]
+) -> None:
+    """Show how far a ladder is, and the last rung's ΔPPL once there is an interval."""
+    (_, base), *_, (name, last) = scores.items()
+    figure = ""
+    if len(base) >= LEAST_CHUNKS:
+        change = delta_ppl([chunk.nll for chunk in base], [chunk.nll for chunk in last])
+        which = f"{name.rpartition(':')[2]} " if len(scores) > 2 else ""
+        figure = f"{which}Δ {change}"
+    lease.progress(label, len(base), n_chunks, SoFar(figure, "chunks"))

@@ -28,7 +28,7 @@ from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log
 from pytest_asperf.engine_process import usable_cores
 from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.results import samples_ns
-from pytest_asperf.measure.running_arms import RunningArm, open_together
+from pytest_asperf.measure.running_build import open_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -352,8 +352,7 @@ class PairedRunner:
         seed = self._coin.getrandbits(32)
 
         def examine_arm(arm: TimedArm) -> ExaminedRun | None:
-            coin = random.Random(seed)  # noqa: S311  # the same positions in both arms
-            return arm.examine_last(coin) if isinstance(arm, RunningArm) else None
+            return arm.examine_last(random.Random(seed))  # noqa: S311  # the same positions in both
 
         self._is_examined = True  # the next runs find no memory that they could go on with
         if self._at_once > 1:

@@ -11,25 +11,21 @@ import statistics
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.guards import Guard, GuardFinding, first_divergence
 from pytest_asperf.analysis.stats.intervals import median_interval, paired_change_interval
-from pytest_asperf.engine_process import Worker
-from pytest_asperf.measure.draft_target import DRAFT, TARGET
-from pytest_asperf.measure.model_locator import same_tokenizer
-from pytest_asperf.measure.prompts import read_prompts
-from pytest_asperf.measure.speculation import DraftTargetFiles, open_suite, proofs_of
+from pytest_asperf.measure.drafted_target import DRAFT, TARGET, DraftedTarget
+from pytest_asperf.measure.feeding import read_prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import LoadedFacts
     from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
 
@@ -130,85 +126,46 @@ class RemoteDraftingExperiment:
         coin = random.Random(self.budget.seed)  # noqa: S311  # logged
         n_pairs = self.budget.max_pairs
         with ExitStack() as stack:
-            arms: list[_Arm] = []
-            for side, pairing in zip(lease.sides, (self.here, self.there), strict=True):
-                target, draft = (arm.model for arm in side)
-                files = DraftTargetFiles(pairing, target, same_tokenizer(target, draft))
-                engine = side[0].build.engine
-                worker = stack.enter_context(Worker(engine, call_timeout_s=lease.call_timeout_s))
-                arms.append((_Programs if engine.tools else _Stepped)(worker, files))
-            prompts = range(len(arms[0].prompts))
+            sides = zip(lease.sides, (self.here, self.there), strict=True)
+            here, there = (stack.enter_context(_start(side, p, lease)) for side, p in sides)
+            arms = partial(_drafted, here), partial(_drafted, there)
             for arm in arms:
-                arm.run(0)
+                arm(0)
+            prompts = range(len(read_prompts(self.here.prompts)))
             deadline = time.monotonic() + self.budget.max_seconds
             pairs: list[tuple[tuple[DraftedRun, DraftedRun], ...]] = []
             while not pairs or (len(pairs) < n_pairs and time.monotonic() < deadline):
                 lease.progress(f"draft there {self.here.label}", len(pairs), n_pairs)
                 pairs.append(tuple(_in_turns(arms, prompt, coin) for prompt in prompts))
-            return RemoteDraftingResult(tuple(pairs), arms[1].end())
+            there.end()
+            return RemoteDraftingResult(tuple(pairs), there.ran_both())
 
 
 def _in_turns(
-    arms: Sequence[_Arm], prompt: int, coin: random.Random
+    arms: Sequence[Callable[[int], DraftedRun]], prompt: int, coin: random.Random
 ) -> tuple[DraftedRun, DraftedRun]:
     order = coin.sample((0, 1), 2)
-    done = {arm: arms[arm].run(prompt) for arm in order}
+    done = {arm: arms[arm](prompt) for arm in order}
     return done[0], done[1]
 
 
-class _Arm(Protocol):
-    @property
-    def prompts(self) -> Sequence[tuple[str, object]]:
-        """Category and text or tokens of each."""
-
-    def run(self, prompt: int) -> DraftedRun:
-        """Generate after a prompt, by its index."""
-
-    def end(self) -> tuple[Provenance, ...]:
-        """Proof of path, with the link as it is after the last run."""
+def _start(side: Sequence[Arm], pairing: Pairing, lease: MachineLease) -> DraftedTarget:
+    """A process with both models; a program tokenizes its prompts by itself, and opens contexts."""
+    drafted = DraftedTarget(side, pairing, lease)
+    if not drafted.worker.build.tools:
+        with drafted.ended_on_error():
+            drafted.open_suite(pairing.k)
+    return drafted
 
 
-class _Stepped:
-    """A library, whose models are stepped."""
-
-    def __init__(self, worker: Worker, files: DraftTargetFiles) -> None:
-        self._worker, self._files = worker, files
-        self._pair, self.prompts = open_suite(worker, files, files.pairing.k)
-
-    def run(self, prompt: int) -> DraftedRun:
-        _, tokens = self.prompts[prompt]
-        done = self._pair.generate(tokens, speculative=True, seed=0)
-        drafted, accepted = (
-            sum(getattr(r, n) for r in done.rounds) for n in ("drafted", "accepted")
-        )
-        return DraftedRun(done.tokens, len(done.tokens), drafted, accepted, done.elapsed_ns)
-
-    def end(self) -> tuple[Provenance, ...]:
-        self._pair.end()
-        described, pair = self._worker.describe(), self._pair
-        return proofs_of(self._files, described, pair.loaded, pair.contexts)
-
-
-class _Programs:
-    """llama-speculative-simple, a process for each run."""
-
-    def __init__(self, worker: Worker, files: DraftTargetFiles) -> None:
-        self._worker, self._files = worker, files
-        self.prompts = read_prompts(files.pairing.prompts)
-        self.loaded: dict[str, LoadedFacts] = {}
-        for name, model in ((TARGET, files.target), (DRAFT, files.draft)):
-            if model:
-                settings = model.ref.spec.settings
-                self.loaded[name] = worker.load(name, model.path, settings)
-
-    def run(self, prompt: int) -> DraftedRun:
-        pairing, (_, text) = self._files.pairing, self.prompts[prompt]
-        done = self._worker.speculate(TARGET, DRAFT, text, n_new=pairing.n_tokens, k=pairing.k)
-        output = [ord(character) for character in done.text]
-        counts = (done.n_emitted, done.n_drafted, done.n_accepted or 0)
-        return DraftedRun(output, *counts, done.elapsed_ns)
-
-    def end(self) -> tuple[Provenance, ...]:
-        for name, facts in self.loaded.items():
-            self.loaded[name] = facts.with_link_after(self._worker.unload(name))
-        return proofs_of(self._files, self._worker.describe(), self.loaded, {})
+def _drafted(build: DraftedTarget, prompt: int) -> DraftedRun:
+    """Generate after a prompt, by its number: in steps of a library, or by a program's run."""
+    if not build.worker.build.tools:
+        done = build.after(prompt)
+        counts = len(done.tokens), done.drafted, done.accepted
+        return DraftedRun(done.tokens, *counts, done.elapsed_ns)
+    pairing = build.pairing
+    _, text = read_prompts(pairing.prompts)[prompt]
+    ran = build.worker.speculate(TARGET, DRAFT, text, n_new=pairing.n_tokens, k=pairing.k)
+    counts = ran.n_emitted, ran.n_drafted, ran.n_accepted or 0
+    return DraftedRun([ord(character) for character in ran.text], *counts, ran.elapsed_ns)

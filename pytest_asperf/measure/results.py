@@ -36,8 +36,7 @@ if TYPE_CHECKING:
         RawRun,
     )
     from pytest_asperf.errors import AsperfError
-    from pytest_asperf.measure.corpus import ScoredText
-    from pytest_asperf.measure.throughput import TimedLoad
+    from pytest_asperf.measure.feeding import ScoredText
     from pytest_asperf.measure.timed_work import ExaminedRun
 
 _DEVICES_SHOWN: Final = 4
@@ -182,6 +181,22 @@ class Provenance:
         if not self.loaded.n_layers:
             layers = "layers on a GPU unknown"
         return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLoad:
+    """The runs timed on one load of a model, in their order.
+
+    The warm-up before them is not counted; there is none where the engine warms itself up.
+    """
+
+    warm_up: RawRun | None
+    runs: tuple[RawRun, ...]
+
+    @property
+    def every(self) -> tuple[RawRun, ...]:
+        """All runs, the warm-up first."""
+        return self.runs if self.warm_up is None else (self.warm_up, *self.runs)
 
 
 @dataclass(frozen=True)

@@ -7,26 +7,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from pytest_asperf.builds.build_cache import BuildCache
+from pytest_asperf.builds.build_cache import BuildCache, ReadyBuild
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
-from pytest_asperf.errors import AsperfError
+from pytest_asperf.errors import AsperfError, EngineError
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
-from pytest_asperf.measure.ab_arms import ArmFactory
 from pytest_asperf.measure.ab_speed import SpeedExperiment, continued
-from pytest_asperf.measure.experiment import MachineLease
+from pytest_asperf.measure.experiment import Arm, KeptProcesses, MachineLease, SharedProcess
+from pytest_asperf.measure.ladder import LadderExperiment
 from pytest_asperf.measure.metered import EnergyMeter
-from pytest_asperf.measure.model_locator import (
-    LocatedModel,
-    ModelLocator,
-    same_model,
-    source_state,
-)
-from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.noise import NoiseStore
 from pytest_asperf.measure.paired_runner import most_parts
-from pytest_asperf.measure.single_build import SingleBuild
-from pytest_asperf.measure.text_runs import TextRuns
+from pytest_asperf.measure.results import LadderResult
+from pytest_asperf.measure.throughput import ThroughputExperiment
+from pytest_asperf.modelfiles.locate import LocatedModel, ModelLocator, same_model, source_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,12 +31,9 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import EngineBuild, EngineFacts
-    from pytest_asperf.measure.ab_arms import Arm
     from pytest_asperf.measure.ab_speed import ABResult, Budget
-    from pytest_asperf.measure.engine_memory import MemoryResult
-    from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.plan import MeasurementPlan
-    from pytest_asperf.measure.results import LadderResult, ThroughputResult
+    from pytest_asperf.measure.experiment import Experiment, MeasurementPlan
+    from pytest_asperf.measure.results import ThroughputResult
 
 Result = TypeVar("Result")
 
@@ -61,6 +53,67 @@ class ComparedSide:
     refs: tuple[ModelRef, ...]
     build: Build | None = None
     workload: Workload | None = None
+
+
+class _ArmFactory:
+    """Makes the builds and model files of arms.
+
+    Args:
+        own: the build of arms that name none.
+        locator: its models.
+        build_cache: makes the builds that gates name.
+    """
+
+    def __init__(self, own: EngineBuild, locator: ModelLocator, build_cache: BuildCache) -> None:
+        self._own = own
+        self._build_cache = build_cache
+        self._locators = {own: locator}
+
+    def require(self, build: Build | None) -> None:
+        """Raise BuildError for a build that is neither made nor can be found."""
+        if build is not None:
+            self._build_cache.require(build)
+
+    def ready(self, build: Build | None) -> ReadyBuild:
+        """Make a build; the own one is there.
+
+        Raises:
+            BuildError: it cannot be made.
+        """
+        if build is None:
+            return ReadyBuild(self._own)
+        ready = self._build_cache.ready(build, self._own.engine)
+        keyed = replace(ready.engine, key_variable=self._own.key_variable)
+        return replace(ready, engine=keyed)
+
+    def arm(
+        self, ref: ModelRef, build: Build | None, ready: ReadyBuild, baseline: ReadyBuild
+    ) -> Arm:
+        """Locate a model for a build that is made.
+
+        Args:
+            ref: the model.
+            build: the build, None for the own one.
+            ready: the same build, made.
+            baseline: makes the model's file where the own engine is missing.
+
+        Raises:
+            AsperfError: the model cannot be made.
+        """
+        settings = ref.spec.settings
+        if build is None:
+            return Arm(ref.title, ready, settings, self._locators[self._own].locate(ref))
+        model = self._locator(baseline.engine).locate(ref)
+        name, settings = f"{ref.title} in {build.name}", settings.merged(build.settings)
+        return Arm(name, ready, settings, model, build_name=build.name)
+
+    def _locator(self, baseline: EngineBuild) -> ModelLocator:
+        own = self._locators[self._own]
+        try:
+            own.describe()
+        except EngineError:
+            return self._locators.setdefault(baseline, own.on(baseline))
+        return own
 
 
 class MeasurementRunner:
@@ -94,7 +147,7 @@ class MeasurementRunner:
         self._locator = ModelLocator(
             build, cache=cache, call_timeout_s=plan.call_timeout_s, on_wait=notify.wait
         )
-        self._arm_factory = ArmFactory(
+        self._arm_factory = _ArmFactory(
             build,
             self._locator,
             BuildCache(
@@ -106,10 +159,7 @@ class MeasurementRunner:
                 python=build.python,
             ),
         )
-        self._single_build = SingleBuild(
-            build, self._locator, plan, shipped_corpus=corpus, notify=notify
-        )
-        self._texts = TextRuns(build, self._locator, plan.call_timeout_s)
+        self._kept = KeptProcesses()
         self._energy_meter: EnergyMeter | None = None
         self._done: dict[object, object] = {}
         #: Of two sides, the claims made about them and the pairs that were run.
@@ -141,13 +191,11 @@ class MeasurementRunner:
         self, refs: tuple[ModelRef, ...], workload: Workload
     ) -> dict[ModelRef, ThroughputResult]:
         """Time one workload on several models, interleaved."""
+        return self.measure(refs, ThroughputExperiment(workload))
 
-        def measure() -> dict[ModelRef, ThroughputResult]:
-            models = [self.locate(ref) for ref in refs]
-            with self._queue.turn():
-                return self._single_build.throughputs(models, workload)
-
-        return self._once(refs, workload, measure)
+    def measure(self, refs: tuple[ModelRef, ...], experiment: Experiment[Result]) -> Result:
+        """Run an experiment on models under the runner's own build."""
+        return self.compare((ComparedSide(self, refs),), experiment)
 
     def ladder(
         self, base: ModelRef, rungs: tuple[ModelRef, ...], at_most: int | None = None
@@ -157,37 +205,18 @@ class MeasurementRunner:
         def measure() -> LadderResult:
             located = self.locate(base)
             failures: dict[ModelRef, AsperfError] = {}
-            models: list[LocatedModel] = []
             for ref in rungs:
                 try:
-                    models.append(same_model(located, self.locate(ref)))
+                    same_model(located, self.locate(ref))
                 except AsperfError as err:
                     failures[ref] = err
-            with self._queue.turn():
-                return self._single_build.ladder(located, models, failures, at_most)
+            usable = tuple(ref for ref in rungs if ref not in failures)
+            if not usable:
+                return LadderResult({}, failures)
+            result = self.measure((base, *usable), LadderExperiment(at_most))
+            return replace(result, failures={**failures, **result.failures})
 
         return self._once((base, *rungs), ("ladder", at_most), measure)
-
-    def memory(self, ref: ModelRef, n_ctx: int) -> MemoryResult:
-        """Fill a model's context, and read what that takes."""
-
-        def measure() -> MemoryResult:
-            model = self.locate(ref)
-            with self._queue.turn():
-                return self._single_build.memory(model, n_ctx)
-
-        return self._once((ref,), n_ctx, measure)
-
-    def of_text(
-        self, refs: tuple[ModelRef, ...], request: object, run: Callable[[TextRuns], Result]
-    ) -> Result:
-        """What models make of one text; the request tells it from others."""
-
-        def measure() -> Result:
-            with self._queue.turn():
-                return run(self._texts)
-
-        return self._once(refs, request, measure)
 
     def compare(
         self,
@@ -195,7 +224,7 @@ class MeasurementRunner:
         experiment: Experiment[Result],
         status: Callable[[], tuple[str, float | None]] = lambda: ("", None),
     ) -> Result:
-        """Run an experiment with nothing else of ours loaded.
+        """Run an experiment; nothing else of ours is loaded if it starts processes of its own.
 
         Args:
             sides: baseline and candidate; or one side, for what compares runs of it.
@@ -208,8 +237,9 @@ class MeasurementRunner:
 
         def measure() -> Result:
             arms = _arms(sides)
-            # What others hold would take memory and cache from the arms.
-            self._single_build.close()
+            if not isinstance(experiment, SharedProcess):
+                # What others hold would take memory and cache from the arms.
+                self._kept.close()
             for side in sides:
                 if side.runner is not self:
                     side.runner.close()
@@ -225,13 +255,12 @@ class MeasurementRunner:
                 lease = MachineLease(
                     arms,
                     self._corpus,
-                    self.plan.call_timeout_s,
+                    self.plan,
                     progress,
                     lambda: self.noise,
                     watch,
-                    self.plan.chunks,
-                    self.plan.self_check_every,
                     self.energy_meter,
+                    self._kept,
                 )
                 return experiment.run(lease)
 
@@ -294,8 +323,7 @@ class MeasurementRunner:
 
     def close(self) -> None:
         """End the workers."""
-        self._single_build.close()
-        self._texts.close()
+        self._kept.close()
         if self._energy_meter is not None:
             self._energy_meter.close()
             self._energy_meter = None

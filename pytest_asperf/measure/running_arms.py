@@ -1,40 +1,28 @@
-"""The arms of a comparison as they run: each has a process of its own, and a loaded model."""
+"""The arms of a comparison as they run: each has a process of its own, whose work is timed."""
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import Worker
-from pytest_asperf.measure.ab_arms import require_ran
-from pytest_asperf.measure.throughput import (
-    Fed,
-    ServedText,
-    fed_with,
-    time_workload,
-    timed_call,
-)
-from pytest_asperf.measure.timed_work import TimedCall
+from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
+from pytest_asperf.measure.running_build import RunningBuild
+from pytest_asperf.measure.timed_work import TimedCall, time_workload, timed_call
 from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
-    from contextlib import ExitStack
 
     from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
-    from pytest_asperf.measure.ab_arms import Arm
-    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.metered import MeteredRun
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.timed_work import ExaminedRun
 
-#: What the model is called inside an arm's process.
+#: What a model is called where it is the only one.
 MODEL: Final = "model"
 #: Tokens that are decoded untimed before a run. The caches hold what the other arm left there,
 #: which costs 34 % of a part at a depth of 1,024, and nothing that can be measured after these
@@ -42,137 +30,79 @@ MODEL: Final = "model"
 SETTLING_TOKENS: Final = 4
 #: The same of a server, whose prompts are new to it.
 SERVED_SETTLING: Final = Workload("ttft", 64)
-#: Models up to this size are cheap to hold more than once.
-SMALL_BYTES: Final = 2**28
 
 
-class TimedArm(Protocol):
-    """A running arm, as the pairs of a comparison see it."""
+class TimedArm(RunningBuild, ABC):
+    """A running arm, as the pairs of a comparison see it.
 
-    @property
-    def worker(self) -> Worker:
-        """The process."""
+    Attributes:
+        timed: the name of the model that is timed.
+    """
 
-    def __exit__(self, *error: object) -> None:
-        """End the process."""
+    timed: str = MODEL
 
     @property
     def loaded(self) -> LoadedFacts:
         """What the last load resolved to."""
-
-    def own(self, workload: Workload) -> Workload:
-        """What the arm runs of a pair of a workload."""
-
-    def fed(self, workload: Workload) -> object:
-        """The tokens or prompts of the workload, to compare between the arms."""
-
-    def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
-        """Time one run, or one of its parts; the same turn is the same work in both arms."""
-
-    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
-        """Do what the first run of a context takes longer for, in the shape of a run."""
-
-    def settle(self, workload: Workload, turn: int, parts: int) -> None:
-        """Do a piece of the run's own work, so that the caches hold nothing of the other arm."""
+        return self.facts(self.timed)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
-        """The proof of path, with what the last run's context resolved to.
+        """The run record, with what the last run's context resolved to.
 
         Raises:
             MeasurementError: the engine did something else than was asked for.
         """
+        return self.proof(self.timed, context)
+
+    def own(self, workload: Workload) -> Workload:
+        """What the arm runs of a pair of a workload."""
+        return workload
+
+    @abstractmethod
+    def fed(self, workload: Workload) -> object:
+        """The tokens or prompts of the workload, to compare between the arms."""
+
+    @abstractmethod
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
+        """Time one run, or one of its parts; the same turn is the same work in both arms."""
+
+    @abstractmethod
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
+        """Do what the first run of a context takes longer for, in the shape of a run."""
+
+    @abstractmethod
+    def settle(self, workload: Workload, turn: int, parts: int) -> None:
+        """Do a piece of the run's own work, so that the caches hold nothing of the other arm."""
+
+    def examine_last(self, coin: random.Random) -> ExaminedRun | None:  # noqa: ARG002  # see below
+        """Examine what the last timed run left; None if the engine does not show it.
+
+        Raises:
+            WorkerError: the engine died.
+        """
+        return None
 
 
-Opened = TypeVar("Opened", bound="TimedArm | RunningArm")
-
-
-def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -> list[Opened]:
-    """Start arms at once, as nothing is timed yet; the stack ends them.
-
-    Raises:
-        EngineError: one could not be started; the others are ended too.
-    """
-    pool = ThreadPoolExecutor(len(open_arms))
-    futures = [pool.submit(open_arm) for open_arm in open_arms]
-    pool.shutdown(wait=False)
-    try:
-        wait(futures)
-    except BaseException:  # as Ctrl-C, which is not to wait for a load
-        for future in futures:
-            future.add_done_callback(_end_arm)
-        raise
-    for future in futures:
-        if not future.exception():
-            stack.push(future.result().__exit__)
-    return [future.result() for future in futures]
-
-
-def _end_arm(opened: Future[Opened]) -> None:
-    if not opened.exception():
-        opened.result().worker.close()
-
-
-class ArmProcess:
-    """A process of an arm's build; a context manager that ends it.
-
-    Args:
-        arm: what runs.
-        lease: has the deadline of one call to the engine.
-
-    Attributes:
-        worker: the process.
-    """
-
-    def __init__(self, arm: Arm, lease: MachineLease) -> None:
-        self._arm = arm
-        self.worker = Worker(arm.build.engine, call_timeout_s=lease.call_timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End the process."""
-        self.worker.close()
-
-
-class RunningArm(ArmProcess):
-    """An arm's process, with the model loaded.
+class RunningArm(TimedArm):
+    """An arm that runs workloads of one model.
 
     Args:
         arm: what runs.
         lease: has the text, and the deadline of one call to the engine.
         fed: what earlier processes of the arm were fed with, by workload; it is added to.
-
-    Attributes:
-        loaded: what the last load resolved to.
     """
 
     def __init__(
         self, arm: Arm, lease: MachineLease, fed: dict[Workload, Fed] | None = None
     ) -> None:
+        self._arm = arm
         self._corpus = lease.corpus
         self._energy_meter = lease.energy_meter
         self._fed = {} if fed is None else fed
         self._last: tuple[TimedCall, RawRun] | None = None
-        super().__init__(arm, lease)
-        try:
-            self.load()
-        except BaseException:
-            self.worker.close()
-            raise
-
-    def load(self) -> float:
-        """Load the model; gives the time that took in seconds."""
-        began = time.perf_counter()
-        self.loaded = self.worker.load(MODEL, self._arm.model.path, self._arm.settings)
-        elapsed_s = time.perf_counter() - began
-        self.ran(None)
-        return elapsed_s
-
-    def reload(self) -> float:
-        """Load the model again; gives the time that took in seconds."""
-        self.worker.unload(MODEL)
-        return self.load()
+        super().__init__(arm.build.engine, lease)
+        with self.ended_on_error():
+            self.load(MODEL, arm)
 
     def own(self, workload: Workload) -> Workload:
         """What the arm runs of a pair of a workload."""
@@ -214,11 +144,7 @@ class RunningArm(ArmProcess):
         return require_sound(f"{workload.name} {self._arm.name}", run, workload)
 
     def examine_last(self, coin: random.Random) -> ExaminedRun | None:
-        """Examine what the last timed run left; None if the engine does not show it.
-
-        Raises:
-            WorkerError: the engine died.
-        """
+        """Examine what the last timed run left; None if the engine does not show it."""
         if self._last is None:
             return None
         (call, run), self._last = self._last, None
@@ -244,14 +170,6 @@ class RunningArm(ArmProcess):
             return
         decode = self.worker.prompt if workload.is_prompt else self.worker.generate
         decode(MODEL, before, end - SETTLING_TOKENS, n_ctx=workload.n_ctx)
-
-    def ran(self, context: ContextFacts | None) -> Provenance:
-        """The proof of path, with what the last run's context resolved to.
-
-        Raises:
-            MeasurementError: the engine did something else than was asked for.
-        """
-        return require_ran(self._arm, self.worker.describe(), self.loaded, context)
 
 
 def _span(workload: Workload, turn: int, parts: int) -> tuple[int, int]:

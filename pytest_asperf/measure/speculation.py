@@ -1,47 +1,46 @@
-"""Speculation against the target alone: both arms on the same prompts, in pairs, until decided.
+"""Speculation against the target alone, in two builds, and with the draft on another machine.
 
 A pair is the whole suite of prompts in both arms. On each prompt the arms run back to back, in an
-order that a coin decides; the rest is as in a gate. What a step costs is timed once in every pair,
-so that a prediction and what it predicts are of the same minutes.
+order that a coin decides; the rest is as in a gate. Where one build is measured against itself
+without the draft, what a step costs is timed once in every pair, so that a prediction and what it
+predicts are of the same minutes.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, replace
-from functools import reduce
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
 from pytest_asperf.config.progress import SoFar
-from pytest_asperf.engine_process import Worker
-from pytest_asperf.errors import UnfitError
-from pytest_asperf.measure.draft_target import TARGET, OpenPair, room_after_prompt
-from pytest_asperf.measure.experiment import shown
-from pytest_asperf.measure.model_locator import same_tokenizer
-from pytest_asperf.measure.prompts import read_prompts, tokenized
-from pytest_asperf.measure.results import Provenance
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
+from pytest_asperf.measure.drafted_target import DraftedTarget
+from pytest_asperf.measure.experiment import Visit, shown
+from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.speculation_result import (
-    Divergence,
+    Counts,
     PromptRun,
+    SpeculationComparison,
     SpeculationResult,
     SuitePair,
 )
 from pytest_asperf.measure.throughput import load_is_cheap
-from pytest_asperf.measure.validity import require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, StepCosts
-    from pytest_asperf.measure.ab_speed import Budget
+    from pytest_asperf.engine_process import StepCosts
     from pytest_asperf.measure.experiment import MachineLease
-    from pytest_asperf.measure.model_locator import LocatedModel
-    from pytest_asperf.measure.prompts import Prompts
+    from pytest_asperf.measure.feeding import Prompts
+    from pytest_asperf.measure.speculation_result import Divergence
     from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
@@ -51,15 +50,6 @@ SWEEP_K: Final = 8
 _ROUNDS_TIMED: Final = 12
 #: Times that a batch of each size is timed after the last prompt's runs.
 _SWEEP_REPEATS: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class DraftTargetFiles:
-    """The files that a pairing is made of; a lookup has no draft."""
-
-    pairing: Pairing
-    target: LocatedModel
-    draft: LocatedModel | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,275 +64,259 @@ class GainExperiment:
     limit: float
 
     def run(self, lease: MachineLease) -> SpeculationResult:
-        """Measure until the gain is shown to be above the limit or not above it."""
-        files = _files(self.pairing, lease)
-        return run_speculation(files, lease, self.budget, limit=self.limit)
+        """Measure until the gain is shown to be above the limit or not above it.
+
+        Ctrl-C ends it: before a pair is finished as KeyboardInterrupt, later with the finished
+        pairs. An EngineError of kind `rollback` comes before anything was decoded in vain.
+        """
+        pairing, budget = self.pairing, self.budget
+        # The test is asked for its interval, which holds whenever it is looked at, and never
+        # decides.
+        test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
+        pairs: list[SuitePair] = []
+        divergences: tuple[Divergence, ...] = ()
+        interrupted = False
+        with DraftedTarget(lease.sides[0], pairing, lease) as drafted:
+            suite = _Suite(drafted, budget.seed)
+            suite.rehearse()
+            deadline = time.monotonic() + budget.max_seconds
+            try:
+                while test.outcome is None and time.monotonic() < deadline:
+                    so_far = SoFar(f"gain {shown(test.estimate)}" if test.n else "", "pairs")
+                    lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs, so_far)
+                    pair = suite.run_pair()
+                    # The target alone as the candidate: what it is slower by is the gain.
+                    cost = log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns)
+                    test.update(cost)
+                    pairs.append(pair)
+                    if self._is_decided(test):
+                        break
+                runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
+                divergences = drafted.divergences(runs)
+                drafted.end()
+            except KeyboardInterrupt:
+                if not pairs:
+                    raise
+                interrupted = True
+            proofs = drafted.ran_both()
+        return SpeculationResult(
+            pairing=pairing,
+            categories=tuple(category for category, _ in drafted.prompts),
+            pairs=tuple(pairs),
+            gain=test.estimate,
+            divergences=divergences,
+            contexts=drafted.contexts,
+            reloads=suite.reloads,
+            seed=budget.seed,
+            ran=proofs,
+            interrupted=interrupted,
+            watched=lease.watch.seen(),
+        )
+
+    def _is_decided(self, test: PairedTest) -> bool:
+        estimate = test.estimate
+        return estimate.shown_above(self.limit) or estimate.shown_at_most(self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacesExperiment:
-    """Places sampled tokens, `n_tokens` at least, in the target's own distribution."""
-
-    pairing: Pairing
-    n_tokens: int
-    seed: int
-
-    def run(self, lease: MachineLease) -> tuple[float, ...]:
-        """Sample with the draft."""
-        files = _files(self.pairing, lease)
-        return tuple(sample_places(files, lease, n_tokens=self.n_tokens, seed=self.seed))
-
-
-def _files(pairing: Pairing, lease: MachineLease) -> DraftTargetFiles:
-    target, *draft = (arm.model for arm in lease.sides[0])
-    return DraftTargetFiles(pairing, target, same_tokenizer(target, draft[0]) if draft else None)
-
-
-def run_speculation(
-    files: DraftTargetFiles, lease: MachineLease, budget: Budget, *, limit: float
-) -> SpeculationResult:
-    """Measure until the gain, a fraction, is shown to be above a limit or not above it.
-
-    Ctrl-C ends it: before a pair is finished as KeyboardInterrupt, later with the finished pairs.
-    An EngineError of kind `rollback` comes before anything was decoded in vain.
-    """
-    pairing = files.pairing
-    # The test is asked for its interval, which holds whenever it is looked at, and never decides.
-    test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
-    pairs: list[SuitePair] = []
-    divergences: tuple[Divergence, ...] = ()
-    interrupted = False
-    with _worker(lease) as worker:
-        described = worker.describe()
-        paired = _SpeculationPairs(worker, files, budget.seed)
-        paired.rehearse()
-        deadline = time.monotonic() + budget.max_seconds
-        try:
-            while test.outcome is None and time.monotonic() < deadline:
-                so_far = SoFar(f"gain {shown(test.estimate)}" if test.n else "", "pairs")
-                lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs, so_far)
-                pair = paired.run_pair()
-                # The target alone as the candidate: what it is slower by is the gain.
-                test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
-                pairs.append(pair)
-                if _is_decided(test, limit):
-                    break
-            runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
-            divergences = find_divergences(paired.pair, paired.prompts, runs)
-            paired.pair.end()
-        except KeyboardInterrupt:
-            if not pairs:
-                raise
-            interrupted = True
-        proofs = proofs_of(files, described, paired.pair.loaded, paired.pair.contexts)
-    return SpeculationResult(
-        pairing=pairing,
-        categories=tuple(category for category, _ in paired.prompts),
-        pairs=tuple(pairs),
-        gain=test.estimate,
-        divergences=divergences,
-        contexts=paired.pair.contexts,
-        reloads=paired.reloads,
-        seed=budget.seed,
-        ran=proofs,
-        interrupted=interrupted,
-        watched=lease.watch.seen(),
-    )
-
-
-def sample_places(
-    files: DraftTargetFiles,
-    lease: MachineLease,
-    *,
-    n_tokens: int,
-    seed: int,
-    rule: str = "exact",
-) -> list[float]:
-    """Sample many short outputs, and place each token in the target's own distribution.
+    """Places sampled tokens, `n_tokens` at least, in the target's own distribution.
 
     Places are uniform on 0 … 1 where the output has that distribution. Any rule of accepting
     drafted tokens but `exact` is a mistake, to be found.
     """
-    pairing = replace(files.pairing, n_tokens=2 * (files.pairing.k + 1))
-    files = replace(files, pairing=pairing)
-    with _worker(lease) as worker:
-        paired = _SpeculationPairs(worker, files, seed)
-        places: list[float] = []
-        each = -(-n_tokens // (pairing.n_tokens * len(paired.prompts)))
-        for index, (_, prompt) in enumerate(paired.prompts):
-            n_prompts, so_far = len(paired.prompts), SoFar(counted="prompts")
-            lease.progress(f"speculation {pairing.label}", index, n_prompts, so_far)
-            seeds = [seed * 1_000_003 + index * each + n for n in range(each)]
-            places += paired.pair.places(prompt, seeds=seeds, rule=rule)
-    return places
+
+    pairing: Pairing
+    n_tokens: int
+    seed: int
+    rule: str = "exact"
+
+    def run(self, lease: MachineLease) -> tuple[float, ...]:
+        """Sample many short outputs with the draft."""
+        pairing = replace(self.pairing, n_tokens=2 * (self.pairing.k + 1))
+        with DraftedTarget(lease.sides[0], pairing, lease) as drafted:
+            drafted.open_suite(max(pairing.k, SWEEP_K))
+            places: list[float] = []
+            n_prompts = len(drafted.prompts)
+            each = -(-self.n_tokens // (pairing.n_tokens * n_prompts))
+            for number in range(n_prompts):
+                so_far = SoFar(counted="prompts")
+                lease.progress(f"speculation {pairing.label}", number, n_prompts, so_far)
+                seeds = [self.seed * 1_000_003 + number * each + n for n in range(each)]
+                places += drafted.places(number, seeds=seeds, rule=self.rule)
+        return tuple(places)
 
 
-def _is_decided(test: PairedTest, limit: float) -> bool:
-    estimate = test.estimate
-    return estimate.shown_above(limit) or estimate.shown_at_most(limit)
+class _Suite:
+    """The prompts with the draft and without it.
 
-
-def _worker(lease: MachineLease) -> Worker:
-    return Worker(lease.sides[0][0].build.engine, call_timeout_s=lease.call_timeout_s)
-
-
-def proofs_of(
-    files: DraftTargetFiles,
-    described: EngineFacts,
-    loaded: Mapping[str, LoadedFacts],
-    contexts: Mapping[str, ContextFacts],
-) -> tuple[Provenance, ...]:
-    """Proof of path of the target, and of a draft that is a model."""
-    return tuple(
-        _proof(files, described, name, facts, contexts.get(name)) for name, facts in loaded.items()
-    )
-
-
-def _proof(
-    files: DraftTargetFiles,
-    described: EngineFacts,
-    name: str,
-    loaded: LoadedFacts,
-    context: ContextFacts | None,
-) -> Provenance:
-    model = files.target if name == TARGET else files.draft
-    if model is None:
-        raise ValueError(f"no model for {name}")
-    require_unchanged(model)
-    return require_path(
-        Provenance(
-            model.ref.label,
-            model.path,
-            model.sha256,
-            described,
-            loaded,
-            context,
-            model.ref.spec.settings,
-            title=model.title,
-            ref=model.ref,
-        )
-    )
-
-
-def open_suite(worker: Worker, files: DraftTargetFiles, k_max: int) -> tuple[OpenPair, Prompts]:
-    """Load a target and a draft, and open contexts that hold each prompt and what follows it.
-
-    No round may draft more than `k_max` tokens.
+    `reloads` says whether each pair begins with a load.
     """
-    pairing = files.pairing
-    pair = OpenPair(worker, pairing, files.target, files.draft)
-    room = room_after_prompt(pairing.n_tokens, k_max)
-    n_ctx_train = min(facts.n_ctx_train for facts in pair.loaded.values())
-    at_most = n_ctx_train - room
-    if at_most < 2:
-        raise UnfitError(
-            f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
-            f"context of {n_ctx_train}",
-            why="what a model does beyond its context is not what its users see",
-            remedy="generate fewer with n_tokens",
-        )
-    prompts = tokenized(worker, TARGET, read_prompts(pairing.prompts), at_most=at_most)
-    longest = max(len(tokens) for _, tokens in prompts)
-    pair.open(longest + room, k_max)
-    return pair, prompts
 
-
-class _SpeculationPairs:
-    """The arms taking turns; `reloads` says whether each pair begins with a load."""
-
-    def __init__(self, worker: Worker, files: DraftTargetFiles, seed: int) -> None:
-        self._pairing = pairing = files.pairing
+    def __init__(self, drafted: DraftedTarget, seed: int) -> None:
+        self._drafted = drafted
         self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
-        k_max = max(pairing.k, SWEEP_K)
+        k_max = max(drafted.pairing.k, SWEEP_K)
         self._sizes = range(1, k_max + 2)
-        self.pair, self.prompts = open_suite(worker, files, k_max)
+        drafted.open_suite(k_max)
         self.reloads = False
 
     def rehearse(self) -> None:
         """Run every arm once uncounted, and decide whether to load again is cheap."""
-        _, prompt = self.prompts[0]
-        began = time.perf_counter_ns()
-        for speculative in (False, True):
-            self.pair.generate(prompt, speculative=speculative, seed=0)
-        measured_ns = (time.perf_counter_ns() - began) * len(self.prompts)
-        self.pair.costs(prompt, (), self._sizes)
-        self.pair.draft_alone(prompt)
-        self.reloads = load_is_cheap(1e9 * self.pair.reload(), measured_ns)
+        drafted, began = self._drafted, time.perf_counter_ns()
+        alone, speculative = (drafted.after(0, speculative=s) for s in (False, True))
+        measured_ns = (time.perf_counter_ns() - began) * len(drafted.prompts)
+        self._batches(PromptRun(0, alone, speculative, speculative_first=False), self._sizes)
+        drafted.draft_alone(0)
+        self.reloads = load_is_cheap(1e9 * drafted.reload_both(), measured_ns)
 
     def run_pair(self) -> SuitePair:
         """Run the suite in both arms."""
         if self.reloads:
-            self.pair.reload()
-        order = self._coin.sample(range(len(self.prompts)), len(self.prompts))
+            self._drafted.reload_both()
+        n_prompts = len(self._drafted.prompts)
+        order = self._coin.sample(range(n_prompts), n_prompts)
         # A fresh load's first run is a warm-up.
         for speculative in (False, True):
             self._generate(order[0], speculative=speculative)
         runs: list[PromptRun] = []
         costs: list[StepCosts] = []
-        for index in order:
-            runs.append(self._run(index))
+        for number in order:
+            runs.append(self._run(number))
             # Between the runs, so that what disturbs them disturbs the costs alike.
             costs += self._costs(runs[-1])
         for size in self._sizes:
             costs.append(self._batches(runs[-1], (1 + _SWEEP_REPEATS) * [size]))
-        return SuitePair(tuple(runs), reduce(add, costs), self._pairing.k)
+        return SuitePair(tuple(runs), reduce(add, costs), self._drafted.pairing.k)
 
     def _costs(self, run: PromptRun) -> tuple[StepCosts, StepCosts]:
         """Time batches of the sizes that the run's rounds had, in their order."""
         sizes = [round_.drafted + 1 for round_ in run.speculative.rounds]
-        _, prompt = self.prompts[run.prompt]
         timed = self._batches(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
-        return timed, self.pair.draft_alone(prompt)
+        return timed, self._drafted.draft_alone(run.prompt)
 
     def _batches(self, run: PromptRun, sizes: Sequence[int]) -> StepCosts:
-        _, prompt = self.prompts[run.prompt]
-        return self.pair.costs(prompt, run.alone.tokens, sizes)
+        return self._drafted.costs(run, sizes)
 
-    def _run(self, index: int) -> PromptRun:
+    def _run(self, number: int) -> PromptRun:
         speculative_first = self._coin.random() < 0.5
         arms = (True, False) if speculative_first else (False, True)
-        done = {arm: self._generate(index, speculative=arm) for arm in arms}
-        return PromptRun(index, done[False], done[True], speculative_first)
+        done = {arm: self._generate(number, speculative=arm) for arm in arms}
+        return PromptRun(number, done[False], done[True], speculative_first)
 
-    def _generate(self, index: int, *, speculative: bool) -> Generation:
-        _, prompt = self.prompts[index]
+    def _generate(self, number: int, *, speculative: bool) -> Generation:
         seed = self._coin.randrange(2**32)
-        return self.pair.generate(prompt, speculative=speculative, seed=seed)
+        return self._drafted.after(number, speculative=speculative, seed=seed)
 
 
-def find_divergences(
-    pair: OpenPair, prompts: Prompts, runs: Iterable[PromptRun]
-) -> tuple[Divergence, ...]:
-    """Where greedy outputs of the arms part, each different parting once.
+@dataclass(frozen=True, slots=True)
+class SpeculationExperiment:
+    """Speculates with one target and draft in two arms.
 
-    The target is asked how near to a tie each parting is.
+    Before the pairs every prompt runs once in either arm, untimed, for what is accepted; the
+    candidate generates without the draft too, and its outputs are compared. Then each turn of a
+    pair is a prompt.
+
+    Attributes:
+        pairing: what is run; greedily, whatever temperature it names.
+        budget: what it may cost.
+        comparisons: tests that share the error of a FAIL, this one among them.
+        visit: continues the pairs of an earlier one, whose outputs are known.
     """
-    divergences: dict[tuple[int, int, int, int], Divergence] = {}
-    for run in runs:
-        position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
-        if position is None:
-            continue
-        tokens = (run.alone.tokens[position], run.speculative.tokens[position])
-        key = (run.prompt, position, *tokens)
-        if key not in divergences:
-            divergences[key] = _divergence(pair, prompts, run, position, tokens)
-    return tuple(divergences.values())
+
+    pairing: Pairing
+    budget: Budget
+    comparisons: int = 1
+    visit: Visit[SpeculationComparison] = field(default_factory=Visit)
+
+    def run(self, lease: MachineLease) -> SpeculationComparison:
+        """Count what is accepted, look for changed output, then time the pairs.
+
+        Raises:
+            EngineError: an arm died or refused.
+            ModelError: the draft's tokenizer is another, or a prompt cannot be used.
+        """
+        earlier = self.visit.earlier
+        opening = self._opening(lease, 0), self._opening(lease, 1)
+        workload = Workload("sd", self.pairing.n_tokens)
+        number, max_seconds = self.visit.number, self.visit.max_seconds
+        visit = Visit(number, max_seconds, earlier.speed if earlier else None)
+        paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
+        if earlier is not None:
+            return replace(earlier, speed=paired.decide(lease, opening))
+        # In processes of their own, so that those of a pair take no longer than they must.
+        base, candidate = _rehearsed(lease, opening)
+        return SpeculationComparison(
+            candidate.pairing,
+            paired.decide(lease, opening),
+            (base.counts, candidate.counts),
+            candidate.categories,
+            candidate.divergences,
+        )
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Run every prompt once, with the draft and without, with the lease's one side."""
+        with self._opening(lease, 0)() as drafted:
+            _rehearse(drafted, partial(lease.progress, "sd outputs"), with_alone=True)
+
+    def _opening(self, lease: MachineLease, side: int) -> Callable[[], DraftedTarget]:
+        known: dict[int, Prompts] = {}
+
+        def start() -> DraftedTarget:
+            pairing = replace(self.pairing, temperature=0.0)
+            drafted = DraftedTarget(lease.sides[side], pairing, lease)
+            with drafted.ended_on_error():
+                drafted.open_suite(pairing.k, known)
+            return drafted
+
+        return start
 
 
-def _divergence(
-    pair: OpenPair, prompts: Prompts, run: PromptRun, position: int, tokens: tuple[int, int]
-) -> Divergence:
-    _, prompt = prompts[run.prompt]
-    emitted = 0
-    for round_ in run.speculative.rounds:
-        if emitted + round_.emitted > position:
-            break
-        emitted += round_.emitted
-    batch = round_.drafted + 1
-    margin = pair.margin(
-        (*prompt, *run.alone.tokens[:position]),
-        batch=batch,
-        behind=batch - 1 - (position - emitted),
-        tokens=tokens,
-    )
-    return Divergence(run.prompt, position, tokens, margin)
+@dataclass(frozen=True, slots=True)
+class _Rehearsal:
+    """What one arm's suite showed before the pairs."""
+
+    pairing: Pairing
+    counts: Counts
+    categories: tuple[str, ...]
+    divergences: tuple[Divergence, ...]
+
+
+def _rehearse(
+    drafted: DraftedTarget, progress: Callable[[int, int], object], *, with_alone: bool
+) -> _Rehearsal:
+    """Run every prompt once, and count what is accepted.
+
+    Args:
+        drafted: what runs.
+        progress: takes prompts done and prompts in all.
+        with_alone: whether outputs are compared with those of the target alone.
+    """
+    done: list[Generation] = []
+    runs: list[PromptRun] = []
+    for number in range(len(drafted.prompts)):
+        progress(number, len(drafted.prompts))
+        done.append(drafted.after(number))
+        if with_alone:
+            alone = drafted.after(number, speculative=False)
+            runs.append(PromptRun(number, alone, done[-1], speculative_first=True))
+    counts = Counts(drafted.pairing.n_tokens, tuple((run.drafted, run.accepted) for run in done))
+    categories = tuple(category for category, _ in drafted.prompts)
+    return _Rehearsal(drafted.pairing, counts, categories, drafted.divergences(runs))
+
+
+def _rehearsed(
+    lease: MachineLease, opening: Sequence[Callable[[], DraftedTarget]]
+) -> list[_Rehearsal]:
+    """What each prompt showed in both arms, in the candidate's without the draft too.
+
+    Both run at once, and the candidate, which has more to do, says how far it is.
+    """
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        base, candidate = open_together(stack, opening)
+        progress = partial(lease.progress, "sd outputs")
+        done = (
+            pool.submit(_rehearse, base, lambda *_: None, with_alone=False),
+            pool.submit(_rehearse, candidate, progress, with_alone=True),
+        )
+        return [future.result() for future in done]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.engine_process import ContextFacts, Margin, StepCosts
+    from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.worker.speculation import Generation, Round
 
@@ -151,6 +152,53 @@ class Divergence:
     def guard_finding(self) -> GuardFinding | None:
         """What the guard says of it: nothing, where it is a near-tie."""
         return guards.divergent_output(self.position, self.margin.largest)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one arm's speculation accepted.
+
+    Attributes:
+        n_tokens: tokens generated after each prompt.
+        by_prompt: drafted and accepted tokens, each counted on its first verification.
+    """
+
+    n_tokens: int
+    by_prompt: tuple[tuple[int, int], ...]
+
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(drafted for drafted, _ in self.by_prompt)
+
+    @property
+    def accepted(self) -> int:
+        """Tokens accepted."""
+        return sum(accepted for _, accepted in self.by_prompt)
+
+    @property
+    def supplied(self) -> tuple[float, ...]:
+        """Share of each prompt's output that the draft supplied."""
+        return tuple(accepted / self.n_tokens for _, accepted in self.by_prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationComparison:
+    """Speculation of one target and draft in two arms.
+
+    Attributes:
+        pairing: what was run.
+        speed: the pairs.
+        counts: of baseline and candidate.
+        categories: of each prompt.
+        divergences: where the candidate's outputs with and without the draft part.
+    """
+
+    pairing: Pairing
+    speed: ABResult
+    counts: tuple[Counts, Counts]
+    categories: tuple[str, ...]
+    divergences: tuple[Divergence, ...]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""PP and TG: repetitions of a workload, the models' turns interleaved in random order.
+"""PP, TG and loads of one build's models: repetitions, in rounds of random order.
 
 Models that are compared are measured side by side: machines drift, and a drift that all share does
 not look like a difference. Where loading is cheap, each repetition is from a fresh load: two loads
@@ -11,24 +11,33 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.errors import Advice, ModelError, UnfitError
-from pytest_asperf.measure.timed_work import TimedCall
+from pytest_asperf.analysis.stats.estimate import memory_text, number_text, percent_text
+from pytest_asperf.config.progress import SoFar
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.errors import UnfitError
+from pytest_asperf.hardware.file_cache import cached_share, drop
+from pytest_asperf.measure.experiment import SharedProcess
+from pytest_asperf.measure.feeding import ServedText, fed_with
+from pytest_asperf.measure.results import ThroughputResult, TimedLoad
+from pytest_asperf.measure.running_arms import MODEL, SERVED_SETTLING, RunningArm
+from pytest_asperf.measure.running_build import kept_build
+from pytest_asperf.measure.timed_work import time_workload, timed_call
+from pytest_asperf.measure.validity import require_sound
+from pytest_asperf.modelfiles.disk_use import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
-    from pytest_asperf.measure.corpus import Corpus
+    from pytest_asperf.measure.experiment import Arm, MachineLease
+    from pytest_asperf.measure.feeding import Fed
+    from pytest_asperf.measure.running_build import RunningBuild
     from pytest_asperf.measure.timed_work import ExaminedRun
-
-#: Characters of text taken for each token wanted; more than tokenizers make of a token.
-_CHARACTERS_PER_TOKEN: Final = 12
-
-#: Tokens of a text that may be repeated for longer workloads: a chunk, which PPL needs as well.
-MIN_TOKENS: Final = 512
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
 _WARM_UP_STEPS: Final = 8
@@ -44,21 +53,8 @@ _CHEAP_LOAD: Final = 0.5
 #: Loads shorter than that share of this are cheap however short the run.
 _SHORTEST_NS: Final = 300_000_000
 
-
-@dataclass(frozen=True, slots=True)
-class TimedLoad:
-    """The runs timed on one load of a model, in their order.
-
-    The warm-up before them is not counted; there is none where the engine warms itself up.
-    """
-
-    warm_up: RawRun | None
-    runs: tuple[RawRun, ...]
-
-    @property
-    def every(self) -> tuple[RawRun, ...]:
-        """All runs, the warm-up first."""
-        return self.runs if self.warm_up is None else (self.warm_up, *self.runs)
+#: What follows a load: weights that are mapped are read by the first step, and not before.
+_FIRST: Final = Workload("ttft", 8)
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
@@ -77,65 +73,77 @@ class TimedRuns:
     examined: ExaminedRun | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServedText:
-    """What prompts for a server are made of. No two prompts are the same."""
+@dataclass(frozen=True)
+class ThroughputExperiment(SharedProcess):
+    """Times one workload on every model of the lease's one side."""
 
-    text: str
+    workload: Workload
 
+    def run(self, lease: MachineLease) -> dict[ModelRef, ThroughputResult]:
+        """Time the plan's repetitions.
 
-Fed: TypeAlias = "Sequence[int] | ServedText"
+        Raises:
+            UnfitError: a model's context is too short.
+            EngineError: the engine died or refused.
+        """
+        (side,) = lease.sides
+        arms = {arm.name: arm for arm in side}
+        workload, build = self.workload, kept_build(lease, arms)
+        for name in arms:
+            build.require_context(name, workload.n_ctx, workload.name)
+        label = f"{workload.name} {', '.join(arms)}"
 
+        def progress(runs: Mapping[str, Sequence[RawRun]]) -> None:
+            _show_rates(lease, label, workload, runs)
 
-def fed_with(
-    worker: Worker, name: str, corpus: Corpus, workload: Workload, loaded: LoadedFacts
-) -> Fed:
-    """What a workload is fed with: tokens, or the text that a server's prompts are made of.
-
-    Raises:
-        UnfitError: several users, or a prompt that is in a cache, of an engine that is no server.
-        ModelError: the corpus is too short.
-    """
-    if loaded.served is not None:
-        return ServedText(corpus.text[: workload.n_ctx * _CHARACTERS_PER_TOKEN])
-    if workload.users > 1 or workload.warm:
-        asks = "asks for a cached prompt" if workload.warm else f"has {workload.users} users"
-        raise UnfitError(
-            f"{workload.name} {asks}, and {worker.build.engine} is not a server",
-            why="a library works for one at a time, and keeps no prompts by itself",
-            remedy=Advice("measure it on llama_server, mlx_server or openai", "engine"),
+        fed = {
+            name: fed_with(build.worker, name, lease.corpus_of(arm), workload, build.facts(name))
+            for name, arm in arms.items()
+        }
+        plan = lease.plan
+        timed = time_rounds(
+            build, fed, workload, repetitions=plan.repetitions, seed=plan.seed, progress=progress
         )
-    return workload_tokens(worker, name, corpus, workload)
+        watched = lease.watch.seen()
+        return {
+            arm.ref: replace(_throughput(build, arm, workload, timed[name]), watched=watched)
+            for name, arm in arms.items()
+        }
 
 
-def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workload) -> list[int]:
-    """The tokens a workload is fed with: real text, so that experts route as they do.
-
-    A text that is too short is repeated; one too short for that is a ModelError.
-    """
-    wanted = workload.n_ctx
-    tokens = worker.tokenize(name, corpus.text[: wanted * _CHARACTERS_PER_TOKEN])
-    n_needed = min(wanted, MIN_TOKENS)
-    if len(tokens) < n_needed:
-        raise ModelError(
-            f"{name}: the corpus {corpus.path} gives {len(tokens)} tokens, and {workload.name} "
-            f"needs {n_needed}",
-            why="throughput is measured on real text, not on a few words over and over",
-            remedy=f"name a corpus of at least {MIN_TOKENS} tokens",
-        )
-    return (tokens * (wanted // len(tokens) + 1))[:wanted]
+def _throughput(
+    build: RunningBuild, arm: Arm, workload: Workload, timed: TimedRuns
+) -> ThroughputResult:
+    loads = timed.loads
+    for run in (run for load in loads for run in load.every):
+        require_sound(f"{workload.name} {arm.name}", run, workload)
+    context = loads[-1].runs[-1].context
+    ran = build.proof(arm.name, context)
+    # The cache grows under the run: on average half of its own tokens are in it.
+    depth = workload.depth + workload.n_tokens // 2
+    n_bytes = arm.model.bytes_per_token(depth, ran.loaded, context)
+    return ThroughputResult(workload, loads, n_bytes, ran, examined=timed.examined)
 
 
-def measure_throughput(
-    worker: Worker,
-    tokens: Mapping[str, Fed],
+def _show_rates(
+    lease: MachineLease, label: str, workload: Workload, runs: Mapping[str, Sequence[RawRun]]
+) -> None:
+    """Show how far a workload is, and the rate where there is one model."""
+    done, total = sum(map(len, runs.values())), lease.plan.repetitions * len(runs)
+    rates = [1e9 * run.n_tokens / max(1, run.elapsed_ns) for of in runs.values() for run in of]
+    is_shown = done and len(runs) == 1 and workload.is_rate
+    figure = f"{median(rates):.3g} tok/s" if is_shown else ""
+    lease.progress(label, done, total, SoFar(figure, "runs"))
+
+
+def time_rounds(
+    build: RunningBuild,
+    fed: Mapping[str, Fed],
     workload: Workload,
     *,
     repetitions: int,
     seed: int,
     progress: Callable[[Mapping[str, Sequence[RawRun]]], None],
-    loaded: Mapping[str, LoadedFacts],
-    reload: Callable[[str], None],
 ) -> dict[str, TimedRuns]:
     """Time one workload on every loaded model, in rounds of seeded order.
 
@@ -146,16 +154,17 @@ def measure_throughput(
     """
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
-    names = list(tokens)
+    worker, names = build.worker, list(fed)
     # An engine that loads and warms up for each run is left alone; it shares the rounds' order.
-    kept = [name for name in names if not loaded[name].loads_each_run]
+    kept = [name for name in names if not build.facts(name).loads_each_run]
     warm_ups: dict[str, list[RawRun]] = {name: [] for name in names}
     reloads = True
     for name in kept:
         began_ns = time.perf_counter_ns()
-        run = _warm_up(worker, name, tokens[name], workload, loaded[name])
+        run = _warm_up(worker, name, fed[name], workload, build.facts(name))
         # A load is not ready for its run before the context is made and filled to the depth.
-        ready_ns = loaded[name].load_ns + time.perf_counter_ns() - began_ns - run.elapsed_ns
+        spent_ns = time.perf_counter_ns() - began_ns
+        ready_ns = build.facts(name).load_ns + spent_ns - run.elapsed_ns
         reloads &= load_is_cheap(ready_ns, run.elapsed_ns / run.n_tokens * workload.n_tokens)
         warm_ups[name].append(run)
     runs: dict[str, list[RawRun]] = {name: [] for name in names}
@@ -166,11 +175,12 @@ def measure_throughput(
         progress(runs)
         for name in order.sample(names, len(names)):
             if reloads and done and name in kept:
-                reload(name)
-                warm_ups[name].append(_warm_up(worker, name, tokens[name], workload, loaded[name]))
-            runs[name].append(time_workload(worker, name, tokens[name], workload))
+                build.reload(name)
+                facts = build.facts(name)
+                warm_ups[name].append(_warm_up(worker, name, fed[name], workload, facts))
+            runs[name].append(time_workload(worker, name, fed[name], workload))
             if done == examined_after:
-                call = timed_call(worker, name, tokens[name], workload)
+                call = timed_call(worker, name, fed[name], workload)
                 examined[name] = call.examine(runs[name][-1], coin) if call else None
     return {name: TimedRuns(_by_load(warm_ups[name], runs[name]), examined[name]) for name in names}
 
@@ -181,44 +191,6 @@ def _by_load(warm_ups: Sequence[RawRun], runs: Sequence[RawRun]) -> tuple[TimedL
     if len(warm_ups) == 1:
         return (TimedLoad(warm_ups[0], tuple(runs)),)
     return tuple(TimedLoad(w, (run,)) for w, run in zip(warm_ups, runs, strict=True))
-
-
-def time_workload(worker: Worker, name: str, tokens: Fed, workload: Workload) -> RawRun:
-    """Time one run of a workload on a loaded model."""
-    if isinstance(tokens, ServedText):
-        return worker.serve(name, tokens.text, workload)
-    if workload.kind == "ttft":
-        return worker.first_token(name, tokens)
-    if workload.kind == "request":
-        return _time_request(worker, name, tokens, workload)
-    time_it = worker.prompt if workload.kind == "pp" else worker.generate
-    return time_it(name, tokens, workload.depth)
-
-
-def timed_call(worker: Worker, name: str, tokens: Fed, workload: Workload) -> TimedCall | None:
-    """The call that times a workload, so that its run can be examined; None of a server's."""
-    if isinstance(tokens, ServedText):
-        return None
-
-    def time_it(other: Sequence[int]) -> RawRun:
-        return time_workload(worker, name, [*other, *tokens[len(other) :]], workload)
-
-    # The last token of a request is chosen and not decoded.
-    n_held = workload.n_ctx - (workload.kind == "request")
-    return TimedCall(worker, name, tokens[:n_held], workload.depth, time_it)
-
-
-def _time_request(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
-    """Time a prompt until its first output token, and then each further one."""
-    prompt, n_ctx = tokens[: workload.depth], workload.n_ctx
-    first = worker.first_token(name, prompt, n_ctx=n_ctx)
-    rest = worker.generate(name, tokens[: n_ctx - 1], workload.depth, n_ctx=n_ctx)
-    return replace(
-        rest,
-        n_tokens=1 + rest.n_tokens,
-        elapsed_ns=first.elapsed_ns + rest.elapsed_ns,
-        step_ns=(first.elapsed_ns, *rest.step_ns),
-    )
 
 
 def _warm_up(
@@ -244,3 +216,89 @@ def run_until_steady(time_it: Callable[[], RawRun]) -> RawRun:
         if abs(run.elapsed_ns / previous.elapsed_ns - 1) <= _STEADY:
             break
     return first
+
+
+@dataclass(frozen=True, slots=True)
+class LoadExperiment:
+    """Times loads of the lease's one side, each until its first output token.
+
+    The workload is `load`, `load@cold` or `reload`. One load before those that count is not timed.
+    """
+
+    workload: Workload
+
+    def run(self, lease: MachineLease) -> ThroughputResult:
+        """Measure.
+
+        Raises:
+            ElsewhereError: the file cache cannot be emptied here.
+            UnfitError: the engine does not say how long a load takes.
+            EngineError: the engine died or refused.
+        """
+        ((arm,),) = lease.sides
+        files = files_of([arm.model.path])
+        with RunningArm(arm, lease) as running:
+            ran = running.ran(_timed(running).context)
+            if self.workload.kind == "reload" and running.loaded.served is not None:
+                raise UnfitError(
+                    "a server is started for each load",
+                    why="nothing of a load is left for the next one",
+                    remedy='measure latency("load")',
+                )
+        runs, shares = [], []
+        for run, share in self._loads(lease, files):
+            runs.append(run)
+            shares.append(share)
+            lease.progress(self.workload.name, len(runs), lease.plan.repetitions)
+        text = self._text(memory_text(arm.model.size_bytes), shares, runs)
+        ran = replace(ran, made=(*ran.made, ("load", text)))
+        loads = tuple(TimedLoad(None, (run,)) for run in runs)
+        return ThroughputResult(self.workload, loads, None, ran, lease.watch.seen())
+
+    def _loads(
+        self, lease: MachineLease, files: list[Path]
+    ) -> Iterator[tuple[RawRun, float | None]]:
+        """Each load, and the share of its files that was in the file cache before it."""
+        ((arm,),) = lease.sides
+        if self.workload.kind == "reload":
+            with RunningArm(arm, lease) as running:
+                for _ in range(lease.plan.repetitions):
+                    share = cached_share(files)
+                    running.reload(MODEL)
+                    yield _timed(running), share
+            return
+        for _ in range(lease.plan.repetitions):
+            if self.workload.kind == "load@cold":
+                drop(files)
+            share = cached_share(files)
+            with RunningArm(arm, lease) as running:
+                yield _timed(running), share
+
+    def _text(self, size: str, shares: list[float | None], runs: list[RawRun]) -> str:
+        """Which load it was, how much was cached, and what the first token took."""
+        again, is_cold = self.workload.kind == "reload", self.workload.kind == "load@cold"
+        which = "again in one process" if again else "first of a fresh process"
+        how, bound, farthest = ("cold", "at most", max) if is_cold else ("warm", "at least", min)
+        known = [share for share in shares if share is not None]
+        cached = f"{bound} {percent_text(farthest(known))}" if known else "an unknown share"
+        first_ms = number_text(max(run.step_ns[1] for run in runs) / 1e6)
+        return (
+            f"{which}, file cache {how}: {cached} of {size} in it before each; at most {first_ms} "
+            "ms are the first token"
+        )
+
+
+def _timed(running: RunningArm) -> RawRun:
+    """The load that was just done, with the first token after it."""
+    facts = running.loaded
+    if facts.loads_each_run or facts.load_ns <= 1:
+        raise UnfitError(
+            f"{running.worker.build.engine} does not say how long a load takes",
+            why="a server by URL is loaded already, and a program loads within each of its runs",
+            remedy="measure it on llama_cpp, mlx, llama_server or mlx_server",
+        )
+    workload = _FIRST if facts.served is None else SERVED_SETTLING
+    timed = time_workload(running.worker, MODEL, running.fed(workload), workload)
+    first = require_sound("the first token after a load", timed, workload)
+    parts = facts.load_ns, first.elapsed_ns
+    return replace(first, n_tokens=1, elapsed_ns=sum(parts), step_ns=parts, requests=())

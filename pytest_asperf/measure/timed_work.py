@@ -15,13 +15,16 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.engine_process import EngineRefusedError, RunRemains
 from pytest_asperf.errors import printable
+from pytest_asperf.measure.feeding import ServedText
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import GroupedRow, RawRun, Worker
+    from pytest_asperf.measure.feeding import Fed
 
 #: Of an engine that does not show what its runs leave.
 NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"
@@ -203,3 +206,41 @@ def _with_other_beginning(
     if changed == beginning:
         return list(tokens), 0
     return [tokens[0], *changed, *tokens[end:]], end
+
+
+def time_workload(worker: Worker, name: str, tokens: Fed, workload: Workload) -> RawRun:
+    """Time one run of a workload on a loaded model."""
+    if isinstance(tokens, ServedText):
+        return worker.serve(name, tokens.text, workload)
+    if workload.kind == "ttft":
+        return worker.first_token(name, tokens)
+    if workload.kind == "request":
+        return _time_request(worker, name, tokens, workload)
+    time_it = worker.prompt if workload.kind == "pp" else worker.generate
+    return time_it(name, tokens, workload.depth)
+
+
+def timed_call(worker: Worker, name: str, tokens: Fed, workload: Workload) -> TimedCall | None:
+    """The call that times a workload, so that its run can be examined; None of a server's."""
+    if isinstance(tokens, ServedText):
+        return None
+
+    def time_it(other: Sequence[int]) -> RawRun:
+        return time_workload(worker, name, [*other, *tokens[len(other) :]], workload)
+
+    # The last token of a request is chosen and not decoded.
+    n_held = workload.n_ctx - (workload.kind == "request")
+    return TimedCall(worker, name, tokens[:n_held], workload.depth, time_it)
+
+
+def _time_request(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
+    """Time a prompt until its first output token, and then each further one."""
+    prompt, n_ctx = tokens[: workload.depth], workload.n_ctx
+    first = worker.first_token(name, prompt, n_ctx=n_ctx)
+    rest = worker.generate(name, tokens[: n_ctx - 1], workload.depth, n_ctx=n_ctx)
+    return replace(
+        rest,
+        n_tokens=1 + rest.n_tokens,
+        elapsed_ns=first.elapsed_ns + rest.elapsed_ns,
+        step_ns=(first.elapsed_ns, *rest.step_ns),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
@@ -11,20 +11,22 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence, Voids
 from pytest_asperf.analysis.serving_metrics import itl_ns, ttft_ns
 from pytest_asperf.config.engine_settings import parse_shares
-from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.model_locator import is_unchanged
+from pytest_asperf.errors import Advice, HardwareError, MeasurementError
+from pytest_asperf.hardware.in_force import BandwidthBound
+from pytest_asperf.modelfiles.locate import is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.hardware.in_force import BandwidthBound
+    from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.hardware.watch import Watched
-    from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
+    from pytest_asperf.modelfiles.locate import LocatedModel
 
 #: A setting that leaves the choice to the engine, and a fact that the engine does not know.
 _UNDECIDED: Final = ("auto", "unknown")
@@ -202,3 +204,58 @@ def _invalid(what: str, guard_finding: GuardFinding) -> MeasurementError:
         why=f"the measurement is broken however good it looks; the rule: {guard_finding.rule}",
         remedy=guard_finding.remedy,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthBounds:
+    """Which memory bandwidth bounds TG on the hardware in force: of what the weights are read from.
+
+    Attributes:
+        measure: measures this machine's bandwidth if it is not known yet; again if given True.
+    """
+
+    hardware: Hardware
+    measure: Callable[[bool], Bandwidth]
+
+    def expected(self, result: ThroughputResult) -> BandwidthBound:
+        """The bandwidth that utilisation is a share of; HardwareError where it is not known."""
+        hardware = self.hardware
+        if (published := self._published(result)) is not None:
+            kind = published.kind if hardware.is_this_machine else f"{published.kind}, declared"
+            return BandwidthBound(published.gbs, kind, self._cache_bytes(result), self._doubt)
+        if _is_on_card(result) or not hardware.is_this_machine:
+            raise HardwareError(
+                f"the memory bandwidth of {hardware.headline()} is not known",
+                why="utilisation is a share of it",
+                remedy=Advice("name the chip (asperf doctor prints what is missing)", "hardware"),
+            )
+        measured = self.measure(False)  # noqa: FBT003  # as declared above
+        used_gbs = (result.bytes_per_token or 0) * result.rate.point / 1e9
+        if used_gbs > measured.gbs:
+            # A machine that was busy while its bandwidth was measured has a bound too low.
+            measured = self.measure(True)  # noqa: FBT003  # as above
+        return BandwidthBound(measured.gbs, measured.kind, self._cache_bytes(result))
+
+    def peak(self, result: ThroughputResult) -> BandwidthBound | None:
+        """The bandwidth that no measurement can exceed; None if none is published."""
+        published = self._published(result)
+        if published is None:
+            return None
+        return BandwidthBound(published.peak_gbs, "theoretical", self._cache_bytes(result))
+
+    def _published(self, result: ThroughputResult) -> Bandwidth | None:
+        return self.hardware.weights_bandwidth(on_card=_is_on_card(result))
+
+    def _cache_bytes(self, result: ThroughputResult) -> int:
+        """The size of the last-level cache in front of that memory."""
+        return 0 if _is_on_card(result) else self.hardware.machine.cache_bytes or 0
+
+    @property
+    def _doubt(self) -> str:
+        """Why no claim can rest on the declared hardware's figures; empty if one can."""
+        actual = self.hardware.contradiction
+        return f"declared {self.hardware.name}, and this machine is {actual}" if actual else ""
+
+
+def _is_on_card(result: ThroughputResult) -> bool:
+    return bool(result.ran.loaded.layers_offloaded)

@@ -123,7 +123,7 @@ class Workspace:
         its server says which models there are. Only gates are preceded by self-checks.
         """
         from pytest_asperf.hardware.machine_lock import machine_lock_path
-        from pytest_asperf.measure.plan import MeasurementPlan
+        from pytest_asperf.measure.experiment import MeasurementPlan
         from pytest_asperf.measure.runner import MeasurementRunner
 
         settings, source = self.settings, baseline.source if baseline else None

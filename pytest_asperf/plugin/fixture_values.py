@@ -14,11 +14,11 @@ from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engines import parse_engine, parse_level
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import Advice, ConfigError
-from pytest_asperf.measure.engine_matching import matching_level
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import Notebook, session_of
+from pytest_asperf.verdicts.engine_matching import matching_level
 
 if TYPE_CHECKING:
     import pytest

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.measure.energy import EnergyResult
-    from pytest_asperf.measure.engine_memory import MemoryResult
+    from pytest_asperf.measure.memory import MemoryResult
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.results import LevelResult, ThroughputResult
     from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult

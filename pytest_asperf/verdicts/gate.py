@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.measure.ab_logits import LogitsComparison
     from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+    from pytest_asperf.measure.speculation_result import Counts, SpeculationComparison
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.measure.engine_memory import MemoryResult
+    from pytest_asperf.measure.memory import MemoryResult
 
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
 #: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.

@@ -10,7 +10,7 @@ from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.surroundings import Calibration
+    from pytest_asperf.measure.noise import Calibration
 
 
 def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:

@@ -11,7 +11,7 @@ from pytest_asperf.errors import shown
 from pytest_asperf.verdicts.paired import ran_rows
 
 if TYPE_CHECKING:
-    from pytest_asperf.measure.outputs import Outputs
+    from pytest_asperf.measure.texts import Outputs
 
 _SAME: Final = "identical"
 #: Characters that are shown of two texts from where they part.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.limit_verdict import Operator
     from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
-    from pytest_asperf.measure.engine_matching import Term
+    from pytest_asperf.verdicts.engine_matching import Term
 
 #: Where a ratio can lie that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"

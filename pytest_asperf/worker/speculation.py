@@ -60,6 +60,16 @@ class Generation:
     elapsed_ns: int
     rounds: list[Round]
 
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return sum(row.drafted for row in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        """Tokens accepted, each counted on its first verification."""
+        return sum(row.accepted for row in self.rounds)
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

@@ -11,9 +11,8 @@ import pytest
 from pytest_asperf.commands.calibration import calibration_section
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
-from pytest_asperf.measure.calibration import calibration_of
-from pytest_asperf.measure.noise_store import NoiseStore
-from pytest_asperf.measure.surroundings import Calibration
+from pytest_asperf.measure.ab_speed import calibration_of
+from pytest_asperf.measure.noise import Calibration, NoiseStore
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs

@@ -17,7 +17,7 @@ from pytest_asperf.config.engines import (
     parse_level,
 )
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.measure.engine_matching import matching_level
+from pytest_asperf.verdicts.engine_matching import matching_level
 
 GGUF: set[Engine] = {"llama_cpp", "llama_tools", "llama_server", "llama_cpp_server"}
 MLX: set[Engine] = {"mlx", "mlx_server"}

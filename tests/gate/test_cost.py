@@ -10,7 +10,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.surroundings import Calibration
+from pytest_asperf.measure.noise import Calibration
 
 REF = ModelRef(ModelSpec("m"))
 TG, PP, DEEP = (

@@ -13,6 +13,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure import ab_speed
 from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, WorkloadPairs
+from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.verdicts.gate import speed_verdict
@@ -53,10 +54,7 @@ def _measured(
         )
 
     monkeypatch.setattr(ab_speed, "time_pairs", time_pairs)
-    lease = SimpleNamespace(
-        sides=((None,), (None,)),
-        self_check_every=None,
-    )
+    lease = SimpleNamespace(sides=((None,), (None,)), plan=MeasurementPlan())
     chosen = {"tolerance": 0.05, "max_pairs": 60, "max_seconds": 9.0, "seed": 1, **budget}
     return SpeedExperiment((TG,), Budget(**chosen)).run(lease)  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild, Worker
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 
 
 @pytest.mark.parametrize("runs_already", [False, True])

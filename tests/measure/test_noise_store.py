@@ -11,9 +11,8 @@ import pytest
 from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware.machine import Machine
-from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.noise import Calibration, NoiseStore, SelfChecks
 from pytest_asperf.measure.paired_runner import Pair
-from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
 if TYPE_CHECKING:
     from pathlib import Path

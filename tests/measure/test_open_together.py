@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure import running_arms
-from pytest_asperf.measure.running_arms import open_together
+from pytest_asperf.measure import running_build
+from pytest_asperf.measure.running_build import open_together
 
 
 class _Worker:
@@ -74,7 +74,7 @@ def test_an_interruption_does_not_wait_for_what_starts(monkeypatch: pytest.Monke
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running_arms, "wait", interrupted)
+    monkeypatch.setattr(running_build, "wait", interrupted)
     with ExitStack() as stack, pytest.raises(KeyboardInterrupt):
         open_together(stack, [slow])
     go_on.set()

@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_asperf.config.pipeline import Phase, Pipeline
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

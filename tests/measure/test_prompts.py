@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.errors import ModelError
-from pytest_asperf.measure.prompts import read_prompts
+from pytest_asperf.measure.feeding import read_prompts
 
 if TYPE_CHECKING:
     from pathlib import Path

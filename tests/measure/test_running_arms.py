@@ -10,15 +10,15 @@ import pytest
 from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.engine_process.worker import RawRun
 from pytest_asperf.errors import UnfitError
+from pytest_asperf.measure.feeding import fed_with
 from pytest_asperf.measure.running_arms import RunningArm
-from pytest_asperf.measure.throughput import fed_with
 from tests.engine_facts import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.engine_process import Worker
-    from pytest_asperf.measure.corpus import Corpus
+    from pytest_asperf.measure.feeding import Corpus
 
 
 class _Worker:

@@ -15,7 +15,7 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.variants import Variant, parse_variant
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ConfigError, ModelError
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.shipped import shipped_models
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.measure.model_locator import LocatedModel
+    from pytest_asperf.modelfiles.locate import LocatedModel
 
 SETTINGS = {"llama_cpp": EngineSettings(threads=1), "mlx": EngineSettings()}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_asperf
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.testing import write_script
 from tests.conftest import measure_bandwidth_quickly
 from tests.report import sample_reports as samples

@@ -13,9 +13,8 @@ from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.measure.ab_speed import run_pairs
-from pytest_asperf.measure.noise_store import NoiseStore
+from pytest_asperf.measure.noise import Calibration, NoiseStore, SelfChecks
 from pytest_asperf.measure.running_arms import RunningArm
-from pytest_asperf.measure.surroundings import Calibration, SelfChecks
 
 if TYPE_CHECKING:
     from pathlib import Path

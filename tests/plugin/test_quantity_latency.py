@@ -83,8 +83,8 @@ def loading(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
         (found, cached[0]) = (cached[0], 1.0)  # whoever looks loads it then
         return found
 
-    monkeypatch.setattr("pytest_asperf.measure.loads.drop", drop)
-    monkeypatch.setattr("pytest_asperf.measure.loads.cached_share", share)
+    monkeypatch.setattr("pytest_asperf.measure.throughput.drop", drop)
+    monkeypatch.setattr("pytest_asperf.measure.throughput.cached_share", share)
     return project
 
 
@@ -138,7 +138,7 @@ def test_a_cache_that_cannot_be_emptied_skips_the_test(
     def refuse(_: list[Path]) -> None:
         raise ElsewhereError("only root may", why="x", remedy='measure latency("load")')
 
-    monkeypatch.setattr("pytest_asperf.measure.loads.drop", refuse)
+    monkeypatch.setattr("pytest_asperf.measure.throughput.drop", refuse)
     loading.claims(HEAD, ['assert latency("load@cold") <= "1 s"'])
     result = loading.run("-rs")
     result.assert_outcomes(skipped=1)

@@ -12,7 +12,7 @@ import pytest
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, Worker
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ import os, signal
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure import speculation as measuring
 
-run_pair, receive = measuring._SpeculationPairs.run_pair, Worker._receive
+run_pair, receive = measuring._Suite.run_pair, Worker._receive
 events = []
 
 def counted(pairs_runner):
@@ -45,7 +45,7 @@ def stopped(worker, *args):
         os.kill(os.getpid(), signal.SIGINT)
     return receive(worker, *args)
 
-measuring._SpeculationPairs.run_pair, Worker._receive = counted, stopped
+measuring._Suite.run_pair, Worker._receive = counted, stopped
 """
 PAIR = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 

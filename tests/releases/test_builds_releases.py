@@ -17,7 +17,7 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.variants import parse_variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.testing import check_engine
 

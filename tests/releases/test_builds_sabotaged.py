@@ -25,7 +25,7 @@ from pytest_asperf.gate.cells import GateCell, parse_gated
 from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.plan import MeasurementPlan
+from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
-from pytest_asperf.measure.model_locator import ModelLocator
+from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_models
 from tests.harmful_interpreter import write_interpreter
 

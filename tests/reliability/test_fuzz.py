@@ -30,7 +30,7 @@ from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.engines import parse_level
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.profiles import find_profile, parse_profiles
-from pytest_asperf.measure.prompts import read_prompts
+from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.safetensors_read import list_tensors, read_safetensors
 from pytest_asperf.modelfiles.shipped import shipped_models, shipped_prompts

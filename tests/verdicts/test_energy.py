@@ -21,9 +21,9 @@ from pytest_asperf.hardware.meters.trace import CounterWindow
 from pytest_asperf.hardware.watch import MachineSample, Watched
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.metered import PhaseEnergy
+from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.surroundings import Surroundings
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
 from tests.power_samples import energy

@@ -19,11 +19,10 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Margin
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
-from pytest_asperf.measure.ab_speculation import Counts, SpeculationComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.speculation_result import Divergence
+from pytest_asperf.measure.speculation_result import Counts, Divergence, SpeculationComparison
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
 from pytest_asperf.verdicts.ratio import PairedClaim, paired_verdict
 from tests.engine_facts import ENGINE, context, loaded

@@ -14,13 +14,14 @@ import pytest
 
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, Pairing
-from pytest_asperf.engine_process import EngineRefusedError, StepCosts, Worker
-from pytest_asperf.measure.draft_target import TARGET, OpenPair
-from pytest_asperf.measure.model_locator import LocatedModel
-from pytest_asperf.measure.speculation import find_divergences
+from pytest_asperf.engine_process import EngineRefusedError, StepCosts
+from pytest_asperf.measure.drafted_target import TARGET, DraftedTarget
+from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
+from pytest_asperf.modelfiles.locate import LocatedModel
 from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.verdicts.speculation import lossless_verdict
 from pytest_asperf.worker.speculation import Generation, Round
@@ -41,7 +42,7 @@ _STEP_NS = 1_000_000
 class Judge:
     """The shipped pair on MLX, and the verdict on whatever claims to be its output."""
 
-    pair: OpenPair
+    pair: DraftedTarget
     pairing: Pairing
     prompt: list[int]
 
@@ -50,7 +51,7 @@ class Judge:
 
         Times are made up, those of a target that verifies a batch in a step and a half.
         """
-        alone = self.pair.generate(self.prompt, speculative=False, seed=0)
+        alone = self.pair.after(0, speculative=False)
         run = PromptRun(
             0,
             replace(alone, elapsed_ns=_N_NEW * _STEP_NS),
@@ -71,7 +72,7 @@ class Judge:
             categories=("code",),
             pairs=(SuitePair((run,), costs, _K),) * 5,
             gain=test.estimate,
-            divergences=find_divergences(self.pair, (("code", tuple(self.prompt)),), [run]),
+            divergences=self.pair.divergences([run]),
             contexts=self.pair.contexts,
             reloads=False,
             seed=0,
@@ -80,19 +81,33 @@ class Judge:
         return lossless_verdict(result, Subject("greedy output", "live"))
 
 
+def _opened(mlx: EngineBuild, pairing: Pairing, *refs: ModelRef) -> DraftedTarget:
+    """A process with a target and a draft, and contexts for the prompt of these tests."""
+    side = tuple(
+        Arm(
+            ref.title,
+            ReadyBuild(mlx),
+            ref.spec.settings,
+            LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None),
+        )
+        for ref in refs
+    )
+    plan = MeasurementPlan()
+    lease = MachineLease((side,), Path("no corpus"), plan, lambda *_: None, NotImplemented)
+    pair = DraftedTarget(side, pairing, lease)
+    pair.open(256, _K)
+    pair.prompts = (("code", tuple(pair.worker.tokenize(TARGET, _TEXT))),)
+    return pair
+
+
 @pytest.fixture(scope="module")
 def judge(mlx: EngineBuild) -> Iterator[Judge]:
     """A worker with the shipped pair open."""
     refs = {spec.name: ModelRef(spec) for spec in shipped_models()}
     target, draft = (refs[f"asperf-{name}"] for name in ("target", "draft"))
     pairing = Pairing(target, draft, k=_K, n_tokens=_N_NEW)
-    files = [
-        LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None) for ref in (target, draft)
-    ]
-    with Worker(mlx) as worker:
-        pair = OpenPair(worker, pairing, *files)
-        pair.open(256, _K)
-        yield Judge(pair, pairing, worker.tokenize(TARGET, _TEXT))
+    with _opened(mlx, pairing, target, draft) as pair:
+        yield Judge(pair, pairing, list(pair.prompts[0][1]))
 
 
 class MlxLm:
@@ -170,10 +185,11 @@ def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None
     assert "below the likeliest token's logit" in replays[False].measured
 
 
-def test_a_context_is_not_exceeded(judge: Judge) -> None:
+def test_a_context_is_not_exceeded(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """MLX's caches grow without end; what was asked for is the limit nevertheless."""
+    monkeypatch.setattr(judge.pair, "prompts", (("long", tuple(range(2, 250))),))
     with pytest.raises(EngineRefusedError, match="exceed 256"):
-        judge.pair.generate(list(range(2, 250)), speculative=False, seed=0)
+        judge.pair.after(0, speculative=False)
 
 
 def test_a_quantised_cache_is_rolled_back(mlx: EngineBuild) -> None:
@@ -182,14 +198,8 @@ def test_a_quantised_cache_is_rolled_back(mlx: EngineBuild) -> None:
     target = refs["asperf-target"].with_kv(EngineSettings(kv_bits=8))
     draft = refs["asperf-draft"]
     pairing = Pairing(target, draft, k=_K, n_tokens=_N_NEW)
-    files = [
-        LocatedModel(ref, ref.spec.hf_folder or Path(), "", 0, None) for ref in (target, draft)
-    ]
-    with Worker(mlx) as worker:
-        pair = OpenPair(worker, pairing, *files)
-        pair.open(256, _K)
+    with _opened(mlx, pairing, target, draft) as pair:
         assert pair.contexts[TARGET].type_k == "8bit"
-        prompt = worker.tokenize(TARGET, _TEXT)
-        found = pair.generate(prompt, speculative=True, seed=0)
+        found = pair.after(0)
         assert len(found.tokens) == _N_NEW
         assert any(one.accepted < one.drafted for one in found.rounds)

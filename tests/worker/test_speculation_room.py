@@ -17,13 +17,12 @@ from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.engine_process import EngineBuild, EngineFacts, LoadedFacts
-from pytest_asperf.measure import speculation
-from pytest_asperf.measure.ab_arms import Arm
+from pytest_asperf.measure import running_build
 from pytest_asperf.measure.ab_speed import Budget
-from pytest_asperf.measure.draft_target import room_after_prompt
-from pytest_asperf.measure.experiment import MachineLease
-from pytest_asperf.measure.model_locator import LocatedModel
+from pytest_asperf.measure.drafted_target import room_after_prompt
+from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
+from pytest_asperf.modelfiles.locate import LocatedModel
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.main import Server
 from pytest_asperf.worker.rollback import find_way_back
@@ -203,6 +202,9 @@ class WorkerHere:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def close(self) -> None:
+        """Free nothing."""
+
     def describe(self) -> EngineFacts:
         """What the engine reports of itself."""
         return EngineFacts.parse(self.call("describe"))
@@ -260,9 +262,11 @@ def _run(script: Script, experiment: Experiment[Result]) -> Result:
         for ref in (pairing.target, pairing.draft)
         if ref is not None
     )
-    lease = MachineLease((arms,), Path("no corpus"), 60, lambda *_: None, NotImplemented)
+    lease = MachineLease(
+        (arms,), Path("no corpus"), MeasurementPlan(), lambda *_: None, NotImplemented
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speculation, "Worker", partial(WorkerHere, script))
+        patch.setattr(running_build, "Worker", partial(WorkerHere, script))
         return experiment.run(lease)
 
 

@@ -27,8 +27,8 @@ from pytest_asperf.modelfiles.sizes import bits_per_weight
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.measure.model_locator import LocatedModel
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.modelfiles.locate import LocatedModel
 
 #: How far the bits per weight of two levels may be apart, a fraction.
 BITS_WITHIN: Final = 0.1

@@ -1,0 +1,237 @@
+"""A target and a draft in one process, and what can be asked of both together."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.engine_process import RawRun, StepCosts, WorkerPair
+from pytest_asperf.errors import UnfitError
+from pytest_asperf.measure.feeding import read_prompts, tokenized
+from pytest_asperf.measure.running_arms import TimedArm
+from pytest_asperf.measure.speculation_result import Divergence, PromptRun
+from pytest_asperf.modelfiles.locate import same_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.config.workload import Workload
+    from pytest_asperf.engine_process import ContextFacts
+    from pytest_asperf.measure.experiment import Arm, MachineLease
+    from pytest_asperf.measure.feeding import Prompts
+    from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.worker.speculation import Generation
+
+#: What the models are called inside the worker.
+TARGET: Final = "target"
+DRAFT: Final = "draft"
+#: Tokens that warm a context up, several rounds of any usual k.
+_WARM_UP_TOKENS: Final = 16
+
+
+def room_after_prompt(n_tokens: int, k_max: int) -> int:
+    """Positions after the longest prompt that a pair's contexts need.
+
+    A context holds what was decoded. After a prompt of P tokens and n generated ones that is:
+
+    - the target's runs, with a draft or alone: P + n - 1. A round that begins with a text of L
+      tokens feeds the last one and d drafted ones, d <= P + n - L - 1, so that positions up to
+      L + d <= P + n - 1 are filled. The last token of the output is never fed.
+    - the draft in a run: the text and all that it drafts but the last, L + d - 1 <= P + n - 2.
+    - the draft by itself: P + n - 1, as the target alone.
+    - single batches after half of the output: P + n // 2 + k_max + 1. The target's batch has up to
+      k_max + 1 tokens; the draft catches up with 2 and drafts k - 1 more, which are as many.
+    - a batch of a round that is repeated to compare logits: what the round had.
+
+    What was accepted shortens nothing and lengthens nothing: rejected tokens are dropped, and a
+    replay from a checkpoint ends where the accepted ones did.
+    """
+    return max(n_tokens - 1, n_tokens // 2 + k_max + 1)
+
+
+class DraftedTarget(TimedArm):
+    """A target and a draft (none for lookup) of one build, with contexts of their own.
+
+    Args:
+        side: the target, and a draft that is a model.
+        pairing: what is generated.
+        lease: has the deadline of one call to the engine.
+
+    Attributes:
+        prompts: category and tokens of each, once they are opened.
+        contexts: what the contexts resolved to, by `TARGET` and `DRAFT`.
+    """
+
+    timed = TARGET
+
+    def __init__(self, side: Sequence[Arm], pairing: Pairing, lease: MachineLease) -> None:
+        target, *drafts = side
+        for draft in drafts:
+            same_tokenizer(target.model, draft.model)
+        super().__init__(target.build.engine, lease)
+        self.pairing = pairing
+        self.prompts: Prompts = ()
+        self.contexts: dict[str, ContextFacts] = {}
+        self.n_ctx, self._k_max = 0, pairing.k
+        self._pair = WorkerPair(self.worker, "pair", TARGET, DRAFT if drafts else None)
+        self._draft_alone = WorkerPair(self.worker, "draft alone", DRAFT, None) if drafts else None
+        with self.ended_on_error():
+            self.hold(dict(zip((TARGET, DRAFT), side, strict=False)))
+
+    def open(self, n_ctx: int, k_max: int) -> None:
+        """Open contexts of `n_ctx` tokens in which a round may draft `k_max`.
+
+        An EngineRefusedError of kind `rollback` says that one of them cannot be rolled back.
+        """
+        self.n_ctx, self._k_max = n_ctx, k_max
+        self.contexts = self._pair.open(n_ctx, k_max, self.pairing.rollback)
+        if self._draft_alone:
+            self._draft_alone.open(n_ctx, 1, "auto")
+
+    def open_suite(self, k_max: int, known: dict[int, Prompts] | None = None) -> None:
+        """Open contexts that hold each prompt and what follows it.
+
+        Args:
+            k_max: tokens that a round may draft at most.
+            known: prompts that earlier processes of the build tokenized, by the room for them; it
+                is added to.
+        """
+        known = {} if known is None else known
+        pairing = self.pairing
+        room = room_after_prompt(pairing.n_tokens, k_max)
+        at_most = self.n_ctx_train - room
+        if at_most < 2:
+            raise UnfitError(
+                f"{pairing.label}: {pairing.n_tokens} tokens leave no room for a prompt in a "
+                f"context of {self.n_ctx_train}",
+                why="what a model does beyond its context is not what its users see",
+                remedy="generate fewer with n_tokens",
+            )
+        if at_most not in known:
+            texts = read_prompts(pairing.prompts)
+            known[at_most] = tokenized(self.worker, TARGET, texts, at_most=at_most)
+        self.prompts = known[at_most]
+        longest = max(len(tokens) for _, tokens in self.prompts)
+        self.open(longest + room, k_max)
+
+    @property
+    def n_ctx_train(self) -> int:
+        """The longest context that both models were trained on."""
+        return min(facts.n_ctx_train for facts in self._loaded.values())
+
+    def ran_both(self) -> tuple[Provenance, ...]:
+        """What ran of the target, and of a draft that is a model."""
+        return self.proofs(self.contexts)
+
+    def reload_both(self) -> float:
+        """Load both models again; the seconds that took."""
+        began = time.perf_counter()
+        arms = dict(self._arms)
+        self._close_contexts()
+        self.hold({})
+        self.hold(arms)
+        self.open(self.n_ctx, self._k_max)
+        return time.perf_counter() - began
+
+    def _close_contexts(self) -> None:
+        if not self.contexts:
+            return
+        self._pair.close()
+        if self._draft_alone:
+            self._draft_alone.close()
+
+    def end(self) -> None:
+        """Free what another machine computed, and note how fast the link to it was at the end."""
+        if any(facts.remote for facts in self._loaded.values()):
+            self._close_contexts()
+            self.note_links()
+
+    def after(
+        self, number: int, *, speculative: bool = True, seed: int = 0, at_most: int | None = None
+    ) -> Generation:
+        """Generate after a prompt, by its number, with the draft or by the target alone."""
+        n_tokens = self.pairing.n_tokens
+        return self._pair.generate(
+            self.prompts[number][1],
+            n_new=n_tokens if at_most is None else min(at_most, n_tokens),
+            k=self.pairing.k if speculative else 0,
+            temperature=self.pairing.temperature,
+            seed=seed,
+        )
+
+    def fed(self, workload: Workload) -> Prompts:  # noqa: ARG002  # there is one
+        """The prompts."""
+        return self.prompts
+
+    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:  # noqa: ARG002  # as above
+        """Time one prompt's generation with the draft."""
+        done = self.after(turn % len(self.prompts))
+        return RawRun(len(done.tokens), done.elapsed_ns, (), self.contexts[TARGET], 0)
+
+    def warm_up(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002  # as above
+        """Generate a few tokens: their batches are those of a whole generation."""
+        self.after(turn % len(self.prompts), at_most=_WARM_UP_TOKENS)
+
+    settle = warm_up
+
+    def costs(self, run: PromptRun, batches: Sequence[int]) -> StepCosts:
+        """Time the target's batches, and the draft's steps, in the middle of an output.
+
+        The first of the batches, which are given by their positions, is a warm-up.
+        """
+        output = run.alone.tokens
+        text = (*self.prompts[run.prompt][1], *output[: len(output) // 2])
+        return self._pair.costs(text, batches, self.pairing.k)
+
+    def draft_alone(self, prompt: int) -> StepCosts:
+        """Time the draft generating by itself, as the target alone does; nothing for a lookup."""
+        if self._draft_alone is None:
+            return StepCosts({}, {})
+        n_new, temperature = self.pairing.n_tokens, self.pairing.temperature
+        _, tokens = self.prompts[prompt]
+        run = self._draft_alone.generate(tokens, n_new=n_new, k=0, temperature=temperature, seed=0)
+        return StepCosts({}, {}, (run,))
+
+    def places(self, prompt: int, *, seeds: Sequence[int], rule: str) -> list[float]:
+        """Sample with the draft, and place each token in the target's own distribution."""
+        return self._pair.places(
+            self.prompts[prompt][1],
+            n_new=self.pairing.n_tokens,
+            k=self.pairing.k,
+            temperature=self.pairing.temperature,
+            seeds=seeds,
+            rule=rule,
+        )
+
+    def divergences(self, runs: Iterable[PromptRun]) -> tuple[Divergence, ...]:
+        """Where greedy outputs of the arms part, each different parting once.
+
+        The target is asked how near to a tie each parting is.
+        """
+        found: dict[tuple[int, int, int, int], Divergence] = {}
+        for run in runs:
+            position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
+            if position is None:
+                continue
+            tokens = (run.alone.tokens[position], run.speculative.tokens[position])
+            key = (run.prompt, position, *tokens)
+            if key not in found:
+                found[key] = self._divergence(run, position, tokens)
+        return tuple(found.values())
+
+    def _divergence(self, run: PromptRun, position: int, tokens: tuple[int, int]) -> Divergence:
+        emitted = 0
+        for round_ in run.speculative.rounds:
+            if emitted + round_.emitted > position:
+                break
+            emitted += round_.emitted
+        batch = round_.drafted + 1
+        margin = self._pair.margin(
+            (*self.prompts[run.prompt][1], *run.alone.tokens[:position]),
+            batch=batch,
+            behind=batch - 1 - (position - emitted),
+            tokens=tokens,
+        )
+        return Divergence(run.prompt, position, tokens, margin)

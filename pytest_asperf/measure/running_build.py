@@ -1,0 +1,225 @@
+"""A build as it runs: a process, and the models that are loaded in it."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pytest_asperf.engine_process import Worker
+from pytest_asperf.errors import UnfitError
+from pytest_asperf.measure.results import Provenance
+from pytest_asperf.measure.validity import require_path, require_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from contextlib import ExitStack
+
+    from pytest_asperf.engine_process import ContextFacts, EngineBuild, LoadedFacts
+    from pytest_asperf.engine_process.facts import RemoteFacts
+    from pytest_asperf.measure.experiment import Arm, MachineLease
+
+
+class RunningBuild:
+    """A build's process, with one or several models by name; a context manager that ends it.
+
+    Args:
+        engine: the build.
+        lease: has the deadline of one call to the engine.
+
+    Attributes:
+        worker: the process.
+    """
+
+    def __init__(self, engine: EngineBuild, lease: MachineLease) -> None:
+        self._arms: dict[str, Arm] = {}
+        self._loaded: dict[str, LoadedFacts] = {}
+        self._ran: dict[str, Provenance] = {}
+        self.worker = Worker(engine, call_timeout_s=lease.plan.call_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self.worker.close()
+
+    @contextmanager
+    def ended_on_error(self) -> Iterator[None]:
+        """End the process if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no model is loaded."""
+        return not self._arms
+
+    def holds(self, arms: Mapping[str, Arm]) -> bool:
+        """Whether exactly these models are loaded under these names."""
+        return self._arms.keys() == arms.keys() and all(
+            self._has(name, arm) for name, arm in arms.items()
+        )
+
+    def hold(self, arms: Mapping[str, Arm]) -> Self:
+        """Have exactly these models loaded: free others, and load what is missing."""
+        for name in list(self._arms):
+            if name not in arms or not self._has(name, arms[name]):
+                self.unload(name)
+        for name, arm in arms.items():
+            if name not in self._arms:
+                self.load(name, arm)
+        return self
+
+    def _has(self, name: str, arm: Arm) -> bool:
+        # Not by the name: files in two folders may share one, and settings differ by marker.
+        known = self._arms.get(name)
+        return known is not None and (known.model.ref, known.model.sha256, known.settings) == (
+            arm.model.ref,
+            arm.model.sha256,
+            arm.settings,
+        )
+
+    def load(self, name: str, arm: Arm) -> float:
+        """Load a model; gives the time that took in seconds.
+
+        Raises:
+            MeasurementError: the engine did something else than was asked for.
+        """
+        began = time.perf_counter()
+        self._loaded[name] = self.worker.load(name, arm.model.path, arm.settings)
+        elapsed_s = time.perf_counter() - began
+        self._arms[name] = arm
+        self.proof(name, None)  # what is not what was asked for need not be measured
+        return elapsed_s
+
+    def unload(self, name: str) -> RemoteFacts | None:
+        """Free a model; the link to the machine that computed it then, if that was another."""
+        del self._arms[name], self._loaded[name]
+        self._ran.pop(name, None)
+        return self.worker.unload(name)
+
+    def reload(self, name: str) -> float:
+        """Load a model again; gives the time that took in seconds."""
+        arm = self._arms[name]
+        self.unload(name)
+        return self.load(name, arm)
+
+    def note_links(self) -> None:
+        """Free every model, and note how fast the link to another machine was at the end."""
+        arms, loaded = dict(self._arms), dict(self._loaded)
+        for name, arm in arms.items():
+            self._loaded[name] = loaded[name].with_link_after(self.unload(name))
+            self._arms[name] = arm
+
+    def facts(self, name: str) -> LoadedFacts:
+        """What a model's last load resolved to."""
+        return self._loaded[name]
+
+    def proof(self, name: str, context: ContextFacts | None) -> Provenance:
+        """What ran of a model, if that is what was asked for.
+
+        Args:
+            name: the model.
+            context: what the last run's context resolved to; None before there is one.
+
+        Raises:
+            MeasurementError: the engine did something else, or the model's files have changed.
+        """
+        require_unchanged(self._arms[name].model)
+        known = self._ran.get(name)
+        if known is None or known.context is not context:
+            ran = replace(known, context=context) if known else self._resolved(name, context)
+            known = self._ran[name] = require_path(ran)
+        return known
+
+    def proofs(self, contexts: Mapping[str, ContextFacts]) -> tuple[Provenance, ...]:
+        """What ran of each model, by the contexts that there are."""
+        return tuple(self.proof(name, contexts.get(name)) for name in self._arms)
+
+    def _resolved(self, name: str, context: ContextFacts | None) -> Provenance:
+        arm = self._arms[name]
+        model = arm.model
+        return Provenance(
+            arm.name,
+            model.path,
+            model.sha256,
+            self.worker.describe(),
+            self._loaded[name],
+            context,
+            arm.settings,
+            arm.build.rows(),
+            model.title,
+            model.ref,
+            arm.build_name,
+        )
+
+    def require_context(self, name: str, n_ctx: int, what: str) -> None:
+        """Refuse a context that is longer than a model was trained on."""
+        n_ctx_train = self._loaded[name].n_ctx_train
+        if n_ctx > n_ctx_train:
+            raise UnfitError(
+                f"{what} needs a context of {n_ctx} tokens, and {self._arms[name].ref.label} was "
+                f"trained on {n_ctx_train}",
+                why="what a model does beyond its context is not what its users see",
+                remedy=f"stay within {n_ctx_train} tokens, depth included, or take another model",
+            )
+
+
+def kept_process(lease: MachineLease, arms: Mapping[str, Arm]) -> RunningBuild:
+    """The process that has exactly these models, if an earlier experiment left it, or an empty one.
+
+    The engine has been asked for its devices before a model took memory on them.
+    """
+    engine = next(iter(arms.values())).build.engine
+
+    def start() -> RunningBuild:
+        started = RunningBuild(engine, lease)
+        with started.ended_on_error():
+            started.worker.describe()
+        return started
+
+    return lease.kept.get("measured", lambda kept: kept.is_empty or kept.holds(arms), start)
+
+
+def kept_build(lease: MachineLease, arms: Mapping[str, Arm]) -> RunningBuild:
+    """A process with exactly these models, in which nothing else was loaded before."""
+    return kept_process(lease, arms).hold(arms)
+
+
+Opened = TypeVar("Opened", bound=RunningBuild)
+
+
+def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -> list[Opened]:
+    """Start processes at once, as nothing is timed yet; the stack ends them.
+
+    Raises:
+        EngineError: one could not be started; the others are ended too.
+    """
+    pool = ThreadPoolExecutor(len(open_arms))
+    futures = [pool.submit(open_arm) for open_arm in open_arms]
+    pool.shutdown(wait=False)
+    try:
+        wait(futures)
+    except BaseException:  # as Ctrl-C, which is not to wait for a load
+        for future in futures:
+            future.add_done_callback(_end_arm)
+        raise
+    for future in futures:
+        if not future.exception():
+            stack.push(future.result().__exit__)
+    return [future.result() for future in futures]
+
+
+def _end_arm(opened: Future[Opened]) -> None:
+    if not opened.exception():
+        opened.result().worker.close()

@@ -1,0 +1,182 @@
+"""What models make of single texts: scores of a text, outputs after a prompt. Nothing is timed.
+
+The models stay loaded from one text to the next, because a property is tried on many.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.drafted_target import TARGET, DraftedTarget, room_after_prompt
+from pytest_asperf.measure.experiment import SharedProcess
+from pytest_asperf.measure.feeding import tokenized
+from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_build import RunningBuild, open_together
+from pytest_asperf.measure.speculation_result import PromptRun
+from pytest_asperf.modelfiles.locate import require_same_start, same_model
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.metrics import ChunkScore
+    from pytest_asperf.config.spec import Pairing
+    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.speculation_result import Divergence
+
+#: Positions of a pair's contexts, so that few prompts need larger ones.
+_POSITIONS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TextScore:
+    """The scores of a text's tokens.
+
+    Attributes:
+        tokens: the whole text.
+        score: of the tokens that were scored; with KLD where there is a baseline.
+    """
+
+    tokens: tuple[int, ...]
+    score: ChunkScore
+    ran: Provenance
+
+
+@dataclass(frozen=True)
+class ScoresExperiment(SharedProcess):
+    """Scores a text's tokens from position `after` on with the last model of the lease's one side.
+
+    With two models, the first is the baseline of KLD.
+    """
+
+    text: str | tuple[int, ...]
+    after: int
+
+    def run(self, lease: MachineLease) -> TextScore:
+        """Score.
+
+        Raises:
+            ConfigError: the text is too short.
+            ModelError: the two are no levels of one model.
+            EngineError: the engine died or refused.
+        """
+        (side,) = lease.sides
+        # Settings tell apart what one address may be loaded as at the same time.
+        named = {f"{arm.name} {arm.settings.as_dict()}": arm for arm in side}
+        start = partial(RunningBuild, side[0].build.engine, lease)
+        build = lease.kept.get("texts", lambda _: True, start).hold(named)
+        (first_name, base), *others = named.items()
+        for name, arm in others:
+            same_model(base.model, arm.model)
+            facts = build.facts(first_name), build.facts(name)
+            require_same_start(base.model, facts[0], arm.model, facts[1])
+        worker, names, tokens = build.worker, list(named), self.text
+        if isinstance(tokens, str):
+            tokens = tuple(worker.tokenize(names[0], tokens))
+        first = max(0, self.after - 1)
+        if len(tokens) < first + 2:
+            raise ConfigError(
+                f"scores: {len(tokens)} tokens, of which none is left to score after {first + 1}",
+                why="each token is scored by what comes before it",
+                remedy="give a longer text, or a smaller `after`",
+            )
+        build.require_context(names[0], len(tokens), "scores")
+        score, context = worker.score(names, tokens, first)[names[-1]]
+        return TextScore(tokens, score, build.proof(names[-1], context))
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOutput:
+    """What follows one prompt, greedily, with the draft and without.
+
+    `divergence` is where the two part; None where they do not.
+    """
+
+    run: PromptRun
+    divergence: Divergence | None
+    ran: tuple[Provenance, ...]
+
+
+@dataclass(frozen=True)
+class PromptExperiment(SharedProcess):
+    """Generates after a prompt, greedily, by the target alone and with the draft."""
+
+    pairing: Pairing
+    prompt: str
+
+    def run(self, lease: MachineLease) -> PromptOutput:
+        """Generate.
+
+        Raises:
+            ModelError: the draft's tokenizer is another, or the prompt is too long.
+            EngineError: the engine died or refused.
+        """
+        pair = lease.kept.get("prompts", self._fits, partial(self._start, lease))
+        pair.prompts = tokenized(pair.worker, TARGET, self._given, at_most=pair.n_ctx)
+        alone, speculative = (pair.after(0, speculative=s) for s in (False, True))
+        run = PromptRun(0, alone, speculative, speculative_first=False)
+        parted = pair.divergences([run])
+        return PromptOutput(run, parted[0] if parted else None, pair.ran_both())
+
+    @property
+    def _given(self) -> tuple[tuple[str, str]]:
+        return (("given", self.prompt),)
+
+    def _start(self, lease: MachineLease) -> DraftedTarget:
+        """Load both, with contexts that hold the prompt and what follows it."""
+        pairing = self.pairing
+        pair = DraftedTarget(lease.sides[0], pairing, lease)
+        room = room_after_prompt(pairing.n_tokens, pairing.k)
+        with pair.ended_on_error():
+            at_most = pair.n_ctx_train - room
+            ((_, tokens),) = tokenized(pair.worker, TARGET, self._given, at_most=at_most)
+            needed = len(tokens) + room
+            pair.open(max(needed, min(_POSITIONS, pair.n_ctx_train)), pairing.k)
+        return pair
+
+    def _fits(self, pair: DraftedTarget) -> bool:
+        if pair.pairing != self.pairing:
+            return False
+        n_tokens = len(pair.worker.tokenize(TARGET, self.prompt))
+        return n_tokens + room_after_prompt(self.pairing.n_tokens, self.pairing.k) <= pair.n_ctx
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What two sides generated, baseline first.
+
+    Attributes:
+        texts: after each prompt.
+        again: what the baseline generated after the first prompt when it was asked once more.
+        ran: proof of path.
+    """
+
+    texts: tuple[tuple[str, str], ...]
+    again: str
+    ran: tuple[Provenance, Provenance]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsExperiment:
+    """Has two sides generate after the same prompts; nothing is timed."""
+
+    prompts: tuple[str, ...]
+    n_tokens: int
+
+    def run(self, lease: MachineLease) -> Outputs:
+        """The outputs of both.
+
+        Raises:
+            EngineError: an engine shows no output, or died.
+        """
+        with ExitStack() as stack:
+            arms = open_together(stack, [partial(RunningArm, arm, lease) for (arm,) in lease.sides])
+            texts = []
+            for number, prompt in enumerate(self.prompts):
+                lease.progress("outputs", number, len(self.prompts))
+                texts.append(tuple(arm.worker.output(MODEL, prompt, self.n_tokens) for arm in arms))
+            again = arms[0].worker.output(MODEL, self.prompts[0], self.n_tokens)
+            ran = arms[0].ran(None), arms[1].ran(None)
+        return Outputs(tuple((one, other) for one, other in texts), again, ran)
