@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.serving_metrics import ServedRequest
     from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.workload import Workload
+    from pytest_asperf.engine_process.engine_build import EngineBuild
 
 _LONGEST_RUN_NS: Final = 2**63
 #: The logarithm of a probability may exceed 0 by so much.
@@ -91,7 +92,17 @@ class Worker(EngineProcess):
     EngineRefusedError if the engine cannot do it.
     """
 
-    _described: EngineFacts | None = None
+    def __init__(self, build: EngineBuild, *, call_timeout_s: float = 600.0) -> None:
+        self._described: EngineFacts | None = None
+        self._contexts: dict[str, tuple[object, ContextFacts]] = {}
+        super().__init__(build, call_timeout_s=call_timeout_s)
+
+    def _context(self, model: str, answer: object) -> ContextFacts:
+        """What a model's context resolved to; the same object as long as the answer is the same."""
+        known = self._contexts.get(model)
+        if known is None or known[0] != answer:
+            known = self._contexts[model] = answer, ContextFacts.parse(answer)
+        return known[1]
 
     def describe(self) -> EngineFacts:
         """The engine's proof of path: library, version, build, devices.
@@ -102,6 +113,13 @@ class Worker(EngineProcess):
             answer = self.call("describe")
             self._described = self.parsed("describe", lambda: EngineFacts.parse(answer))
         return self._described
+
+    def share(self, folder: Path) -> None:
+        """Share filled caches with later processes of the same build, where the engine can.
+
+        A text before a timed run is then computed by the first of them alone.
+        """
+        self.call("share", folder=str(folder))
 
     def load(self, name: str, path: Path, settings: EngineSettings) -> LoadedFacts:
         """Load a model file under a name; what it resolved to."""
@@ -157,11 +175,17 @@ class Worker(EngineProcess):
             text=text,
             warm=workload.warm,
         )
-        return self.parsed(f"{workload.name} {name}", lambda: _run(answer, workload.n_counted))
+        return self._ran(f"{workload.name} {name}", name, answer, workload.n_counted)
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: int) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
-        return self.parsed(f"{op} {name}", lambda: _run(answer, len(tokens) - depth))
+        return self._ran(f"{op} {name}", name, answer, len(tokens) - depth)
+
+    def _ran(self, what: str, name: str, answer: Mapping[str, Any], n_tokens: int) -> RawRun:
+        def parse() -> RawRun:
+            return _run(answer, self._context(name, answer["context"]), n_tokens)
+
+        return self.parsed(what, parse)
 
     def output(self, name: str, prompt: str, n_tokens: int) -> str:
         """The text of so many tokens after a prompt."""
@@ -212,7 +236,7 @@ class Worker(EngineProcess):
         )
 
         def parse(name: str) -> tuple[ChunkScore, ContextFacts]:
-            context = ContextFacts.parse(answer["contexts"][name])
+            context = self._context(name, answer["contexts"][name])
             return _chunk_score(answer["scores"][name]), context
 
         return self.parsed("score", lambda: {name: parse(name) for name in names})
@@ -252,11 +276,11 @@ def _grouped_rows(rows: Mapping[str, Any]) -> dict[int, GroupedRow]:
     return parsed
 
 
-def _run(answer: Mapping[str, Any], n_tokens: int) -> RawRun:
+def _run(answer: Mapping[str, Any], context: ContextFacts, n_tokens: int) -> RawRun:
     run = RawRun(
         **plain(RawRun, answer),
         step_ns=tuple(map(int, answer["step_ns"])),
-        context=ContextFacts.parse(answer["context"]),
+        context=context,
         logits=_logit_row(answer["logits"]),
         requests=_requests(answer["requests"]),
     )

@@ -17,6 +17,7 @@ import datetime as dt
 import math
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -33,10 +34,10 @@ from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.experiment import Visit, shown
 from pytest_asperf.measure.noise import Calibration, Surroundings
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
-from pytest_asperf.measure.running_arms import RunningArm
+from pytest_asperf.measure.running_arms import RunningArm, arm_caches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.config.progress import Progress
@@ -231,7 +232,8 @@ class SpeedExperiment:
         every = None if self.visit.number else lease.plan.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
-        return self.decide(lease, _opening(lease, base, candidate))
+        with _opened_each_time(lease, base, candidate) as opening:
+            return self.decide(lease, opening)
 
     def decide(self, lease: MachineLease, opening: OpenArms) -> ABResult:
         """Time the pairs; look for a gate's FAIL of few processes again in others."""
@@ -268,16 +270,20 @@ class SpeedExperiment:
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
         alone = replace(self, comparisons=len(self.workloads), evidence_elsewhere=())
-        result = alone.decide(lease, _opening(lease, base, base))
+        with _opened_each_time(lease, base, base) as opening:
+            result = alone.decide(lease, opening)
         if result.interrupted:
             raise KeyboardInterrupt
         outcomes = [pairs.test.outcome_if_stopped for pairs in result.by_workload]
         lease.noise().note_self_check(failed=Outcome.FAIL in outcomes)
 
 
-def _opening(lease: MachineLease, *arms: Arm) -> OpenArms:
-    base, candidate = (partial(RunningArm, arm, lease, {}) for arm in arms)
-    return base, candidate
+@contextmanager
+def _opened_each_time(lease: MachineLease, *arms: Arm) -> Iterator[OpenArms]:
+    with arm_caches() as caches:
+        sides = zip(arms, caches, strict=True)
+        base, candidate = (partial(RunningArm, arm, lease, cache) for arm, cache in sides)
+        yield base, candidate
 
 
 def continued(earlier: ABResult, budget: Budget, number: int) -> SpeedExperiment:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.feeding import Prompts
     from pytest_asperf.measure.results import Provenance
+    from pytest_asperf.measure.running_arms import ArmCache
     from pytest_asperf.worker.speculation import Generation
 
 #: What the models are called inside the worker.
@@ -58,6 +59,7 @@ class DraftedTarget(TimedArm):
         side: the target, and a draft that is a model.
         pairing: what is generated.
         lease: has the deadline of one call to the engine.
+        cache: what earlier processes of the arm passed on.
 
     Attributes:
         prompts: category and tokens of each, once they are opened.
@@ -66,11 +68,18 @@ class DraftedTarget(TimedArm):
 
     timed = TARGET
 
-    def __init__(self, side: Sequence[Arm], pairing: Pairing, lease: MachineLease) -> None:
+    def __init__(
+        self,
+        side: Sequence[Arm],
+        pairing: Pairing,
+        lease: MachineLease,
+        cache: ArmCache | None = None,
+    ) -> None:
         target, *drafts = side
         for draft in drafts:
             same_tokenizer(target.model, draft.model)
-        super().__init__(target.build.engine, lease)
+        super().__init__(target.build.engine, lease, cache.folder if cache else None)
+        self._known = cache.prompts if cache else {}
         self.pairing = pairing
         self.prompts: Prompts = ()
         self.contexts: dict[str, ContextFacts] = {}
@@ -90,15 +99,11 @@ class DraftedTarget(TimedArm):
         if self._draft_alone:
             self._draft_alone.open(n_ctx, 1, "auto")
 
-    def open_suite(self, k_max: int, known: dict[int, Prompts] | None = None) -> None:
+    def open_suite(self, k_max: int) -> None:
         """Open contexts that hold each prompt and what follows it.
 
-        Args:
-            k_max: tokens that a round may draft at most.
-            known: prompts that earlier processes of the build tokenized, by the room for them; it
-                is added to.
+        No round may draft more than `k_max` tokens.
         """
-        known = {} if known is None else known
         pairing = self.pairing
         room = room_after_prompt(pairing.n_tokens, k_max)
         at_most = self.n_ctx_train - room
@@ -109,10 +114,10 @@ class DraftedTarget(TimedArm):
                 why="what a model does beyond its context is not what its users see",
                 remedy="generate fewer with n_tokens",
             )
-        if at_most not in known:
+        if at_most not in self._known:
             texts = read_prompts(pairing.prompts)
-            known[at_most] = tokenized(self.worker, TARGET, texts, at_most=at_most)
-        self.prompts = known[at_most]
+            self._known[at_most] = tokenized(self.worker, TARGET, texts, at_most=at_most)
+        self.prompts = self._known[at_most]
         longest = max(len(tokens) for _, tokens in self.prompts)
         self.open(longest + room, k_max)
 

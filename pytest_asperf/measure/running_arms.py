@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.workload import Workload
@@ -15,9 +18,11 @@ from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
 
     from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
     from pytest_asperf.measure.experiment import Arm, MachineLease
+    from pytest_asperf.measure.feeding import Prompts
     from pytest_asperf.measure.metered import MeteredRun
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.timed_work import ExaminedRun
@@ -30,6 +35,31 @@ MODEL: Final = "model"
 SETTLING_TOKENS: Final = 4
 #: The same of a server, whose prompts are new to it.
 SERVED_SETTLING: Final = Workload("ttft", 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCache:
+    """What the processes of one arm pass on to later ones, so that none of them does it again.
+
+    Attributes:
+        folder: filled caches of the engine: the text before a timed run.
+        fed: what they were fed with, by workload.
+        prompts: of a suite, by the room for them.
+    """
+
+    folder: Path
+    fed: dict[Workload, Fed] = field(default_factory=dict)
+    prompts: dict[int, Prompts] = field(default_factory=dict)
+
+
+@contextmanager
+def arm_caches() -> Iterator[tuple[ArmCache, ArmCache]]:
+    """A cache for each arm of a comparison, until it is over."""
+    with TemporaryDirectory(prefix="asperf-") as folder:
+        base, candidate = Path(folder, "baseline"), Path(folder, "candidate")
+        base.mkdir()
+        candidate.mkdir()
+        yield ArmCache(base), ArmCache(candidate)
 
 
 class TimedArm(RunningBuild, ABC):
@@ -89,18 +119,16 @@ class RunningArm(TimedArm):
     Args:
         arm: what runs.
         lease: has the text, and the deadline of one call to the engine.
-        fed: what earlier processes of the arm were fed with, by workload; it is added to.
+        cache: what earlier processes of the arm passed on.
     """
 
-    def __init__(
-        self, arm: Arm, lease: MachineLease, fed: dict[Workload, Fed] | None = None
-    ) -> None:
+    def __init__(self, arm: Arm, lease: MachineLease, cache: ArmCache | None = None) -> None:
         self._arm = arm
         self._corpus = lease.corpus
         self._energy_meter = lease.energy_meter
-        self._fed = {} if fed is None else fed
+        self._fed = cache.fed if cache else {}
         self._last: tuple[TimedCall, RawRun] | None = None
-        super().__init__(arm.build.engine, lease)
+        super().__init__(arm.build.engine, lease, cache.folder if cache else None)
         with self.ended_on_error():
             self.load(MODEL, arm)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from contextlib import ExitStack
+    from pathlib import Path
 
     from pytest_asperf.engine_process import ContextFacts, EngineBuild, LoadedFacts
     from pytest_asperf.engine_process.facts import RemoteFacts
@@ -29,16 +30,22 @@ class RunningBuild:
     Args:
         engine: the build.
         lease: has the deadline of one call to the engine.
+        passes_on: a folder through which processes of the build share filled caches.
 
     Attributes:
         worker: the process.
     """
 
-    def __init__(self, engine: EngineBuild, lease: MachineLease) -> None:
+    def __init__(
+        self, engine: EngineBuild, lease: MachineLease, passes_on: Path | None = None
+    ) -> None:
         self._arms: dict[str, Arm] = {}
         self._loaded: dict[str, LoadedFacts] = {}
         self._ran: dict[str, Provenance] = {}
         self.worker = Worker(engine, call_timeout_s=lease.plan.call_timeout_s)
+        if passes_on is not None:
+            with self.ended_on_error():
+                self.worker.share(passes_on)
 
     def __enter__(self) -> Self:
         return self
@@ -214,10 +221,15 @@ def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -
         for future in futures:
             future.add_done_callback(_end_arm)
         raise
-    for future in futures:
-        if not future.exception():
-            stack.push(future.result().__exit__)
+    stack.callback(_end_together, [f.result() for f in futures if not f.exception()])
     return [future.result() for future in futures]
+
+
+def _end_together(arms: Sequence[RunningBuild]) -> None:
+    """End processes at once: each takes a while to free what it holds."""
+    if arms:
+        with ThreadPoolExecutor(len(arms)) as pool:
+            list(pool.map(lambda arm: arm.__exit__(None), arms))
 
 
 def _end_arm(opened: Future[Opened]) -> None:

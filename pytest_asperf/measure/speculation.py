@@ -23,6 +23,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.drafted_target import DraftedTarget
 from pytest_asperf.measure.experiment import Visit, shown
+from pytest_asperf.measure.running_arms import arm_caches
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.speculation_result import (
     Counts,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.engine_process import StepCosts
     from pytest_asperf.measure.experiment import MachineLease
-    from pytest_asperf.measure.feeding import Prompts
+    from pytest_asperf.measure.running_arms import ArmCache
     from pytest_asperf.measure.speculation_result import Divergence
     from pytest_asperf.worker.speculation import Generation
 
@@ -236,8 +237,16 @@ class SpeculationExperiment:
             EngineError: an arm died or refused.
             ModelError: the draft's tokenizer is another, or a prompt cannot be used.
         """
+        with arm_caches() as (base, candidate):
+            opening = self._opening(lease, 0, base), self._opening(lease, 1, candidate)
+            return self._compared(lease, opening)
+
+    def _compared(
+        self,
+        lease: MachineLease,
+        opening: tuple[Callable[[], DraftedTarget], Callable[[], DraftedTarget]],
+    ) -> SpeculationComparison:
         earlier = self.visit.earlier
-        opening = self._opening(lease, 0), self._opening(lease, 1)
         workload = Workload("sd", self.pairing.n_tokens)
         number, max_seconds = self.visit.number, self.visit.max_seconds
         visit = Visit(number, max_seconds, earlier.speed if earlier else None)
@@ -259,14 +268,14 @@ class SpeculationExperiment:
         with self._opening(lease, 0)() as drafted:
             _rehearse(drafted, partial(lease.progress, "sd outputs"), with_alone=True)
 
-    def _opening(self, lease: MachineLease, side: int) -> Callable[[], DraftedTarget]:
-        known: dict[int, Prompts] = {}
-
+    def _opening(
+        self, lease: MachineLease, side: int, cache: ArmCache | None = None
+    ) -> Callable[[], DraftedTarget]:
         def start() -> DraftedTarget:
             pairing = replace(self.pairing, temperature=0.0)
-            drafted = DraftedTarget(lease.sides[side], pairing, lease)
+            drafted = DraftedTarget(lease.sides[side], pairing, lease, cache)
             with drafted.ended_on_error():
-                drafted.open_suite(pairing.k, known)
+                drafted.open_suite(pairing.k)
             return drafted
 
         return start

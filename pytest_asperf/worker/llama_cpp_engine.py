@@ -92,6 +92,10 @@ class LlamaCppEngine:
             "cannot": dict(compat.CANNOT),
         }
 
+    def share(self, folder: str) -> None:
+        """Share filled caches with later processes of the same build through a folder."""
+        self._prefixes.share(Path(folder))
+
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a GGUF file."""
         if unknown := sorted(set(settings) - _SETTINGS):

@@ -1,4 +1,4 @@
-"""What llama.cpp's cache held of a text, kept over loads of a model.
+"""What llama.cpp's cache held of a text, kept over loads of a model, and over processes.
 
 A timed run at a depth needs a filled cache, and so does a generation after a prompt; filling it
 takes as long as the run and longer. Each load gets the cells that the same build computed in an
@@ -8,6 +8,9 @@ earlier load of the same file and settings.
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +18,7 @@ from . import llama_cpp_compat as compat
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+    from pathlib import Path
 
 #: Shorter texts are computed as fast as they are copied.
 _LEAST_TOKENS: Final = 64
@@ -27,9 +31,30 @@ _ALL_BYTES: Final = 2**26
 
 @dataclass(frozen=True)
 class _Saved:
-    key: Hashable
+    key: str
     tokens: list[int]
     buffer: Any
+
+
+@dataclass(frozen=True)
+class _File:
+    """A text that some process of this build wrote: a line with its key and tokens, then cells."""
+
+    path: Path
+    key: str
+    tokens: list[int]
+
+    @classmethod
+    def of(cls, path: Path) -> _File:
+        with path.open("rb") as file:
+            key, tokens = json.loads(file.readline())
+        return cls(path, key, tokens)
+
+    def read(self) -> _Saved:
+        with self.path.open("rb") as file:
+            file.readline()
+            cells = file.read()
+        return _Saved(self.key, self.tokens, (ctypes.c_uint8 * len(cells)).from_buffer_copy(cells))
 
 
 class SavedPrefixes:
@@ -37,6 +62,12 @@ class SavedPrefixes:
 
     def __init__(self) -> None:
         self._saved: list[_Saved] = []
+        self._folder: Path | None = None
+        self._files: dict[str, _File] = {}
+
+    def share(self, folder: Path) -> None:
+        """Share them with later processes of the same build through a folder."""
+        self._folder = folder
 
     def keep(self, key: Hashable, context: Any, tokens: list[int]) -> None:
         """Copy the cache of a context that holds these tokens.
@@ -48,20 +79,51 @@ class SavedPrefixes:
             return
         buffer = (ctypes.c_uint8 * size)()
         if compat.save_state(context, buffer, size, whole=True) == size:
-            self._saved.append(_Saved(key, tokens, buffer))
-            while sum(len(saved.buffer) for saved in self._saved) > _ALL_BYTES:
-                del self._saved[0]
+            self._add(_Saved(str(key), tokens, buffer))
+            self._write(self._saved[-1])
 
     def holds(self, key: Hashable, tokens: list[int]) -> bool:
         """Whether a text was kept whole."""
-        return any(saved.key == key and saved.tokens == tokens for saved in self._saved)
+        return any(known.tokens == tokens for known in self._known(str(key), tokens))
 
     def restore(self, key: Hashable, context: Any, tokens: list[int]) -> int:
         """Fill an empty cache with the beginning of a text; gives how many tokens it then holds."""
-        known = [s for s in self._saved if s.key == key and s.tokens == tokens[: len(s.tokens)]]
+        known = self._known(str(key), tokens)
         if not known:
             return 0
         saved = max(known, key=lambda one: len(one.tokens))
+        if isinstance(saved, _File):
+            saved = saved.read()
+            self._add(saved)
         size = len(saved.buffer)
         is_read = compat.restore_state(context, saved.buffer, size, whole=True) == size
         return len(saved.tokens) if is_read else 0
+
+    def _known(self, key: str, tokens: list[int]) -> list[_Saved | _File]:
+        """Texts that these tokens begin with, those in this process first."""
+        self._look()
+        every: list[_Saved | _File] = [*self._saved, *self._files.values()]
+        return [one for one in every if one.key == key and one.tokens == tokens[: len(one.tokens)]]
+
+    def _add(self, saved: _Saved) -> None:
+        self._saved.append(saved)
+        while sum(len(one.buffer) for one in self._saved) > _ALL_BYTES:
+            del self._saved[0]
+
+    def _look(self) -> None:
+        """Note the files that other processes have written since."""
+        for path in self._folder.glob("*.cells") if self._folder else ():
+            if path.name not in self._files:
+                self._files[path.name] = _File.of(path)
+
+    def _write(self, saved: _Saved) -> None:
+        if self._folder is None:
+            return
+        unfinished = self._folder / f"{os.getpid()}-{len(self._files)}"
+        with suppress(OSError):  # a full disk costs time alone
+            with unfinished.open("wb") as file:
+                file.write(json.dumps([saved.key, saved.tokens]).encode() + b"\n")
+                file.write(saved.buffer)
+            done = unfinished.with_suffix(".cells")
+            unfinished.rename(done)
+            self._files[done.name] = _File(done, saved.key, saved.tokens)

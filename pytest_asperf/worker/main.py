@@ -57,6 +57,7 @@ class Server:
         self._models: dict[str, LoadedModel] = {}
         self._operations: dict[str, Callable[..., dict[str, Any]]] = {
             "describe": self._describe,
+            "share": partial(_share, engine),
             "load": self._load,
             "unload": self._unload,
             "clear": self._clear,
@@ -217,6 +218,13 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
         # A running server is a child that was not waited for, and is in no sum of the system's.
         "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or _peak_rss_bytes(),
     }
+
+
+def _share(engine: Engine, folder: str) -> dict[str, Any]:
+    """Have an engine share filled caches with its later processes, if it can."""
+    if share := getattr(engine, "share", None):
+        share(folder)
+    return {}
 
 
 def _peak_rss_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,19 @@ def test_a_second_load_computes_only_what_the_first_did_not(draft_gguf: Path) ->
     assert done.stdout.splitlines()[-1] == "[256, 8, 8, 8, 8, 256, 8]"
 
 
+def test_a_later_process_computes_only_what_an_earlier_one_did_not(
+    draft_gguf: Path, tmp_path: Path
+) -> None:
+    """Through a shared folder, the same text costs it nothing, and other settings all of it."""
+    shared = _COUNT.replace("for settings", "engine.share(sys.argv[2])\nfor settings", 1)
+    command = [sys.executable, "-c", shared, str(draft_gguf), str(tmp_path)]
+    counts = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+        for _ in range(2)
+    ]
+    assert counts == ["[256, 8, 8, 8, 8, 256, 8]", "[8, 8, 8, 8, 8]"]
+
+
 def test_a_prompt_before_speculation_is_computed_once(draft_gguf: Path) -> None:
     """The logits behind it are the same to the last bit; another, or a fresh one, is computed."""
     command = [sys.executable, "-c", _COUNT_PROMPTS, str(draft_gguf)]
@@ -68,20 +82,38 @@ def test_a_prompt_before_speculation_is_computed_once(draft_gguf: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[[200, 16, 199, 16, 200], 1]"
 
 
-def test_logits_are_those_of_a_computed_cache(draft: Draft) -> None:
-    """Of every cache type, the run after a reload ends in the same logits to the last bit."""
+def test_a_later_process_takes_the_prompts_of_an_earlier_one(
+    draft_gguf: Path, tmp_path: Path
+) -> None:
+    """Through a shared folder; the logits behind them are the same to the last bit."""
+    shared = _COUNT_PROMPTS.replace("for prompt", "engine.share(sys.argv[2])\nfor prompt", 1)
+    shared = shared.replace("len(peaks)", "[peak.hex() for peak in peaks]")
+    command = [sys.executable, "-c", shared, str(draft_gguf), str(tmp_path)]
+    (first, peak), (later, later_peak) = (
+        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        for _ in range(2)
+    )
+    assert (first, later) == ([200, 16, 199, 16, 200], [16, 16, 16, 16, 200])
+    assert peak == later_peak
+
+
+def test_logits_are_those_of_a_computed_cache(draft: Draft, tmp_path: Path) -> None:
+    """Of every cache type, in the same process and in later ones, to the last bit."""
     for settings in (
         EngineSettings(threads=1),
         EngineSettings(threads=1, type_k="q8_0", type_v="q8_0"),
         EngineSettings(threads=1, flash_attn="off"),
     ):
-        with Worker(BUILD, call_timeout_s=120) as worker:
-            peaks = []
-            for _ in range(3):
-                worker.load("m", draft("F16"), settings)
-                tokens = worker.tokenize("m", "def area(width, height):\n    return 1\n" * 40)[:300]
-                run = worker.generate("m", tokens, 292, n_ctx=300)
-                assert run.logits is not None
-                peaks.append(run.logits.peak)
-                worker.unload("m")
+        peaks = []
+        for _ in range(2):
+            with Worker(BUILD, call_timeout_s=120) as worker:
+                worker.share(tmp_path)
+                for _ in range(2):
+                    worker.load("m", draft("F16"), settings)
+                    text = "def area(width, height):\n    return 1\n" * 40
+                    run = worker.generate("m", worker.tokenize("m", text)[:300], 292, n_ctx=300)
+                    assert run.logits is not None
+                    peaks.append(run.logits.peak)
+                    worker.unload("m")
         assert len(set(peaks)) == 1, settings
+    assert len(list(tmp_path.iterdir())) == 3
