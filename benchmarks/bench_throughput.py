@@ -68,7 +68,7 @@ def _time_once(model: Path, workload: Workload) -> RawRun:
     arm = Arm("model", ReadyBuild(BUILD), SETTINGS, LocatedModel(ref, model, "", 0, None))
     plan = MeasurementPlan(repetitions=1)
     lease = MachineLease(((arm,),), shipped_corpus(), plan, lambda *_: None, NotImplemented)
-    with lease.watch, closing(lease.kept):
+    with closing(lease.kept):
         result = ThroughputExperiment(workload).run(lease)[ref]
     (run,) = result.runs
     return run

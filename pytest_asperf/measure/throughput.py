@@ -19,6 +19,7 @@ from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.hardware.file_cache import cached_share, drop
+from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.experiment import SharedProcess
 from pytest_asperf.measure.feeding import ServedText, fed_with
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
@@ -101,10 +102,16 @@ class ThroughputExperiment(SharedProcess):
             for name, arm in arms.items()
         }
         plan = lease.plan
-        timed = time_rounds(
-            build, fed, workload, repetitions=plan.repetitions, seed=plan.seed, progress=progress
-        )
-        watched = lease.watch.seen()
+        with MachineWatch() as watch:  # while it is timed: a busy host does no harm to a load
+            timed = time_rounds(
+                build,
+                fed,
+                workload,
+                repetitions=plan.repetitions,
+                seed=plan.seed,
+                progress=progress,
+            )
+            watched = watch.seen()
         return {
             arm.ref: replace(_throughput(build, arm, workload, timed[name]), watched=watched)
             for name, arm in arms.items()
