@@ -7,6 +7,7 @@ import platform
 import threading
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -154,12 +155,17 @@ class MachineWatch:
     def __init__(
         self, open_sampler: Callable[[], Sampler] | None = None, *, period_s: float = _PERIOD_S
     ) -> None:
-        self._sampler = (open_sampler or MachineSampler)()
+        self._open_sampler = open_sampler or MachineSampler
         self._period_s = period_s
         self._samples: list[MachineSample] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        """Opened by the first sample: a watch that nobody asks costs nothing."""
+        return self._open_sampler()
 
     def __enter__(self) -> Self:
         self._take()

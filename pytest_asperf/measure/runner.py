@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -237,7 +238,8 @@ class MeasurementRunner:
 
         def measure() -> Result:
             arms = _arms(sides)
-            if not isinstance(experiment, SharedProcess):
+            is_shared = isinstance(experiment, SharedProcess)
+            if not is_shared:
                 # What others hold would take memory and cache from the arms.
                 self._kept.close()
             for side in sides:
@@ -251,7 +253,9 @@ class MeasurementRunner:
                 so_far = replace(so_far, place=place, left_s=left_s)
                 self._notify.progress(f"{label} {what}".rstrip(), done, total, so_far)
 
-            with self._queue.turn(), self._stopwatch, MachineWatch() as watch:
+            watch = MachineWatch()
+            watching = nullcontext() if is_shared else watch
+            with self._queue.turn(), self._stopwatch, watching:
                 lease = MachineLease(
                     arms,
                     self._corpus,
