@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +40,6 @@ from pytest_asperf.verdicts.paired import (
 from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import divergence_text, parting_text
 from pytest_asperf.verdicts.timed_work import examined_verdict
-from pytest_asperf.verdicts.two_speeds import time_text, total_time_notes, zone_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.speculation_result import Counts, SpeculationComparison
+
 
 #: Where an effect can lie that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
@@ -306,3 +307,55 @@ def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verd
     measured = parting_text(comparison.divergences, len(comparison.categories))
     advice = str(guards.Guard.DIVERGENT_OUTPUT.remedy) if is_changed else ""
     return Verdict(outcome, subject, "lossless", measured, (), advice)
+
+
+def zone_text(test: PairedTest) -> str:
+    """What PASS and FAIL of a gate show, in words."""
+    floor, limit = percent_text(test.floor), percent_text(test.tolerance)
+    return f"PASS excludes +{limit}; FAIL does not, and shows more than +{floor}"
+
+
+def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:
+    """A change of a time with its direction: ``+62 % slower [50, 74]``."""
+    figure, interval = change.brief_parts(apart_from=(tolerance,))
+    is_more, tail = change.shown_above(0), ""
+    if time == "energy":
+        what = "more energy" if is_more else "energy"
+    elif is_more:
+        what, tail = "slower", " in all" if time != "time" else ""
+    else:
+        what, tail = time, ", faster" if change.shown_below(0) else ""
+    return " ".join(filter(None, (figure, what, interval))) + tail
+
+
+def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
+    """The ratio of the total time, and whether an arm runs at two speeds, one remark each."""
+    test = pairs.test
+    if not isinstance(test, TotalTimeTest) or not pairs.pairs:
+        return ()
+    if percentile := pairs.workload.percentile:
+        counted = "tokens" if pairs.workload.generates else "requests"
+        return (f"of each side's {counted} in a pair the p{percentile} is compared",)
+    if all(len(pair.baseline_costs) == 1 for pair in pairs.pairs):
+        return ("one run of each side a pair: only their mean shows a minority of slow runs",)
+    # The one that is judged stands in the verdict's own line.
+    label, beside = ("total time", test.total)
+    if test.decisive is test.total:
+        label, beside = ("the typical turn", test)
+    other = f"{label}: {time_text(beside.estimate, test.tolerance)}"
+    if not test.parts:
+        return (other,)
+    arm, ratio = _uneven_arm(pairs)
+    return (
+        other,
+        f"two speeds: the {arm}'s slowest quarter of runs take {ratio:.2f} times its median",
+    )
+
+
+def _uneven_arm(pairs: WorkloadPairs) -> tuple[str, float]:
+    """The arm whose slow runs are slowest against its median, and by how much."""
+    ratios = []
+    for runs in pairs.arms_costs:
+        slowest = sorted(runs)[-max(1, len(runs) // 4) :]
+        ratios.append(statistics.median(slowest) / statistics.median(runs))
+    return max(zip(("baseline", "candidate"), ratios, strict=True), key=lambda arm: arm[1])

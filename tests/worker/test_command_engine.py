@@ -14,7 +14,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.pipeline import READERS, Phase, Pipeline, Reader
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
-from pytest_asperf.worker.command_output import Printed, generated_text, read_printed
+from pytest_asperf.worker.command_engine import Printed, generated_text, read_printed
 from tests.foreign import KEYS, Plan, foreign_program
 from tests.processes import wait_for_end
 

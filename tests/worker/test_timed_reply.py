@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pytest_asperf.worker.engine import Asked, RefusalError
+from pytest_asperf.worker.served_model import TimedReply, timing
 from pytest_asperf.worker.serving.events import OutputEvent, Reply
 from pytest_asperf.worker.serving.payload import TokenCounts
 from pytest_asperf.worker.serving.record import StreamRecord
-from pytest_asperf.worker.timed_reply import TimedReply, timing
 
 
 def reply(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.stats.closed_testing import needed_evidence
+from pytest_asperf.analysis.stats.sequential_frame import needed_evidence
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 
