@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Callable[..., Any]")
 
-#: The format that is a folder.
-PLOTS: Final = "plots"
 _SET: Final = "set_"
 #: The file that is the terminal.
 STDOUT: Final = Path("-")
@@ -169,7 +167,7 @@ def _target(formats: Collection[str], word: str) -> ReportTarget:
         )
     target = ReportTarget(name, Path(path))  # type: ignore[arg-type]  # one of the formats
     folder = target.path.parent
-    if not folder.is_dir() or (target.path.is_dir() and name != PLOTS):
+    if not folder.is_dir() or target.path.is_dir():
         reason = "it is a folder" if folder.is_dir() else "its folder does not exist"
         raise click.BadParameter(f"cannot write {target.path}: {reason}")
     return target

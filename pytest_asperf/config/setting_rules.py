@@ -20,7 +20,7 @@ from pytest_asperf.config.server_url import URL_RULE
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 
-ReportFormat = Literal["json", "html", "md", "csv", "bencher", "github-benchmark", "plots"]
+ReportFormat = Literal["json", "html", "md", "csv", "bencher", "github-benchmark"]
 
 _MOST: Final = 10**9
 _WEEK_S: Final = 7 * 24 * 3600
@@ -36,7 +36,7 @@ _text: Final = matching(re.compile(r"[^\0]+"))
 
 
 class ReportTarget(NamedTuple):
-    """A report to write: a file, or a folder of plots."""
+    """A report to write."""
 
     format: ReportFormat
     path: Path

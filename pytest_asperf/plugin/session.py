@@ -19,7 +19,6 @@ from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.plugin.progress import TerminalNotify
 from pytest_asperf.records.codec import encode
 from pytest_asperf.report.session_meta import this_machine
-from pytest_asperf.report.speculation_picture import require_matplotlib
 from pytest_asperf.store.unsent import GrowingReport, check_store
 
 if TYPE_CHECKING:
@@ -163,8 +162,6 @@ class Session:
 
             for build in self.builds:
                 require_source(build, cache=self.cache)
-        if any(target.format == "plots" for target in self.settings.report):
-            require_matplotlib()
         if self._checked_store:
             check_store(self._checked_store)
             self._checked_store = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.report.markup import number
-from pytest_asperf.report.speculation_points import closed
+from pytest_asperf.report.speculation_points import closed, predicted_at
 from pytest_asperf.report.svg import WIDTH, Chart, Scale, shortened
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _LABEL: Final = 56
 _LEAST_EVIDENCE: Final = 1e-3
 _MOST_EVIDENCE: Final = 1e3
 _MOST_RATIO: Final = 40.0
+#: Places that a curve is drawn through.
+_STEPS: Final = 60
 #: Heights of a model's name and of a bar, and the room of a machine's name beside it.
 _HEAD: Final = 22.0
 _ROW: Final = 18.0
@@ -261,6 +263,8 @@ def _upright(chart: Chart, scale: Scale, of: Estimate, x: float, class_: str) ->
 def gains(points: Sequence[SpeculationRecord]) -> Element:
     """The gain of speculation over the speed ratio of draft to target, measured and predicted.
 
+    A curve is the gain predicted for drafts of other speeds that are accepted as often.
+
     Points are numbered; broken ones are left out.
     """
     chart = Chart(_PLOT + 60, "gain of speculation over the speed ratio")
@@ -279,6 +283,7 @@ def gains(points: Sequence[SpeculationRecord]) -> Element:
     chart.line("limit", rule, 8, rule, bottom)
     for (n, point), ratio in zip(drawn.items(), ratios, strict=True):
         at, gain = x.at(ratio), y.at(point.gain.point)
+        chart.course("curve", [(x.at(r), y.at(predicted_at(point, r))) for r in x.steps(_STEPS)])
         chart.line("interval sd", at, y.at(found[n].low), at, y.at(found[n].high))
         chart.dots("value sd", [(at, gain)])
         chart.course("predicted", [(at - 5, p := y.at(point.predicted_gain.point)), (at + 5, p)])

@@ -108,7 +108,8 @@ def _gain_figure(points: Sequence[SpeculationRecord]) -> Element:
         element(
             "figcaption",
             "Gain in rate over the target alone, with its 90 % interval; the short line is the "
-            "gain that acceptance and costs predict. Dashed: the rule of thumb, a ratio of 2.5 x.",
+            "gain that acceptance and costs predict, and the curve predicts it for drafts of other "
+            "speeds that are accepted as often. Dashed: the rule of thumb, a ratio of 2.5 x.",
         ),
         element("div", table(heads, rows), class_="wide"),
         class_="across",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import CacheError, ConfigError
 from pytest_asperf.records.report import of_each_machine
-from pytest_asperf.report import speculation_picture
 from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.markdown import markdown
@@ -14,7 +13,6 @@ from pytest_asperf.report.page import page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.report.report_data import ReportData
@@ -43,37 +41,21 @@ WRITERS: Final[Mapping[str, Writer]] = {
     "bencher": bencher,
     "github-benchmark": github_benchmark,
 }
-#: The format that is a folder.
-PLOTS: Final = "plots"
 
 
-def write(target: ReportTarget, reports: Sequence[ReportData]) -> list[Path]:
-    """Write the reports to a file or a folder, and give the files.
+def write(target: ReportTarget, reports: Sequence[ReportData]) -> None:
+    """Write the reports to a file.
 
-    There is none where pictures have nothing to draw: older ones are removed then.
+    Raises:
+        CacheError: it cannot be written.
     """
-    if target.format != PLOTS:
-        files = {target.path: WRITERS[target.format](reports)}
-    else:
-        points = [point for report in reports for point in report.speculation]
-        headline = [line for report in reports for line in report.headline]
-        drawn = speculation_picture.draw(points, headline)
-        files = {target.path / name: content for name, content in drawn.items()}
-    for path, content in files.items():
-        _put(path, content)
-    return [path for path, content in files.items() if content]
-
-
-def _put(path: Path, content: bytes) -> None:
+    content = WRITERS[target.format](reports)
     try:
-        if not content:
-            path.unlink(missing_ok=True)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        target.path.write_bytes(content)
     except OSError as err:
         raise CacheError(
-            f"the report {path} cannot be written: {err}",
+            f"the report {target.path} cannot be written: {err}",
             why="a program that reads it would find an older report, or none",
             remedy="name a file in a folder that exists and that you may write to",
         ) from err

@@ -59,6 +59,11 @@ class Scale:
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.first + share * (self.last - self.first)
 
+    def steps(self, number: int) -> list[float]:
+        """Values from one end to the other, as far apart as they are drawn."""
+        values = (self.low + (self.high - self.low) * n / number for n in range(number + 1))
+        return [10**value if self.is_log else value for value in values]
+
     def ticks(self, at_most: int = 5) -> list[float]:
         """Round values within the scale."""
         if self.is_log:

@@ -53,12 +53,9 @@ def test_other_formats_are_made_of_a_stored_report(
     """Files are named as they are written; - is the terminal."""
     (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
     report = scripted_command("report", str(tmp_path / "r.json"))
-    done = report(
-        "--report", f"csv:{tmp_path / 'r.csv'}", "--report", "md:-", "--report", f"plots:{tmp_path}"
-    )
+    done = report("--report", f"csv:{tmp_path / 'r.csv'}", "--report", "md:-")
     assert done.exit_code == 0, done.output
-    names = ("r.csv", "speculation.svg", "speculation.png")
-    assert all((tmp_path / name).stat().st_size for name in names)
+    assert (tmp_path / "r.csv").stat().st_size
     assert done.output.startswith(f"wrote {tmp_path / 'r.csv'}\n### ❌ 3 FAIL, 1 INVALID")
     assert "Missing option '--report'" in report().output
     assert "did you mean 'csv'" in report("--report", "cvs:x").output

@@ -1,10 +1,9 @@
-"""What a session that measured speculation leaves behind: table, pictures, a stop's rows."""
+"""What a session that measured speculation leaves behind: table, page, a stop's rows."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,63 +79,24 @@ def session(
 
 
 @pytest.mark.parametrize("options", [("-pbenchmark", "--benchmark-sort=name"), ("-n", "1")])
-def test_the_table_and_the_pictures(
+def test_the_table_and_the_page(
     pair: Project, session: Callable[..., tuple[int, str]], options: tuple[str, ...]
 ) -> None:
-    """Every measurement has a line and a place in the picture, with and without xdist."""
+    """Every measurement has a line and a place in the chart, with and without xdist."""
     pair.test(MEASURES)
     code, output = session(
-        "--asperf-max-pairs=5", "--asperf-report=plots:out/pictures", *options, COLUMNS="100"
+        "--asperf-max-pairs=5", "--asperf-report=html:page.html", *options, COLUMNS="100"
     )
     assert code == pytest.ExitCode.OK, output
     for pairing in ("asperf-draft:Q4_0 → asperf-draft:F16, k=2", "ngram → asperf-draft:F16, k=4"):
         assert output.count(f"\nSD {pairing}: ") == 1
     assert output.count(" accepted, ") == 2
-    for form, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
-        path = pair.path / "out" / "pictures" / f"speculation.{form}"
-        assert path.read_bytes().startswith(magic)
-        assert f"asperf: wrote {path}\n" in output
+    page = (pair.path / "page.html").read_text("utf-8")
+    assert page.count('class="curve"') == 2
     # pytest-benchmark stands back under xdist, and where nobody asked for it.
     for side in ("target alone", "with draft"):
         row = f"\nsd[asperf-draft:Q4_0 → asperf-draft:F16, k=2,{side},threads=1]"
         assert (row in output) == ("--benchmark-sort=name" in options)
-
-
-def test_where_nothing_is_drawn_older_pictures_go(pair: Project) -> None:
-    """Last week's picture must not pass for today's; what else is in the folder stays."""
-    for name in ("speculation.svg", "speculation.png", "mine.svg"):
-        (pair.path / name).write_text("old")
-    pair.config()
-    pair.test(
-        '@pytest.mark.model("fake:F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
-    )
-    result = pair.run("--asperf-report=plots:.")
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("asperf: wrote *")
-    assert [path.name for path in pair.path.glob("*.[sp][vn]g")] == ["mine.svg"]
-
-
-def test_a_missing_library_is_told_before_anything_runs(
-    pair: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A usage error with what to install, and no engine started."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    pair.test(MEASURES)
-    result = pair.run("--asperf-report=plots:out")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*matplotlib, which is not installed", "*pytest-asperf?plots?*"])
-
-
-def test_a_folder_that_cannot_be_written_fails_the_session(
-    pair: Project, session: Callable[..., tuple[int, str]]
-) -> None:
-    """The table is printed, and why there is no picture."""
-    pair.test(MEASURES)
-    place = "--asperf-report=plots:prompts.json"
-    code, output = session("--asperf-max-pairs=5", "-k", "lookup", place)
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert "\nSD: " in output
-    assert "speculation.svg cannot be written" in output
 
 
 @pytest.mark.parametrize(

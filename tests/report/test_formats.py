@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.report.flat_files import bencher, comma_separated, github_benchmark
-from pytest_asperf.report.formats import PLOTS, WRITERS, write
+from pytest_asperf.report.formats import WRITERS, write
 from pytest_asperf.report.json_report import COLUMNS
 from pytest_asperf.report.read_report import read_report_file
 from pytest_asperf.report.report_data import OUTCOMES
@@ -31,7 +31,7 @@ _FORMULAE = st.tuples(st.sampled_from("=+-@\uff1d x"), st.text(max_size=20)).map
 
 def test_every_format_has_a_writer() -> None:
     """What an option accepts can be written."""
-    assert {*WRITERS, PLOTS} == set(get_args(ReportFormat))
+    assert set(WRITERS) == set(get_args(ReportFormat))
 
 
 @pytest.mark.parametrize("form", [*WRITERS])
@@ -39,7 +39,8 @@ def test_every_format_is_written_from_a_stored_report(tmp_path: Path, form: Any)
     """A file that was written once is enough for all others, whatever names are in it."""
     (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
     (report,) = read_report_file(tmp_path / "r.json")
-    (path,) = write(ReportTarget(form, tmp_path / "out"), [report])
+    path = tmp_path / "out"
+    write(ReportTarget(form, path), [report])
     content = path.read_text("utf-8")
     assert "9999" in content
     assert "\x1b" not in content
@@ -130,10 +131,3 @@ def test_recorded_figures_are_not_exported() -> None:
     row = replace(samples.claimed("m", 10), source="recorded")
     report = samples.read([("t", row)])
     assert (json.loads(bencher([report])), json.loads(github_benchmark([report]))) == ({}, [])
-
-
-def test_pictures_without_speculation_are_none(tmp_path: Path) -> None:
-    """An older picture is removed, and nothing is said to be written."""
-    (tmp_path / "speculation.svg").write_text("old")
-    assert write(ReportTarget("plots", tmp_path), [samples.read([])]) == []
-    assert not list(tmp_path.iterdir())
