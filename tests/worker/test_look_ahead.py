@@ -12,15 +12,14 @@ if TYPE_CHECKING:
 #: In a process of its own, as a worker is: a model that says that a GPU has it all looks ahead.
 _SCORE = """
 import sys
-from pytest_asperf.worker import llama_cpp_chunks as module
-from pytest_asperf.worker.llama_cpp_engine import LlamaCppEngine
+from pytest_asperf.worker import llama_cpp_engine as module
 from pytest_asperf.worker.scoring import ChunkScorer
 decoded, decode = [], module.decode_chunk
 def counted(context, tokens, first):
     decoded.append(tokens[1])
     return decode(context, tokens, first)
 module.decode_chunk = counted
-engine = LlamaCppEngine()
+engine = module.LlamaCppEngine()
 model = engine.load(sys.argv[1], {"threads": 1})
 chunks = [[(start + 7 * n) % 250 + 1 for n in range(64)] for start in range(4)]
 def scores(order, following):
