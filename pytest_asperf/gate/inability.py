@@ -66,10 +66,14 @@ def tried(
 
 
 def shows_a_build(error: AsperfError) -> bool:
-    """Whether an error may be a build's fault, and not that of an engine that is not installed."""
+    """True if an error may be a build's fault, and not that of an engine that is not installed.
+
+    Libraries that do not fit the llama-cpp-python that loads them are no fault of the build either.
+    """
     if isinstance(error, EngineRefusedError) and error.kind == "import":
         return "ModuleNotFoundError" not in error.what
-    return isinstance(error, EngineError) and getattr(error, "kind", "") != "tools"
+    is_of_setup = getattr(error, "kind", "") in {"tools", "libraries"}
+    return isinstance(error, EngineError) and not is_of_setup
 
 
 def inability(subject: Subject, failures: tuple[EngineError, ...]) -> Verdict:

@@ -17,6 +17,7 @@ from pytest_asperf.config.build_sources import Archive, Packages
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.errors import BuildError
+from pytest_asperf.gate.inability import shows_a_build
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from tests.builds.test_checkout import CMAKE, MAIN, TINY, said
 from tests.harmful_interpreter import write_interpreter
@@ -226,5 +227,8 @@ def test_a_library_of_another_shape_is_refused(
     assert engine.libraries is not None
     (engine.libraries / "libllama.so").unlink()
     shutil.copy(engine.libraries / "libggml.so", engine.libraries / "libllama.so")
-    with pytest.raises(EngineRefusedError, match=r"\(libraries\).*undefined symbol: llama_"):
+    with pytest.raises(
+        EngineRefusedError, match=r"\(libraries\).*undefined symbol: llama_"
+    ) as refused:
         Worker(engine).describe()
+    assert not shows_a_build(refused.value)  # a gate has no FAIL for it

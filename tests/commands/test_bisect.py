@@ -218,7 +218,7 @@ def test_builds_of_a_file(bisect: Command) -> None:
     [
         (("curent", SLOW), "did you mean 'current'"),
         ((EQUAL, SLOW), "they differ in engine settings"),
-        ((EQUAL, EQUAL), "no index and no checkout has both"),
+        ((EQUAL, EQUAL), "no index, folder or checkout has both"),
         ((EQUAL, SLOW, "--builds", "nowhere.txt"), "nowhere.txt cannot be read"),
         ((EQUAL, SLOW, "--builds", ","), "names none"),
         ((EQUAL, SLOW, "--builds", "current,thread=1"), "did you mean 'threads'"),
