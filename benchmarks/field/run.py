@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.records.kinds import VerdictRecord
+from pytest_asperf.records.kinds import BrokenRecord, VerdictRecord
 from pytest_asperf.records.report import read
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "gate.json")
         words = ["gate", *builds, "--engine", case.engine, "--model", case.model]
-        words += ["--workload", case.workload, "--json", str(file)]
+        words += ["--workload", case.workload, "--report", f"json:{file}"]
         done = subprocess.run(
             [Path(sys.executable).with_name("asperf"), *words],
             stderr=subprocess.PIPE,
@@ -72,9 +72,10 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
         if isinstance(row.record, VerdictRecord):
             pairs = getattr(row.record.compared, "pairs", ())
             return row.record.outcome, row.record.measured, len(pairs)
+        if isinstance(row.record, BrokenRecord):
+            return row.record.outcome, row.record.found[:200], 0
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    what = next((line for line in lines if "refused" in line or "not on the index" in line), "")
-    return "NOT RUN", (what or lines[-1])[:200], 0
+    return "NOT RUN", lines[-1][:200], 0
 
 
 def rows(case: Case) -> Iterator[tuple[str, ...]]:

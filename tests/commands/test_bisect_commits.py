@@ -157,7 +157,9 @@ def test_a_servers_regression_is_found_to_the_commit(
         checkout.commit(f"Change {number}", share="1.0" if number >= 3 else "0.0")
     ends = [f"./{checkout.folder.name}@{checkout.hashes[i]}" for i in (0, -1)]
     words = ["--engine", "llama_server", "--model", "asperf-target:F16", "--workload", "ttft256"]
-    done = CliRunner().invoke(app, ["bisect", *ends, *words, "--tolerance", "30%", "--seed", "1"])
+    done = CliRunner().invoke(
+        app, ["bisect", *ends, *words, "--tolerance", "30%", "--set", "seed=1"]
+    )
     sys.stdout.write(done.output)
     assert done.exit_code == 0, done.output
     assert f"culprit: ./tiny@{checkout.hashes[3][:10]} (" in done.stdout
