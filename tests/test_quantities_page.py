@@ -1,4 +1,4 @@
-"""docs/quantities.md is what the code says, and has every quantity."""
+"""The pages of the reference are current, and have every quantity and name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,28 @@ import pytest
 
 from pytest_asperf import ConfigError
 
-WRITER = Path(__file__).parents[1] / "docs" / "quantities_page.py"
+WRITER = Path(__file__).parents[1] / "docs" / "reference.py"
 
 
 @pytest.fixture
 def writer() -> dict[str, Any]:
-    """Return the names of the module that writes the page."""
+    """Return the names of the module that writes the pages."""
     return runpy.run_path(str(WRITER))
 
 
-def test_the_page_is_up_to_date(writer: dict[str, Any]) -> None:
-    """Its words and units are the code's; otherwise run `python docs/quantities_page.py`."""
-    page: Path = writer["PAGE"]
-    assert page.read_text(encoding="utf-8") == writer["page"]()
+def test_the_reference_is_current(writer: dict[str, Any]) -> None:
+    """Each page is what the code and the data say; otherwise run `python docs/reference.py`."""
+    files: dict[Path, str] = writer["files"]()
+    assert {file.name for file in files} >= {"api.md", "commands.md", "findings.md", "guards.md"}
+    stale = [file.name for file, text in files.items() if file.read_text("utf-8") != text]
+    assert stale == []
+
+
+def test_a_public_name_that_the_page_lacks_is_an_error(writer: dict[str, Any]) -> None:
+    """A new name cannot be left out of the page of names."""
+    del writer["NAMES"]["Errors"]["BuildError"]
+    with pytest.raises(ValueError, match="BuildError"):
+        writer["names_page"]()
 
 
 def test_the_page_has_every_fixture(writer: dict[str, Any]) -> None:
@@ -48,11 +57,11 @@ def test_an_example_that_does_not_hold_is_an_error(
     for fixture, lines in examples.items():
         examples[fixture] = tuple(instead if line == example else line for line in lines)
     with pytest.raises(error):
-        writer["page"]()
+        writer["quantities_page"]()
 
 
 def test_each_function_has_an_example(writer: dict[str, Any]) -> None:
     """An example too many, or too few, is an error."""
-    writer["page"].__globals__["FUNCTIONS"] = writer["FUNCTIONS"][1:]
+    writer["quantities_page"].__globals__["FUNCTIONS"] = writer["FUNCTIONS"][1:]
     with pytest.raises(ValueError, match="an example of each function"):
-        writer["page"]()
+        writer["quantities_page"]()

@@ -55,7 +55,7 @@ def test_every_option_of_pytest_exists(path: Path) -> None:
 
 def test_the_readme_is_one_page() -> None:
     """What needs more words has a page of its own."""
-    assert len((DOCS.parent / "README.md").read_text("utf-8").splitlines()) <= 150
+    assert len((DOCS.parent / "README.md").read_text("utf-8").splitlines()) <= 100
 
 
 def test_the_search_finds_commands_and_their_options() -> None:

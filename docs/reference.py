@@ -1,12 +1,14 @@
-"""Writes docs/quantities.md, the list of all quantities: `python docs/quantities_page.py`.
+"""Writes the pages of the reference from the code and the data: `python docs/reference.py`.
 
-The page's words, units and types are the code's. Each example is evaluated up to its comparison,
-which measures nothing, so that none can name what does not exist, or compare it in another unit.
+Whole pages, and parts of pages between `<!-- generated: NAME -->` and `<!-- end -->`. Each example
+of a quantity is evaluated up to its comparison, which measures nothing, so that none can name a
+quantity that does not exist, or compare it in another unit.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import sys
@@ -16,9 +18,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
+import click
+
 import pytest_asperf
+from pytest_asperf import strategies, testing
+from pytest_asperf.analysis.guards.guard import Guard
 from pytest_asperf.analysis.limit_verdict import read_limit
 from pytest_asperf.analysis.metrics import EFFICIENCY_UNIT
+from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.api.energy import Energy
 from pytest_asperf.api.gate import Gate
@@ -30,17 +37,23 @@ from pytest_asperf.api.model import Model
 from pytest_asperf.api.quantity import Quantity
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.api.throughput import Throughput
+from pytest_asperf.cli import every_command
 from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.catalogue import Catalogue
-from pytest_asperf.config.settings import Settings
+from pytest_asperf.config.settings import DECLARED, OPTIONS, Settings, default_text, help_text
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.plugin import fixtures
+from pytest_asperf.published.findings import load_findings
+from pytest_asperf.published.pages import markdown
+from pytest_asperf.report import json_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from types import ModuleType
 
-PAGE: Final = Path(__file__).with_name("quantities.md")
+HERE: Final = Path(__file__).parent
+SCHEMA: Final = Path(json_schema.__file__).with_name("report.schema.json")
 
 #: By fixture, an assertion on each of its quantities.
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
@@ -146,7 +159,7 @@ COMPARISONS: Final = (
     ("one runs as steadily", 'throughput("tg128").cv <= throughput("pp512").cv'),
 )
 _HEAD: Final = """\
-<!-- Written by docs/quantities_page.py. -->
+<!-- Written by docs/reference.py. -->
 # Which fixture, which quantity
 
 A fixture gives measurements, a measurement has quantities, and a comparison of a quantity is a
@@ -169,8 +182,8 @@ interval, for code that judges it. `assert energy("pp512").ran_on("ANE")` and
 _UNITS: Final = {"": "none", RATIO: "factor", EFFICIENCY_UNIT: "factor per %"}
 
 
-def page() -> str:
-    """The page's text.
+def quantities_page() -> str:
+    """The page of quantities.
 
     Raises:
         ValueError: a quantity has no example.
@@ -317,5 +330,239 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
+#: By module and heading, the public names, each with the members that a test may need.
+NAMES: Final[dict[str, dict[str, str]]] = {
+    "Assertions": dict.fromkeys(
+        (
+            "assert_ppl_delta",
+            "assert_no_regression",
+            "assert_sd_gain",
+            "assert_lossless",
+            "assert_monotonic",
+            "assert_pareto_optimal",
+            "assert_fits",
+            "assert_as_published",
+        ),
+        "",
+    ),
+    "Quantities": {
+        "Quantity": "estimate",
+        "Figure": "",
+        "Rate": "cv bandwidth_utilization",
+        "Time": "cv p95 p99 percentile ttft tpot prefill_share effective_rate handoff peak_memory",
+        "EnergyFigure": "rail net power rails ran_on",
+        "AllocatedMemory": "weights kv compute peak_rss",
+        "Quant": "ppl delta kld same_top size efficiency throughput latency energy memory",
+    },
+    "Values of fixtures": {
+        "Throughput": "__call__",
+        "Latency": "__call__ crossover",
+        "Energy": "__call__",
+        "Memory": "__call__ with_f16_cache",
+        "Model": "name quant label size disk disk_of placement scores",
+        "TokenScores": "mean_kld agrees",
+        "Ladder": "quants __getitem__ of",
+        "Gate": "__call__ baseline candidate",
+        "GatedWorkloads": "",
+        "GateSide": "throughput latency",
+        "Speculation": "gain acceptance acceptance_of ratio break_even verify_cost result"
+        " drafted_by drafted_on overhead_on on",
+        "RemoteOverhead": "change per_token per_drafted_token",
+        "PromptSpeculation": "",
+        "Hardware": "name profile is_this_machine is_one_of memory_gb cpu_cores gpu_cores"
+        " shares_memory headline",
+    },
+    "Results": {
+        "Estimate": "has_interval is_exact shown_below shown_above text",
+        "Verdict": "claim line note",
+        "Outcome": "",
+        "Subject": "",
+        "SpeculationResult": "break_even best_k",
+        "PairedTest": "estimate evidence_slower evidence_within",
+    },
+    "Errors": dict.fromkeys(
+        (
+            "VerdictError",
+            "AsperfError",
+            "ConfigError",
+            "ModelError",
+            "HardwareError",
+            "CacheError",
+            "BuildError",
+            "EngineError",
+            "MeasurementError",
+        ),
+        "",
+    ),
+}
+#: Modules beside the package, with their public names.
+MODULES: Final[dict[ModuleType, str]] = {
+    strategies: "prompts workloads settings levels ladders bits bounded",
+    testing: "check_engine write_script ConformanceError",
+}
+_NAMES_HEAD: Final = """\
+<!-- Written by docs/reference.py. -->
+# Python names
+
+Everything that a test needs is imported from `pytest_asperf`. [Writing tests](tests.md) shows it in
+use, and [Which fixture, which quantity](quantities.md) has an example of each quantity.
+"""
+
+
+def names_page() -> str:
+    """The page of public names.
+
+    Raises:
+        ValueError: the page lacks a public name.
+    """
+    shown = {name for group in NAMES.values() for name in group}
+    if missing := {name for name in pytest_asperf.__all__ if name[0] != "_"} - shown:
+        raise ValueError(f"NAMES lacks {sorted(missing)}")
+    parts = [_NAMES_HEAD]
+    for heading, group in NAMES.items():
+        parts.append(f"\n## {heading}\n")
+        with_fields = heading == "Results"
+        parts += [_entry(pytest_asperf, name, group[name], with_fields) for name in group]
+    for module, names in MODULES.items():
+        parts.append(f"\n## `{module.__name__}`\n\n{_prose(inspect.getdoc(module) or '')}\n")
+        parts += [_entry(module, name, "", with_fields=False) for name in names.split()]
+    return "".join(parts)
+
+
+def _entry(module: ModuleType, name: str, members: str, with_fields: bool) -> str:  # noqa: FBT001
+    value = getattr(module, name)
+    words = inspect.getdoc(value) or ""
+    if isinstance(value, type):
+        before, _, after = words.partition("\n\nAttributes:\n")
+        fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+        hidden = {one.name for one in fields if not one.repr}
+        lines = after.partition("\n\n")[0].splitlines() if with_fields else []
+        kept = [one for one in lines if one.strip().partition(":")[0] not in hidden]
+        words = f"{before}\n\nAttributes:\n" + "\n".join(kept) if kept else before
+    head = f"\n### `{name}{'' if isinstance(value, type) else _signature(value)}`\n"
+    rows = [
+        (f"`{_member_name(value, member)}`", _summary(inspect.getattr_static(value, member)))
+        for member in members.split()
+    ]
+    listed = table(("member", "meaning"), rows) if rows else ""
+    return f"{head}\n{_prose(words)}\n" + (f"\n{listed}" if listed else "")
+
+
+def _member_name(kind: type, member: str) -> str:
+    found = inspect.getattr_static(kind, member)
+    if isinstance(found, property) or not callable(found):
+        return f".{member}"
+    arguments = _signature(found).replace("(self, ", "(").replace("(self)", "()")
+    if member == "__getitem__":
+        return f"[{arguments[1:-1]}]"
+    return arguments if member == "__call__" else f".{member}{arguments}"
+
+
+def _signature(function: Callable[..., object]) -> str:
+    """The parameters without their types."""
+    signature = inspect.signature(function)
+    plain = [
+        one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()
+    ]
+    return str(inspect.Signature(plain))
+
+
+def _prose(docstring: str) -> str:
+    """A docstring in Markdown: its sections become lists."""
+    lines: list[str] = []
+    is_section = False
+    for line in docstring.replace("``", "`").splitlines():
+        if re.fullmatch(r"[A-Z][a-z]+:", line):
+            is_section = True
+            lines += [line, ""]
+        elif is_section and (item := re.fullmatch(r" {4}([\w*]+(?:, [\w*]+)*): (.*)", line)):
+            lines.append(f"- `{item[1]}`: {item[2]}")
+        elif is_section and line.startswith("    "):
+            lines.append(f"  {line.strip()}" if lines[-1] else line.strip())
+        else:
+            is_section = is_section and not line
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _options() -> str:
+    return table(
+        ("option", "key of `[tool.asperf]`", "effect"),
+        (
+            (f"`{option}={DECLARED[key].metavar}`", f"`{key}`", help_text(key))
+            for option, key in OPTIONS.items()
+        ),
+    )
+
+
+def _keys() -> str:
+    keys = [key for key, one in DECLARED.items() if not one.metavar]
+    return table(
+        ("key", "default", "effect"),
+        ((f"`{key}`", default_text(key), DECLARED[key].help) for key in keys),
+    )
+
+
+def _commands() -> str:
+    sections = []
+    for words, command in list(every_command())[1:]:
+        context = click.Context(command, info_name=words)
+        usage = " ".join(command.collect_usage_pieces(context))
+        options = [one for one in command.get_params(context) if isinstance(one, click.Option)]
+        records = [one.get_help_record(context) for one in options if "--help" not in one.opts]
+        rows = [(f"`{name}`", effect) for name, effect in filter(None, records)]
+        options_table = [table(("option", "effect"), rows)] if rows else []
+        head = f"{'#' * min(3, len(words.split()))} `{words}`"
+        parts = [head, inspect.cleandoc(command.help or ""), f"```text\n{words} {usage}\n```"]
+        sections.append("\n\n".join([*parts, *options_table]))
+    return "\n".join(f"{section.rstrip()}\n" for section in sections)
+
+
+def _exit_codes() -> str:
+    return table(("code", "meaning"), ((str(int(one)), one.meaning) for one in ExitCode))
+
+
+def _guards() -> str:
+    return table(
+        ("guard", "consequence", "remedy"),
+        (
+            (
+                f"`{guard}`",
+                f"{guard.consequence}"
+                + (f": {guard.voids}" if str(guard.consequence) != "WARNING" else ""),
+                str(guard.remedy),
+            )
+            for guard in sorted(Guard)
+        ),
+    )
+
+
+REGIONS: Final[dict[str, Callable[[], str]]] = {
+    "options": _options,
+    "keys": _keys,
+    "commands": _commands,
+    "exit codes": _exit_codes,
+    "guards": _guards,
+    "json": json_schema.tables,
+}
+_REGION: Final = re.compile(r"(<!-- generated: ([a-z ]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+def files() -> dict[Path, str]:
+    """The current text of every file that this module writes."""
+    written = {
+        HERE / "quantities.md": quantities_page(),
+        HERE / "api.md": names_page(),
+        HERE / "findings.md": markdown(load_findings()),
+        SCHEMA: json_schema.schema_text(),
+    }
+    for page in sorted(HERE.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if _REGION.search(text):
+            written[page] = _REGION.sub(lambda one: one[1] + REGIONS[one[2]]() + one[3], text)
+    return written
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for file, current in files().items():
+        file.write_text(current, encoding="utf-8")
