@@ -1,4 +1,4 @@
-"""What asperf audit costs: on a folder of files, given or the recorded ones, and on a gigabyte.
+"""The cost of asperf audit: on a folder of files, given or recorded, and on a gigabyte.
 
 python benchmarks/bench_audit.py [FOLDER]
 """

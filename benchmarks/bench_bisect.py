@@ -72,7 +72,7 @@ class History:
 
     @property
     def is_one_step(self) -> bool:
-        """Whether one build makes all later ones slower."""
+        """True if one build makes all later ones slower."""
         return len(set(self.costs)) == 2
 
 

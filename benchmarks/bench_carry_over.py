@@ -1,4 +1,4 @@
-"""What a run costs after a run of the other build, and how many untimed tokens undo it.
+"""The cost of a run after a run of the other build, and how many untimed tokens undo it.
 
 Two processes of one build run the same workloads on one core, in random order, each run after so
 many untimed tokens of its own work. The first table compares runs after the other process's with

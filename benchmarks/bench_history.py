@@ -204,7 +204,7 @@ def rates(alarms: Sequence[list[int]], stepped: Sequence[list[int]]) -> tuple[fl
 
 
 def located(series: Sequence[Nights]) -> tuple[float, float]:
-    """Of steps found: the share within 2 nights of the true one, and the intervals with it."""
+    """The share of steps found within 2 nights of the true one, and the intervals with it."""
     near, covered = [], []
     for each in series:
         for step in steps(each):

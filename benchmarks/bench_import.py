@@ -1,4 +1,4 @@
-"""What loading the plugin adds to a pytest run, beside pytest-benchmark's and an empty module.
+"""The cost of loading the plugin in a pytest run, with pytest-benchmark's and an empty module's.
 
 Each figure is one import in a fresh process, at the moment and in the way pytest loads plugins:
 pytest's own modules are there, and the module goes through its rewriting of assertions. The

@@ -65,7 +65,7 @@ def _of_engine(engine: Engine, types: tuple[str, ...]) -> list[tuple[str, ...]]:
         (engine, name, *_cost(scored.rungs[ref]), *_speed(timed[ref], plain))
         for name, ref in rungs.items()
     ]
-    return [(engine, "not quantised", "", "0", "0", plain.rate.text(), "1"), *rows]
+    return [(engine, "not quantized", "", "0", "0", plain.rate.text(), "1"), *rows]
 
 
 def _cost(found: LevelResult) -> tuple[str, str, str]:

@@ -253,7 +253,7 @@ def _row(condition: Condition, gates: list[Found]) -> tuple[tuple[str, ...], lis
 
 
 def _exceeds(share: float, bound: float, n: int) -> bool:
-    """Whether a share of n is above a bound by more than chance."""
+    """True if a share of n is above a bound by more than chance."""
     return share > bound + 3 * math.sqrt(bound * (1 - bound) / n)
 
 

@@ -1,4 +1,4 @@
-"""The shipped target fine-tuned under MLX's quantisation (QAT) beside its twin quantised after."""
+"""The shipped target fine-tuned under MLX's quantization (QAT) beside its twin quantized after."""
 
 from __future__ import annotations
 

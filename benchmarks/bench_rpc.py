@@ -1,4 +1,4 @@
-"""What a draft step costs over llama.cpp's RPC, by the delay of the link, beside a local one.
+"""The cost of a draft step over llama.cpp's RPC, by the delay of the link.
 
 Both hosts are network namespaces of this machine, with a link of 1 Gbit/s between them. Needs Linux
 with TUN, `unshare` and `ip`; no root where users may make namespaces.

@@ -122,7 +122,7 @@ MACHINES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What became of many gates under one condition.
+    """The results of many gates under one condition.
 
     Attributes:
         outcomes: how many gates had which.

@@ -52,7 +52,7 @@ _KEY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the reports.
+    """The fate of the reports.
 
     Attributes:
         told: that a writer was told of as stored, before it was killed or ended.

@@ -1,4 +1,4 @@
-"""What the client of servers costs: its lag behind a server of known pace, and its processor time.
+"""The cost of the client of servers: its lag behind a known pace, and its processor time.
 
 A server in a process of its own streams to N connections at once, all of them in one burst as a
 server that decodes a batch does. Each chunk holds the time just before it was sent. The client

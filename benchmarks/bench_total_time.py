@@ -1,4 +1,4 @@
-"""What a gate makes of slow runs among fast ones, of loads that differ, and of noise that lasts.
+"""A gate's verdicts on slow runs among fast ones, on loads that differ, and on lasting noise.
 
 Run it as ``python benchmarks/bench_total_time.py --processes=2``: seeded, prints Markdown and exits
 with 1 where a promise of docs/statistics.md is not kept.

@@ -30,7 +30,7 @@ DRAFT: Final = "draft"
 
 @dataclass(frozen=True, slots=True)
 class Speculated:
-    """What mlx-lm generated with a draft.
+    """The output of mlx-lm with a draft.
 
     Attributes:
         tokens: all of them.

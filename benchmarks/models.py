@@ -1,4 +1,4 @@
-"""What is measured: the shipped target, and models of other shapes with random weights."""
+"""The models: the shipped target, and models of other shapes with random weights."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ Divergence = dict[str, Figure]
 
 @dataclass(frozen=True, slots=True)
 class PplRun:
-    """What `llama-perplexity` printed, and what it cost."""
+    """The output of `llama-perplexity`, and its cost."""
 
     ppl: float
     error: float
@@ -48,7 +48,7 @@ class PplRun:
 
 @dataclass(frozen=True, slots=True)
 class DivergenceRun:
-    """What `llama-perplexity --kl-divergence` printed of a level, and what it cost."""
+    """The output of `llama-perplexity --kl-divergence` for a level, and its cost."""
 
     ppl: float
     figures: Divergence
@@ -57,7 +57,7 @@ class DivergenceRun:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeRun:
-    """What `llama-speculative-simple` printed."""
+    """The output of `llama-speculative-simple`."""
 
     n_predict: int
     drafted: int

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What one run gave.
+    """The result of one run.
 
     Attributes:
         ppl: by level.

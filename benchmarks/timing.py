@@ -25,7 +25,7 @@ class PeerError(Exception):
 
 
 class Cost(NamedTuple):
-    """What a process cost: its own time and the processor time of it and its children."""
+    """The cost of a process: its own time and the processor time of it and its children."""
 
     wall_s: float
     cpu_s: float

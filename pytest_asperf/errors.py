@@ -25,7 +25,7 @@ SETTING_NAMES: Final[ContextVar[Callable[[str, str], str]]] = ContextVar(
 
 
 class Advice:
-    """What to do, and the settings to change for it: printed as the running program names them.
+    """An advice, and the settings to change for it: printed as the running program names them.
 
     Args:
         text: the advice, without the settings.
@@ -138,7 +138,7 @@ class HardwareNameError(ConfigError, HardwareError):
 
 
 class ElsewhereError(HardwareError):
-    """What a test asks for cannot be had on this machine, so that the test is skipped."""
+    """This machine cannot provide what a test asks for, so the test is skipped."""
 
 
 class CacheError(AsperfError):
@@ -176,7 +176,7 @@ class EngineError(AsperfError):
 
 
 class MeasurementError(AsperfError):
-    """What was measured is empty, not finite, impossible, or not the same work in both arms.
+    """The result is empty, not finite, impossible, or not the same work on both sides.
 
     Attributes:
         machine: what was seen of the machine meanwhile, as `Watched.facts` gives it; None if it

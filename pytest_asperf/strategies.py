@@ -92,7 +92,7 @@ def settings(engine: str) -> SearchStrategy[dict[str, Any]]:
 
 
 def levels(engine: str) -> SearchStrategy[str]:
-    """Quantised levels that the engine makes without an importance matrix, most bits first."""
+    """Quantized levels that the engine makes without an importance matrix, most bits first."""
     known: tuple[str, ...] = _MLX_LEVELS
     if _engine(engine) != "mlx":
         kept = set(LLAMA_FTYPES) - NEED_IMPORTANCE
@@ -114,7 +114,7 @@ def bits(level: str) -> float:
     known = level_engines(level)
     if known is None:
         raise ConfigError(
-            f"bits: unknown quantisation level {printable(level, 80)!r}",
+            f"bits: unknown quantization level {printable(level, 80)!r}",
             why="its bits are not known",
             remedy="write a level such as Q4_K_M or 4bit",
         )

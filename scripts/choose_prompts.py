@@ -73,7 +73,7 @@ def apart(pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def loops(ids: list[int]) -> bool:
-    """Whether a continuation repeats itself."""
+    """True if a continuation repeats itself."""
     grams = [tuple(ids[i : i + 8]) for i in range(len(ids) - 7)]
     return len(set(grams)) < _DISTINCT * len(grams)
 

@@ -39,7 +39,7 @@ _PRINTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What a program does.
+    """The work of a program.
 
     Attributes:
         prompt_us: time of the prompt; `$words` are its tokens.

@@ -61,7 +61,7 @@ def stream(powers_mw: Mapping[str, float], n_samples: int = 12) -> bytes:
 
 
 def phase(recorded: bytes, *, n_tokens: int = 0, token_s: float = 0.0) -> PhaseEnergy:
-    """What counters that are read after each sample make of a recorded stream."""
+    """The results of counters that are read after each sample, on a recorded stream."""
     joules, elapsed_s = dict.fromkeys(SAMPLED, 0.0), [0.0]
     counters = [
         Counter(f"{rail.upper()} (powermetrics)", rail, lambda rail=rail: joules[rail])  # type: ignore[misc]  # bound now

@@ -82,7 +82,7 @@ def test_no_sentence_names_an_option_of_a_session() -> None:
 
 
 def test_a_command_to_type_has_its_options() -> None:
-    """Where advice names `asperf COMMAND --option`, or pytest's, the command has that option."""
+    """If advice names `asperf COMMAND --option`, or pytest's, the command has that option."""
     wrong = []
     for module, text in _sources():
         for match in _PROGRAM.finditer(text):

@@ -263,7 +263,7 @@ def test_a_bug_in_an_engine_is_one_sentence_with_its_traceback(tmp_path: Path) -
 
 
 def test_a_refusal_names_its_model(tmp_path: Path) -> None:
-    """Of several loaded models, the message says which."""
+    """The message names the one of several loaded models."""
     path = write_script(tmp_path / "model.json", faults={"prompt": "refuse"})
     with Worker(SCRIPTED) as worker:
         worker.load("fake:Q8_0", path, EngineSettings())

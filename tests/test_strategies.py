@@ -1,4 +1,4 @@
-"""What Hypothesis draws for users: usable by construction, and small once shrunk."""
+"""The strategies of Hypothesis for users: usable by construction, and small once shrunk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_settings_and_levels_are_the_engines_own(engine: Any, data: st.DataObjec
 
 
 def test_examples_shrink_to_simple_ones() -> None:
-    """Whatever fails everywhere is reported with the least input."""
+    """A property that fails everywhere is reported with the least input."""
     drawn = st.tuples(
         strategies.prompts(),
         strategies.workloads(),
@@ -55,7 +55,7 @@ def test_examples_shrink_to_simple_ones() -> None:
 def test_bits_say_how_many_a_weight_takes() -> None:
     """Scales count, and a typo is an error."""
     assert strategies.bits("q8_0") == 8.5
-    with pytest.raises(ConfigError, match="unknown quantisation level 'Q8'"):
+    with pytest.raises(ConfigError, match="unknown quantization level 'Q8'"):
         strategies.bits("Q8")
     with pytest.raises(ConfigError, match="unknown engine 'llama'"):
         strategies.levels("llama")

@@ -1,4 +1,4 @@
-"""What decides a claim, and what would decide one that is still open."""
+"""Advice that decides an assertion, or would decide one that is still open."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class MemoryCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether models that are loaded together fit in a memory; compute buffers may be unknown."""
+    """True if models that are loaded together fit in a memory; compute buffers may be unknown."""
 
     memory: MemoryCapacity
     weights_bytes: int
@@ -95,17 +95,17 @@ class Fit:
 
     @property
     def weights_fit(self) -> bool:
-        """Whether the weights stay below their limit."""
+        """True if the weights stay below their limit."""
         return self.weights_bytes < self.weights_limit_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether they do, and all that is needed is smaller than the memory."""
+        """True if they do, and all that is needed is smaller than the memory."""
         return self.weights_fit and self.needed_bytes < self.memory.nbytes
 
 
 def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
-    """Whether models that are loaded together fit in a memory."""
+    """True if models that are loaded together fit in a memory."""
     return Fit(
         memory,
         sum(demand.weights_bytes for demand in demands),

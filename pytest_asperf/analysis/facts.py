@@ -16,7 +16,7 @@ Verbatim: TypeAlias = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What ran: model, build and engine.
+    """The run record: model, build and engine.
 
     Attributes:
         model: the name in a report, with the build where a gate compares two.

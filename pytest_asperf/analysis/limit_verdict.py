@@ -143,7 +143,7 @@ def _span_text(at_least: float | None, at_most: float | None, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a quantity is compared with.
+    """The limit that a quantity is compared with.
 
     Attributes:
         value: in `unit`.

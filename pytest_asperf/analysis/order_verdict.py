@@ -103,24 +103,24 @@ def judge_pareto(
 
 
 def _shown(difference: Estimate, *, up: bool) -> bool:
-    """Whether the whole interval lies on the named side of 0."""
+    """True if the whole interval lies on the named side of 0."""
     return difference.shown_above(0) if up else difference.shown_below(0)
 
 
 def _excluded(difference: Estimate, *, up: bool) -> bool:
-    """Whether no part of the interval lies on the named side of 0."""
+    """True if no part of the interval lies on the named side of 0."""
     return difference.shown_at_most(0) if up else difference.shown_at_least(0)
 
 
 def _harmless(rival: Sequence[Estimate], higher: Sequence[bool]) -> bool:
-    """Whether a rival is shown not to dominate: worse somewhere, or better nowhere."""
+    """True if a rival is shown not to dominate: worse somewhere, or better nowhere."""
     return any(_shown(e, up=not h) for e, h in zip(rival, higher, strict=True)) or all(
         _excluded(e, up=h) for e, h in zip(rival, higher, strict=True)
     )
 
 
 def _dominates(rival: Sequence[Estimate], higher: Sequence[bool]) -> bool:
-    """Whether a rival is shown at least as good in every objective and better in one."""
+    """True if a rival is shown at least as good in every objective and better in one."""
     return all(_excluded(e, up=not h) for e, h in zip(rival, higher, strict=True)) and any(
         _shown(e, up=h) for e, h in zip(rival, higher, strict=True)
     )

@@ -54,7 +54,7 @@ class ServedRequest:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has an output that ended as it should."""
+        """True if it has an output that ended as it should."""
         return not self.failure and bool(self.event_ns)
 
 
@@ -165,7 +165,7 @@ def goodput(requests: Sequence[ServedRequest], limits: ServiceLimits) -> float:
 
 
 def meets(request: ServedRequest, limits: ServiceLimits) -> bool:
-    """Whether a complete reply meets every limit; one of a single token has no TPOT to judge."""
+    """True if a complete reply meets every limit; one of a single token has no TPOT to judge."""
     figures = (
         (limits.ttft_ms, ttft_ns),
         (limits.tpot_ms, tpot_ns),
@@ -228,7 +228,7 @@ def complete(requests: Sequence[ServedRequest]) -> list[ServedRequest]:
 
 
 def load_point(load: float, requests: Sequence[ServedRequest]) -> LoadPoint:
-    """What a server did at one load of a sweep."""
+    """The results of a server at one load of a sweep."""
     latencies = [e2e_ns(request) for request in complete(requests)]
     if not latencies:
         raise nothing_measured("complete replies")

@@ -1,4 +1,4 @@
-"""What speculative decoding can gain: the arithmetic of one round of drafting and verifying.
+"""The gain of speculative decoding: the arithmetic of one round of drafting and verifying.
 
 A round drafts k tokens, verifies them in one batch of k + 1 positions on the target, and emits the
 accepted ones and one token of the target's own. Costs are in units of one step of the target:

@@ -42,13 +42,13 @@ _MEANING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a claim is about and what ran for it.
+    """The subject of an assertion, and what ran for it.
 
     Attributes:
         name: metric and models, such as ``ΔPPL asperf-target Q6_K vs F16``.
         source: whether the figures were measured now, come from a published record, or were
             computed from sizes.
-        ran: proof of path, as label and value.
+        ran: run record, as label and value.
         brief: the name in a table, where it is another.
         if_failed: what to do about a FAIL.
     """
@@ -121,7 +121,7 @@ class Verdict:
         return f"{self.outcome}  {printable(self.claim)}: {printable(self.measured)}{tail}"
 
     def short_note(self) -> tuple[str, ...]:
-        """What failed, why, what to do and what ran, one line each, safe to print."""
+        """The failure, its reason, the remedy and what ran, one line each, safe to print."""
         facts = dict(self.subject.ran)
         sides = ("", "candidate ", "target ")
         kept = [facts.get(f"{side}{label}", "") for label in _KEPT for side in sides]

@@ -82,7 +82,7 @@ class EnergyFigure(TimedQuantity):
         return measured_energy(self.variant, self.workload).rails
 
     def ran_on(self, device: Device, *, unlike: EnergyFigure | None = None) -> Verdict:
-        """Whether the model ran on a device: energy on its rail, and a GPU near idle.
+        """True if the model ran on a device: energy on its rail, and a GPU near idle.
 
         Args:
             device: `ANE`, `GPU` or `CPU`.
@@ -102,7 +102,7 @@ class EnergyFigure(TimedQuantity):
 
     @property
     def side(self) -> ComparedSide:
-        """What runs for it in pairs; skips the test if no energy counter can be read."""
+        """The side that runs for it in pairs; skips the test if no energy counter can be read."""
         _require_counter(self.variant.measurement)
         return super().side
 

@@ -1,4 +1,4 @@
-"""What every fixture value measures with, and what a test's record takes."""
+"""The context in which every fixture value measures, and which a test's record takes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Record(Protocol):
         """Note that the test has asserted a verdict, or read its outcome."""
 
     def keeps(self, undecided: VerdictError) -> bool:
-        """Whether the test goes on, and its end raises the error."""
+        """True if the test goes on, and its end raises the error."""
 
 
 class FindVariant(Protocol):
@@ -70,7 +70,7 @@ def _no_other(*, model: str | None, engine: str | None, quant: str | None) -> No
 
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
-    """What every fixture value needs to measure, and to note what it measured.
+    """The context that every fixture value needs to measure, and to note its results.
 
     Attributes:
         max_cv: the accepted coefficient of variation of a measurement's runs.
@@ -266,7 +266,7 @@ class NoRecord:
         """Expect nothing of it."""
 
     def keeps(self, undecided: VerdictError) -> bool:  # noqa: ARG002  # as a record of a test takes
-        """Whether the error waits: it does not."""
+        """True if the error waits: it does not."""
         return False
 
 

@@ -70,7 +70,7 @@ class AllocatedMemory(Figure):
 
 
 def measured_memory(variant: ModelUnderTest, context: int) -> MemoryResult:
-    """What the engine has allocated once the context is full, noted for the report.
+    """The memory that the engine has allocated once the context is full, noted for the report.
 
     Raises:
         AsperfError: it cannot be measured.

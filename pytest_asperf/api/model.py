@@ -213,7 +213,7 @@ class Model(FixtureValue):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What Core ML is asked to plan."""
+    """The model and function that Core ML is asked to plan."""
 
     path: Path
     device: Device

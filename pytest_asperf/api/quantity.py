@@ -69,7 +69,7 @@ class Asserted(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured of a quantity.
+    """The measurement of a quantity.
 
     Attributes:
         estimate: the quantity with its interval.
@@ -164,12 +164,12 @@ class Quantity(NoTruthValue, ABC):
 
     @property
     def is_signed(self) -> bool:
-        """Whether it can be 0 or less."""
+        """True if it can be 0 or less."""
         return self.unit == CHANGE
 
     @property
     def is_compared_by_ratio(self) -> bool:
-        """Whether two such quantities are compared by their ratio; otherwise by the difference."""
+        """True if two such quantities are compared by their ratio; otherwise by the difference."""
         return not self.is_signed and self.unit not in {SHARE, "nats"}
 
     def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
@@ -191,11 +191,11 @@ class Quantity(NoTruthValue, ABC):
 
     @property
     def is_compound(self) -> bool:
-        """Whether its name has a sign of its own: it is a ratio or a difference."""
+        """True if its name has a sign of its own: it is a ratio or a difference."""
         return False
 
     def is_again(self, other: Quantity) -> bool:
-        """Whether the other one is this one again, so that comparing the two shows nothing."""
+        """True if the other one is this one again, so that comparing the two shows nothing."""
         return (self.name, self.about) == (other.name, other.about)
 
     def ratio_to(self, other: Quantity) -> Quantity:
@@ -259,12 +259,12 @@ class Compound(Quantity):
 
     @property
     def is_signed(self) -> bool:
-        """Whether it can be 0 or less: a difference can."""
+        """True if it can be 0 or less: a difference can."""
         return self.unit != RATIO
 
     @property
     def is_compound(self) -> bool:
-        """Whether its name has a sign of its own."""
+        """True if its name has a sign of its own."""
         return True
 
 

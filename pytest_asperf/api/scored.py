@@ -64,7 +64,7 @@ class ScoredRung:
         return result
 
     def guard_findings(self) -> tuple[GuardFinding, ...]:
-        """What guards found in it, none of it INVALID."""
+        """The guard findings on it, none of them INVALID."""
         return self._guard_findings(self.score()[0])
 
     def subject(self, metric: str) -> Subject:
@@ -130,12 +130,12 @@ class Scored(Quantity):
 
     @property
     def is_signed(self) -> bool:
-        """Whether it can be 0 or less."""
+        """True if it can be 0 or less."""
         return self.kind == "change" or (self.kind == "mean" and len(self.rungs) > 1)
 
     @property
     def is_compound(self) -> bool:
-        """Whether its name has a sign of its own."""
+        """True if its name has a sign of its own."""
         return len(self.rungs) > 1
 
     def _minus(self, other: Scored) -> Scored:

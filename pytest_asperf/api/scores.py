@@ -44,7 +44,7 @@ class TokenScores(NoTruthValue):
 
     @property
     def agrees(self) -> bool:
-        """Whether the logits are the same within the bounds that healthy builds keep.
+        """True if the logits are the same within the bounds that healthy builds keep.
 
         A mean KLD below 0.02 nats, and no token above 1 nat: the bounds of `gate("logits")`.
         """

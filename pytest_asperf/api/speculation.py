@@ -90,7 +90,7 @@ class Speculation(FixtureValue):
         return replace(self, pairing=replace(self.pairing, draft=replace(draft, spec=spec)))
 
     def overhead_on(self, remote: str | None = None) -> RemoteOverhead:
-        """What the draft costs on another machine, against the same draft here.
+        """The cost of the draft on another machine, compared with the same draft here.
 
         Args:
             remote: its RPC server, as in `drafted_on`; by default the one that the session's
@@ -279,7 +279,7 @@ class PromptSpeculation(NoTruthValue):
         return f"<PromptSpeculation {self.speculation.pairing.label} on {self.prompt!r:.80}>"
 
     def output(self) -> PromptOutput:
-        """What follows the prompt with the draft and without.
+        """The text after the prompt, with the draft and without.
 
         Raises:
             AsperfError: it cannot be run.
@@ -291,7 +291,7 @@ class PromptSpeculation(NoTruthValue):
 
 @dataclass(frozen=True)
 class RemoteOverhead(NoTruthValue):
-    """What a draft costs on another machine, from `speculation.overhead_on(remote)`.
+    """The cost of a draft on another machine, from `speculation.overhead_on(remote)`.
 
     The same prompts are generated with the draft here and there, in turns. Outputs that differ make
     each figure INVALID.

@@ -113,12 +113,12 @@ class TimedQuantity(Figure):
 
     @property
     def side(self) -> ComparedSide:
-        """What runs for it in pairs."""
+        """The side that runs for it in pairs."""
         is_time = self.unit == "ms" and self.workload.is_rate
         return self.variant.side(replace(self.workload, timed=is_time))
 
     def is_again(self, other: Quantity) -> bool:
-        """Whether the other one is this one again; two builds of a gate may be equal."""
+        """True if the other one is this one again; two builds of a gate may be equal."""
         return self.variant.build is None and super().is_again(other)
 
     def ratio_to(self, other: Quantity) -> Quantity:
@@ -193,7 +193,7 @@ class Paired(Compound):
         return base.runner.paired(sides, claim.within(base.budget))
 
     def _compares_engines(self) -> bool:
-        """Whether two engines run one model, which then must be the same weights."""
+        """True if two engines run one model, which then must be the same weights."""
         first, second = self.first.variant, self.second.variant
         if first.engine == second.engine or first.ref.spec.name != second.ref.spec.name:
             return False
@@ -267,7 +267,7 @@ class CvFigure(Figure):
 
     @property
     def is_compared_by_ratio(self) -> bool:
-        """Whether two such quantities are compared by their ratio."""
+        """True if two such quantities are compared by their ratio."""
         return True
 
 

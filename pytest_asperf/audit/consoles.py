@@ -1,4 +1,4 @@
-"""What load generators print at their end, brought into the form of their result files."""
+"""The final output of load generators, brought into the form of their result files."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class DocumentReader:
         self._clear()
 
     def _is_whole(self, line: str) -> bool:
-        """Whether one line holds an object in spite of braces in its texts."""
+        """True if one line holds an object in spite of braces in its texts."""
         return len(self._held) == 1 and line.rstrip(",").endswith("}")
 
     def _clear(self) -> None:

@@ -139,7 +139,7 @@ def unwrapped(lines: Iterable[str], width: int) -> Iterator[str]:
 
 
 def _goes_on(whole: str, line: str, *, is_full: bool) -> bool:
-    """Whether a line is the rest of the one before it, whose last part may be of full width."""
+    """True if a line is the rest of the one before it, whose last part may be of full width."""
     if not whole.lstrip().startswith("|"):
         chunks = _CHUNKS.search(whole) and _MORE_CHUNKS.match(line)
         return is_full and bool(chunks or _OPEN.search(whole))

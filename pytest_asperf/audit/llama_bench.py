@@ -93,7 +93,7 @@ class BenchReader:
 
 
 def is_bench_entry(document: object) -> bool:
-    """Whether a JSON value is a test of llama-bench."""
+    """True if a JSON value is a test of llama-bench."""
     return isinstance(document, dict) and document.keys() >= COLUMNS
 
 

@@ -1,4 +1,4 @@
-"""What each load generator measures under which name, read from its source.
+"""The definitions of each load generator's figures, read from its source.
 
 Two figures are comparable if their definitions are equal. The first block is of ours
 (`analysis.serving_metrics`); a definition with `differs` is another quantity under the same name.

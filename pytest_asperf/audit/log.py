@@ -99,7 +99,7 @@ class ErrorReader:
 
     @property
     def are_known(self) -> bool:
-        """Whether a guard would find something in these lines."""
+        """True if a guard would find something in these lines."""
         return bool(
             self.crash
             or self.truncated

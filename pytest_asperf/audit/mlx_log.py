@@ -81,7 +81,7 @@ class MlxReader:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether mlx_lm.benchmark did not finish what it said it would time."""
+        """True if mlx_lm.benchmark did not finish what it said it would time."""
         return not self._is_finished
 
     def _add_trial(self, name: str, found: dict[str, float]) -> None:

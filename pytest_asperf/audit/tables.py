@@ -65,14 +65,14 @@ class TableRow:
 
     @property
     def workload(self) -> tuple[tuple[str, object], ...]:
-        """What all arms share: the words that name no arm, and the sizes of the work."""
+        """The common part of all sides: the words that name no side, and the sizes of the work."""
         sizes = [(name, self.numbers.get(name)) for name in ("k", "n_gen", "n_prompt")]
         words = [(name, word) for name, word in self.words.items() if name not in _ARM_WORDS]
         return (*words, *sizes)
 
     @property
     def is_baseline(self) -> bool:
-        """Whether its arm is one to compare with."""
+        """True if its arm is one to compare with."""
         arms = [word.lower() for name, word in self.words.items() if name in _ARM_WORDS]
         return any(arm.startswith(_BASELINES) for arm in arms)
 
@@ -83,7 +83,7 @@ class TableRow:
 
     @property
     def compared(self) -> Mapping[str, float]:
-        """What two arms can be equal in."""
+        """The properties in which two sides can be equal."""
         kept = ("rate", "accepted", "TTFT ms", "total ms", "peak GB")
         return {name: self.numbers[name] for name in kept if name in self.numbers}
 

@@ -1,1 +1,1 @@
-"""Which build first fails a gate."""
+"""The search for the build that first fails a gate."""

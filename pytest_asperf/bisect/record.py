@@ -1,4 +1,4 @@
-"""What a bisection has found so far: one file in the cache, which outlives an interrupted run."""
+"""The state of a bisection: one file in the cache, which outlives an interrupted run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JudgedGate:
 
     @property
     def finding(self) -> GateAnswer:
-        """What the search needs of it."""
+        """The part of it that the search needs."""
         if self.effect is None:
             # Judged without a single pair: nothing is excluded.
             return GateAnswer(self.outcome)
@@ -66,7 +66,7 @@ class BisectRecord:
 
     @property
     def findings(self) -> dict[GateStep, GateAnswer]:
-        """What the search needs of it."""
+        """The part of it that the search needs."""
         return {gate: judged_gate.finding for gate, judged_gate in self.gates.items()}
 
     def keep(self, gate: GateStep, judged_gate: JudgedGate) -> None:

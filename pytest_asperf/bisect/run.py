@@ -33,7 +33,7 @@ _PAIRS_OF_A_SIZE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class BisectRequest:
-    """What is bisected.
+    """The request for a bisection.
 
     Attributes:
         candidates: the builds in their order; the first is the baseline.

@@ -54,12 +54,12 @@ class GateAnswer:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there was something to judge, and so to err about."""
+        """True if there was something to judge, and so to err about."""
         return self.outcome is not Outcome.INVALID
 
 
 class Ending(StrEnum):
-    """What a bisection may come to."""
+    """The possible endings of a bisection."""
 
     CULPRIT = "culprit"
     RANGE = "range"
@@ -78,7 +78,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the gates came to.
+    """The outcome of the gates.
 
     Attributes:
         ending: which kind of answer.
@@ -266,7 +266,7 @@ def _contradiction(direct: GateAnswer, compared: GateAnswer | None) -> str:
 
 
 def _meet(findings: Collection[GateAnswer]) -> bool:
-    """Whether one effect lies in the intervals of all."""
+    """True if one effect lies in the intervals of all."""
     return max(f.low for f in findings) <= min(f.high for f in findings)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def announcement(request: BisectRequest) -> tuple[str, ...]:
-    """What is bisected, and how many gates it may take."""
+    """The subject of the bisection, and the number of gates that it may take."""
     n, max_gates = request.n, gates_at_most(request.n)
     ends = (request.candidates[0].build.name, request.candidates[-1].build.name)
     return (
@@ -54,7 +54,7 @@ def gate_line(request: BisectRequest, gate: GateStep, judged: JudgedGate) -> str
 
 
 def known_so_far(request: BisectRequest, record: BisectRecord) -> str:
-    """What an interrupted bisection knows."""
+    """The results of an interrupted bisection."""
     ends = narrowed(request.n, record.findings)
     if ends is None:
         return "stopped: nothing is known yet"
@@ -192,7 +192,7 @@ def _command(
 
 
 def _is_known(request: BisectRequest, number: int) -> bool:
-    """Whether a build's name means it on a command line: the ends' do, and any that says it all."""
+    """True if a build's name means it on a command line: the ends' do, and any that says it all."""
     source = request.candidates[number].build.source
     if request.is_listed or number in {0, request.n}:
         return True

@@ -88,7 +88,7 @@ def _commit(source: Checkout) -> str:
 
 
 def _asked(source: Checkout, words: tuple[str, ...], what: str, *, remedy: str) -> str:
-    """What git answers, or the error for its refusal."""
+    """The answer of git, or the error if it rejects the command."""
     status, printed, log = run_program(_git_command(source, *words))
     if status:
         detail = f"  | {printable(log.strip(), 300)}"

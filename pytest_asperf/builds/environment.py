@@ -96,7 +96,7 @@ def pip_of(source: Packages) -> list[str | Path]:
 
 
 def _packages(source: Packages) -> list[str | Path]:
-    """What is installed, after options that compile it where the build's variables decide."""
+    """The packages to install, after options that compile them if the build's variables say so."""
     declared = compiles_with(source.env).keys() & dict(source.env).keys()
     compiled = [f"--no-binary={name}" for name in _COMPILED if declared and source.requirements]
     return [*compiled, "--", *source.requirements, *source.files]

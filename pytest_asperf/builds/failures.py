@@ -1,4 +1,4 @@
-"""What went wrong while a build was made, by what pip, CMake and compilers print."""
+"""The reason why a build failed, from the output of pip, CMake and compilers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where made builds are kept: a folder each below the cache, whole once its record is written.
+"""The store of made builds: a folder each in the cache, complete once its record is written.
 
 `<cache>/builds/NAME-KEY/` holds one build; beside it are `.log`, what was printed while it was
 made, and `.lock`. The record, `made.json` in the folder, is written last: a folder without one is

@@ -136,7 +136,7 @@ def split_builds(text: str, folder: Path) -> list[str]:
 
 
 def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
-    """What to bisect, all of it checked before anything is measured."""
+    """The request, all of it checked before anything is measured."""
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.config.workload import parse_workload

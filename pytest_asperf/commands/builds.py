@@ -181,7 +181,7 @@ def _kept_check(made: MadeBuild) -> CheckLine:
 
 
 def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """What a build is for, with its version and what it was compiled with."""
+    """The purpose of a build, with its version and its compilation."""
     from pytest_asperf.config.engines import DISTRIBUTIONS
 
     if facts.get("kind") == "checkout":
@@ -200,7 +200,7 @@ def _engines(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
 
 
 def _engine_checks(build: Build, made: MadeBuild, build_cache: BuildCache) -> Sequence[CheckLine]:
-    """What each engine of a build says of itself when it is started."""
+    """The facts that each engine of a build reports when it is started."""
     from pytest_asperf.config.build_sources import Packages, has_programs
     from pytest_asperf.engine_process import Worker
 

@@ -32,7 +32,7 @@ _BUDGETS = (20, 60)
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What a calibration found, in words with what disturbed it, and whether gates will use it."""
+    """The result of a calibration in words, its disturbances, and whether gates will use it."""
 
     sections: tuple[Section, ...]
     is_kept: bool
@@ -72,7 +72,7 @@ def measured_noise(
 
 
 def gate_cost(runner: MeasurementRunner, project: Workspace, engine: Engine) -> tuple[Section, ...]:
-    """What the default gate will cost by the noise that is kept; nothing without default models."""
+    """The cost of the default gate by the stored noise; empty without default models."""
     options = GateOptions("current", "current", engine=engine)
     try:
         request = read_request(options, project)
@@ -101,7 +101,7 @@ def _refused(
 
 
 def calibration_section(calibration: Calibration, tolerance: float) -> Section:
-    """What a calibration found, and whether gates of a tolerance can use it."""
+    """The result of a calibration, and whether gates of a tolerance can use it."""
     position = (
         f"the second run of a pair takes {100 * calibration.position:+.2f} % "
         f"[{100 * calibration.position_low:.2f}, {100 * calibration.position_high:.2f}] "

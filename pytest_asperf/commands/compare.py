@@ -125,7 +125,7 @@ def _names(compared: Sequence[ComparedReport]) -> dict[str, str]:
 
 
 def _prices(texts: Sequence[str], names: Mapping[str, str]) -> dict[str, float]:
-    """What machines cost, by their fingerprints."""
+    """The prices of machines, by their fingerprints."""
     machines = {name: machine for machine, name in names.items()}
     found = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""What several reports share, value by value, and what of them may not be compared, and why."""
+"""The common values of several reports, and those that may not be compared, with the reason."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class OnMachine:
 
 
 def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:
-    """What at least two machines measured alike, each with its value on every one of them."""
+    """The measurements that at least two machines share, each with its value on all of them."""
     found: dict[str, list[OnMachine]] = {}
     for report in reports:
         for alike, value in report.anywhere().items():
@@ -155,7 +155,7 @@ def on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
 
 
 def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:
-    """What ran otherwise where both measured: label and both texts, each once."""
+    """The differences of what ran, if both measured: label and both texts, each once."""
     found: dict[tuple[str, str, str], None] = {}
     others = {**other.anywhere(), **other.values}
     for id_, value in {**one.anywhere(), **one.values}.items():
@@ -167,7 +167,7 @@ def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str,
 
 
 def left_out(one: ComparedReport, other: ComparedReport) -> Iterator[tuple[str, str]]:
-    """What only one of two reports has, with the reason."""
+    """The measurements that only one of two reports has, with the reason."""
     one_machine = one.origin.machine == other.origin.machine
     of_one, of_other = (r.values if one_machine else r.anywhere() for r in (one, other))
     for report, own, theirs in ((one, of_one, of_other), (other, of_other, of_one)):

@@ -1,4 +1,4 @@
-"""What a shell completes: names of the folder's configuration, workloads and findings."""
+"""The completions of a shell: names of the folder's configuration, workloads and findings."""
 
 # ruff: noqa: PLC0415  # the package's docstring says why
 

@@ -70,7 +70,7 @@ class DemoClaim:
 
 
 def found(verdict: Verdict) -> str:
-    """What a verdict rests on: the figure with its interval, or what is broken."""
+    """The basis of a verdict: the figure with its interval, or the fault."""
     if not verdict.figures:
         return verdict.measured
     _, figure = verdict.figures[0]

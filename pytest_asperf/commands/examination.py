@@ -1,4 +1,4 @@
-"""What `asperf doctor` finds: facts gathered once, judged, for its text and its JSON alike."""
+"""The findings of `asperf doctor`: facts gathered and judged once, for its text and its JSON."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def bandwidth(
 
 
 def engine_report(build: EngineBuild) -> EngineReport:
-    """What an engine says of itself when it is started, or why it cannot be used."""
+    """The facts that an engine reports when it is started, or why it cannot be used."""
     try:
         with Worker(build) as worker:
             facts: EngineFacts | Failure = worker.describe()
@@ -329,7 +329,7 @@ class Examination:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a measurement could run."""
+        """True if a measurement could run."""
         return self._has_engine and self.cache.failure is None
 
     @property

@@ -1,4 +1,4 @@
-"""What `asperf gate` prints, and the files that it writes."""
+"""The output of `asperf gate`, and the files that it writes."""
 
 # ruff: noqa: PLC0415  # numpy and scipy would make every `asperf --help` wait
 

@@ -1,4 +1,4 @@
-"""What `asperf gate` is to compare: its arguments and the project's settings, read and checked."""
+"""The request of `asperf gate`: its arguments and the project's settings, read and checked."""
 
 # ruff: noqa: PLC0415  # numpy and scipy would make every `asperf --help` wait
 
@@ -77,7 +77,7 @@ class GateOptions:
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """What is compared, all of it checked.
+    """The comparison, all of it checked.
 
     Attributes:
         builds: baseline and candidate.
@@ -99,7 +99,7 @@ class GateRequest:
 
     @property
     def limits_text(self) -> str:
-        """What is accepted, in a sentence."""
+        """The limits that are accepted, in a sentence."""
         from pytest_asperf.verdicts.ratio import faster_text
 
         budget, ppl = self.limits.budget, f"ΔPPL below {100 * self.limits.max_ppl_delta:g} %."
@@ -124,7 +124,7 @@ class GateRequest:
 
 
 def read_request(options: GateOptions, project: Workspace) -> GateRequest:
-    """What to compare, all of it checked before anything is measured.
+    """The comparison, all of it checked before anything is measured.
 
     Raises:
         ConfigError: an argument or a setting is not usable.

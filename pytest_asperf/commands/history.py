@@ -242,7 +242,7 @@ def _writing(file: Path) -> Iterator[TextIO]:
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """What `Store.record` takes, for each document in a file."""
+    """The arguments of `Store.record`, for each document in a file."""
     lines = path.suffix == ".jsonl"
     for number, one in enumerate(read_json(path, lines=lines), start=1):
         where = f"{path}, line {number}" if lines else str(path)

@@ -32,7 +32,7 @@ _LEAST_TOLERANCE: Final = 0.01
 
 
 class _Question(NamedTuple):
-    """What a gate is to decide."""
+    """The question that a gate has to decide."""
 
     base: str
     candidate: str
@@ -72,7 +72,7 @@ def confirm(series: str, bisect: bool) -> None:  # noqa: FBT001  # click calls i
 
 
 def _question(opened: OpenStore, series: StoredSeries) -> _Question:
-    """What to gate, from the points on both sides of the last step."""
+    """The next gate, from the points on both sides of the last step."""
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
     points = opened.points(series.id, last=LOOKED_AT)

@@ -119,7 +119,7 @@ def drawn(points: Sequence[StoredPoint], unit: str, width: int) -> Iterator[str]
 
 
 def changes(before: StoredPoint | None, point: StoredPoint) -> Iterator[str]:
-    """What ran otherwise than before, one line each."""
+    """The differences from the earlier run, one line each."""
     known = dict(before.provenance) if before else {}
     for label, text in point.provenance:
         if label in known and known[label] != text:

@@ -189,7 +189,7 @@ def _level(entry: CacheEntry) -> str:
 
 
 def _paths(spec: ModelSpec, *, is_shipped: bool) -> Iterator[tuple[Path, str]]:
-    """What a model is made from, and under which key it is declared."""
+    """The source of a model, and the key under which it is declared."""
     if spec.hf_folder is not None:
         yield spec.hf_folder, "shipped" if is_shipped else "hf"
     if spec.gguf is not None:

@@ -223,7 +223,7 @@ def nightly(
 
 
 def _request(options: GateOptions, project: Workspace) -> GateRequest:
-    """What is measured, the newest release looked up."""
+    """The request, with the newest release looked up."""
     from pytest_asperf.bisect.candidates import newest_release
 
     where = "ANCHOR"

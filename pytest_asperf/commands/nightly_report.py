@@ -1,4 +1,4 @@
-"""What `asperf nightly` says: the answer first, then what changed, the series, and the gate."""
+"""The output of `asperf nightly`: first the answer, then the changes, the series and the gate."""
 
 # ruff: noqa: PLC0415  # the package's docstring says why
 

@@ -1,4 +1,4 @@
-"""What all commands share: options of settings and reports, and how errors end them."""
+"""The common part of all commands: options of settings and reports, and how errors end them."""
 
 from __future__ import annotations
 

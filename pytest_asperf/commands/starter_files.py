@@ -35,7 +35,7 @@ class GivenFile:
 
     Attributes:
         path: as the configuration names it.
-        level: its quantisation level, None where it is none that the engine makes.
+        level: its quantization level, None where it is none that the engine makes.
         title: the model as it calls itself, printable.
         context: tokens that `kv_bytes` is for.
         vocabulary: equal for two files of one engine that split text alike.
@@ -54,12 +54,12 @@ class GivenFile:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits in the memory, as far as that is known."""
+        """True if it fits in the memory, as far as that is known."""
         return self._fit is None or self._fit.fits
 
     @property
     def need(self) -> str:
-        """What it needs of the memory, for a reader."""
+        """The memory that it needs, for a reader."""
         text = (
             f"{memory_text(self.weights_bytes)} of weights, {memory_text(self.kv_bytes)} "
             f"of KV cache for {self.context} tokens"
@@ -86,7 +86,7 @@ class GivenModel:
 
     @property
     def is_source(self) -> bool:
-        """Whether other levels are made from its one file, or no level can be told."""
+        """True if other levels are made from its one file, or no level can be told."""
         (first, *others) = self.files
         return not others and (first.level is None or first.level in FLOAT_LEVELS)
 

@@ -1,1 +1,1 @@
-"""What may be asked for: options, markers, files and addresses, parsed into frozen dataclasses."""
+"""The requests: options, markers, files and addresses, parsed into frozen dataclasses."""

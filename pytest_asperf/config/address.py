@@ -58,7 +58,7 @@ class Address:
 
     @property
     def is_path(self) -> bool:
-        """Whether it is a path, and not the name of a model."""
+        """True if it is a path, and not the name of a model."""
         return is_path(self.name)
 
     def anchored(self, folder: Path) -> Address:
@@ -67,12 +67,12 @@ class Address:
 
 
 def is_path(name: str) -> bool:
-    """Whether a text is a path and not a model's name."""
+    """True if a text is a path and not a model's name."""
     return name.lower().endswith(".gguf") or has_separator(name)
 
 
 def has_separator(text: str) -> bool:
-    """Whether a text is a path with folders, on any platform."""
+    """True if a text is a path with folders, on any platform."""
     return "/" in text or "\\" in text
 
 

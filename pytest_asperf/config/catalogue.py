@@ -265,7 +265,7 @@ def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
     if n_sources != 1 and (n_sources or pipeline is None):
         raise ConfigError(
             f"{table}: a model has exactly one of {', '.join(_SOURCES)}",
-            remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantise from, or"
+            remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantize from, or"
             " `files` for published files by level; a model with `phases` may do without",
         )
     path = Rules(folder).path()

@@ -1,4 +1,4 @@
-"""Where the settings of a project are: `[tool.asperf]` of pyproject.toml, or asperf.toml."""
+"""The file with a project's settings: `[tool.asperf]` of pyproject.toml, or asperf.toml."""
 
 from __future__ import annotations
 

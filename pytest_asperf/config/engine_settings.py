@@ -46,7 +46,7 @@ KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "q5_1": 24 / 32,
 }
 
-#: What MLX can quantise a KV cache to: bits of an element, and elements that share a scale.
+#: What MLX can quantize a KV cache to: bits of an element, and elements that share a scale.
 MLX_KV_BITS: Final = (2, 3, 4, 5, 6, 8)
 
 MLX_KV_GROUP_SIZES: Final = (32, 64, 128)
@@ -70,7 +70,7 @@ class EngineSettings:
     Attributes:
         n_gpu_layers: layers kept on a GPU; the default is all, where a GPU backend is built in.
         kv_bits: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not
-            quantised.
+            quantized.
         kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
         tensor_split: shares of the layers by GPU, `1/1`; with `0/1` all are on the second.
         slow_by: share of each step's time that is added to it, to see that a gate finds it.

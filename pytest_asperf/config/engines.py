@@ -67,7 +67,7 @@ DISTRIBUTIONS: Final[dict[str, Engine]] = {
     "mlx": "mlx",
 }
 
-#: llama.cpp's quantisation levels by the name its tools use, with the value of `llama_ftype`.
+#: llama.cpp's quantization levels by the name its tools use, with the value of `llama_ftype`.
 #: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
 LLAMA_FTYPES: Final[dict[str, int]] = {
     "F32": 0,
@@ -104,7 +104,7 @@ LLAMA_FTYPES: Final[dict[str, int]] = {
     "TQ2_0": 37,
 }
 
-#: Levels without quantisation, which both engines have, with MLX's name of the type.
+#: Levels without quantization, which both engines have, with MLX's name of the type.
 FLOAT_LEVELS: Final[dict[str, str]] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 #: Weights that share a scale where a level does not say.
@@ -114,7 +114,7 @@ _MLX_AFFINE: Final = re.compile(r"(?P<bits>[234568])bit(-g(?P<group>[1-9]\d{0,3}
 
 @dataclass(frozen=True, slots=True)
 class MlxScheme:
-    """How MLX quantises: the arguments of `mlx.core.quantize`."""
+    """How MLX quantizes: the arguments of `mlx.core.quantize`."""
 
     bits: int
     group_size: int
@@ -161,7 +161,7 @@ _NEAREST: Final[dict[Engine, dict[str, str]]] = {
 
 
 def mlx_scheme(level: str) -> MlxScheme | None:
-    """MLX's quantisation for a level, None for a name that it does not have."""
+    """MLX's quantization for a level, None for a name that it does not have."""
     match = _MLX_AFFINE.fullmatch(level.lower())
     if match:
         return MlxScheme(int(match["bits"]), int(match["group"] or MLX_GROUP_SIZE))
@@ -178,7 +178,7 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
         engines |= MLX_ENGINES
     elif scheme := mlx_scheme(name):
         level, engines = scheme.level, {*MLX_ENGINES}
-    # A script stands for any level, and foreign programs may have files of any.
+    # A script stands for any level, and external programs may have files of any.
     return (level, frozenset({*engines, "scripted", "command"})) if engines else None
 
 
@@ -203,13 +203,13 @@ def parse_engine(name: object, *, where: str) -> Engine:
 
 
 def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
-    """The canonical spelling of a quantisation level; `engine`, where known, must have it."""
+    """The canonical spelling of a quantization level; `engine`, where known, must have it."""
     known = level_engines(name)
     if known is None:
         valid = level_names(engine)
         near = suggest(name.upper(), valid) or suggest(name.lower(), valid)
         raise ConfigError(
-            f"{where}: unknown quantisation level {shown(name, 80)}{near}",
+            f"{where}: unknown quantization level {shown(name, 80)}{near}",
             remedy=f"use one of {listing(valid)}",
         )
     level, engines = known

@@ -123,7 +123,7 @@ class Marks:
 
 
 def is_address(rung: str) -> bool:
-    """Whether a rung names a model, and not a level of the test's own."""
+    """True if a rung names a model, and not a level of the test's own."""
     address = Address.of(rung)
     return address.level is not None or bool(address.role)
 
@@ -136,7 +136,7 @@ _string: Final = matching(re.compile(r".+", re.DOTALL))
 _ADDRESS: Final = Rule(
     lambda value: Address.of(_string(value)), "the address of a model, as a string"
 )
-_LEVEL: Final = Rule(_string, "a quantisation level, as a string")
+_LEVEL: Final = Rule(_string, "a quantization level, as a string")
 _KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string")
 _PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string")
 _CHUNKS: Final = _or_none(whole(2, 10**9))

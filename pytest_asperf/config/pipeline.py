@@ -132,7 +132,7 @@ class Pipeline:
 
     @property
     def takes_model(self) -> bool:
-        """Whether a command line names the model's file."""
+        """True if a command line names the model's file."""
         return any("model" in phase.placeholders for phase in self.phases)
 
     def as_json(self, model: Path | None) -> str:

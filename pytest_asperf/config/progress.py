@@ -1,4 +1,4 @@
-"""Where a measurement reports what it is doing."""
+"""The progress of a measurement, as the measurement reports it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """What a measurement shows before it is over; whatever is empty or None is not known yet.
+    """The state of a measurement before it is over; empty or None is not known yet.
 
     Attributes:
         figure: the estimate, with its interval.

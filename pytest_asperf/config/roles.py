@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a role asks for, and who has it.
+    """A role: the model that it asks for, and the model that has it.
 
     Attributes:
         shipped: the model that has it where the user names none at all; empty for none.
@@ -40,8 +40,8 @@ ROLES: Final[dict[str, Role]] = {
         "the largest of three models at one level", "asperf-target+layers=64:F16", "target"
     ),
     "moe": Role("a mixture of experts", "asperf-target+experts=4:F16"),
-    "qat": Role("a model tuned under its quantisation (QAT)", "asperf-target-qat:4bit"),
-    "ptq": Role("the same model quantised afterwards (PTQ)", "asperf-target:F16"),
+    "qat": Role("a model tuned under its quantization (QAT)", "asperf-target-qat:4bit"),
+    "ptq": Role("the same model quantized afterwards (PTQ)", "asperf-target:F16"),
     "mlx_alone": Role("prefill and decoding by MLX"),
     "coreml_hybrid": Role("prefill by CoreML, decoding by MLX"),
     "ane_lm": Role("all on the ANE, token by token"),

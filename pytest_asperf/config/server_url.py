@@ -10,7 +10,7 @@ from pytest_asperf.errors import Advice, ConfigError
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is meant as the URL of a server."""
+    """True if a text is meant as the URL of a server."""
     return text.lower().startswith(("http://", "https://"))
 
 

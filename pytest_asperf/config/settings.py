@@ -353,7 +353,7 @@ OPTIONS: Final = {session_option(key): key for key, one in DECLARED.items() if o
 
 
 def help_text(key: str) -> str:
-    """What a setting does, with its default."""
+    """The effect of a setting, with its default."""
     default = default_text(key)
     return DECLARED[key].help + (f" (default: {default})" if default else "")
 
@@ -365,7 +365,7 @@ def default_text(key: str) -> str:
 
 
 def rule_of(key: str, folder: Path) -> Rule[Any]:
-    """What a setting accepts."""
+    """The values that a setting accepts."""
     from pytest_asperf.config.setting_rules import Rules  # noqa: PLC0415  # as the docstring says
 
     return DECLARED[key].rule(Rules(folder)).because(DECLARED[key].why)

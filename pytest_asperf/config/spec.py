@@ -37,14 +37,14 @@ class ModelSpec:
     Attributes:
         hf_folder: a folder in Hugging Face format; levels are made from it.
         hub_id: the model of the Hugging Face hub that is meant where that folder does not exist.
-        gguf: one GGUF file; other levels are quantised from it.
+        gguf: one GGUF file; other levels are quantized from it.
         files: what somebody published by level, GGUF files or MLX folders; no level is made from
             another.
         engine: the engine that runs it; None is the session's.
         own_settings: those that hold on one engine only, over `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
-        variant: what is made of the source before it is measured or quantised, None for nothing.
-        pipeline: the foreign programs that are the engine `command`.
+        variant: what is made of the source before it is measured or quantized, None for nothing.
+        pipeline: the external programs that are the engine `command`.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Pairing:
 
     @property
     def label(self) -> str:
-        """What it is called: `draft → target, k=4`."""
+        """Its label: `draft → target, k=4`."""
         draft = NGRAM_DRAFT
         if self.draft:
             remote = self.draft.spec.settings.remote

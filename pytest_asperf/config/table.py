@@ -22,7 +22,7 @@ LONGEST: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[T]):
-    """What one key accepts; a message says `accepts`, the usable values, and `why` they matter.
+    """The values that one key accepts; a message prints `accepts`, and `why` they matter.
 
     `read` gives the value, or raises ValueError with a hint as its text. `is_whole` if it is a
     number in TOML, which an option has as text.
@@ -184,7 +184,7 @@ def number(
 
 
 def matching(pattern: re.Pattern[str]) -> Callable[[object], str]:
-    """What reads text that a pattern matches whole."""
+    """A reader of text that a pattern matches whole."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):

@@ -82,7 +82,7 @@ class Workload:
 
     @property
     def is_rate(self) -> bool:
-        """Whether it is judged by tokens per second, or J per token; otherwise by a time."""
+        """True if it is judged by tokens per second, or J per token; otherwise by a time."""
         return self.kind in {"pp", "tg"} and not self.timed
 
     @property
@@ -92,17 +92,17 @@ class Workload:
 
     @property
     def is_load(self) -> bool:
-        """Whether a load is timed."""
+        """True if a load is timed."""
         return self.kind in _LOADS
 
     @property
     def generates(self) -> bool:
-        """Whether tokens are timed one at a time, and no prompt."""
+        """True if tokens are timed one at a time, and no prompt."""
         return self.kind in {"tg", "itl"}
 
     @property
     def is_prompt(self) -> bool:
-        """Whether only a prompt is timed."""
+        """True if only a prompt is timed."""
         return self.kind in {"pp", "ttft"}
 
     def n_compared(self, n_tokens: int) -> int:
@@ -126,7 +126,7 @@ class Workload:
 
 
 def is_workload(name: str) -> bool:
-    """Whether it is a workload's name, and not words."""
+    """True if it is a workload's name, and not words."""
     return name in _LOADS or _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
 
 

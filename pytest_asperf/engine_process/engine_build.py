@@ -1,4 +1,4 @@
-"""What a worker is started from."""
+"""The basis from which a worker is started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """What a worker is started from: an engine in an interpreter that has it installed.
+    """The basis from which a worker is started: an engine in an interpreter that has it installed.
 
     Attributes:
         tools: the folder of the programs that an engine runs, if it runs programs.
@@ -40,7 +40,7 @@ class EngineBuild:
 
     @property
     def opened_with(self) -> tuple[str, ...]:
-        """What the engine itself is opened with."""
+        """The options that the engine itself is opened with."""
         if self.engine == "openai":
             return (self.url or "", self.key_variable)
         return () if self.tools is None else (str(self.tools),)

@@ -1,7 +1,7 @@
-"""What an engine, a loaded model and a context resolved to, parsed from a worker's answers.
+"""The resolved facts of an engine, a loaded model and a context, parsed from worker answers.
 
 Text is escaped and bounded here. A field that is missing or has another type is a ValueError that
-names it. `verbatim` is the answer itself, for the JSON report's proof of path.
+names it. `verbatim` is the answer itself, for the JSON report's run record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in _KINDS}
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """What an engine says that it allocated for one model, in bytes.
+    """The memory that an engine reports to have allocated for one model, in bytes.
 
     Attributes:
         weights: the weights, as they lie in memory.
@@ -69,7 +69,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What an engine says of itself; None where it says nothing.
+    """The facts that an engine reports about itself; None if it does not report one.
 
     Attributes:
         priority: of its process, where that is not the usual one.
@@ -125,7 +125,7 @@ class EngineFacts:
 
     @property
     def build(self) -> str:
-        """What distinguishes this build of the engine from others."""
+        """The facts that distinguish this build of the engine from others."""
         return f"{self.release}, {self.libraries}"
 
 
@@ -171,7 +171,7 @@ class RemoteFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFacts:
-    """What loading a model resolved to; None where the engine says nothing.
+    """The resolved facts of a load; None if the engine does not report one.
 
     Attributes:
         layers_offloaded: layers on a GPU, the output head counted as one.
@@ -229,7 +229,7 @@ class LoadedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFacts:
-    """What a context resolved to; None where the engine says nothing.
+    """The resolved facts of a context; None if the engine does not report one.
 
     Attributes:
         flash_attn: `on`, `off`, `unknown`, or the engine's own words.
@@ -239,7 +239,7 @@ class ContextFacts:
         client: what asking a server cost, in words.
         states: what a server said of itself before and after a run: its slots, and what is the same
             as long as it lives; empty where it says nothing.
-        proof: what foreign programs printed of what must be proved, in words.
+        proof: what external programs printed of what must be proved, in words.
         handover_ns: what several programs took beside their prompts and their output.
     """
 

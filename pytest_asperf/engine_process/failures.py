@@ -1,4 +1,4 @@
-"""What an engine's process did in place of its work, and what to do then."""
+"""The failures of an engine's process, and what to do then."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _REMEDIES: Final = {
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
     "the engine's checkpoints where it has them",
     "program": "correct `run` of the model's phases, or install the program",
-    "quantize": "choose a level that this file can be quantised to",
+    "quantize": "choose a level that this file can be quantized to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
     "tools": Advice("name a folder that has all of llama.cpp's programs", "tools"),
     "unsupported": Advice("measure it on an engine that can", "engine"),

@@ -183,7 +183,7 @@ class EngineProcess:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a request was not answered with a result: by an error, or not yet."""
+        """True if a request was not answered with a result: by an error, or not yet."""
         return not self.alive or self._n_answered != self._next_id
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class EngineProcess:
         )
 
     def parsed(self, op: str, parse: Callable[[], Parsed]) -> Parsed:
-        """What `parse` makes of an answer; one that is malformed ends the process."""
+        """The answer as `parse` reads it; a malformed one ends the process."""
         try:
             return parse()
         except _MALFORMED as err:
@@ -328,7 +328,7 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """True if it can still be asked."""
         return self._requests >= 0 and self._process.poll() is None
 
     def __enter__(self) -> Self:

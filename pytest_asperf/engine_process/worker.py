@@ -1,4 +1,4 @@
-"""What can be asked of an engine and its loaded models, typed."""
+"""The typed operations of an engine and its loaded models."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RunRemains:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpeculation:
-    """What an engine's own program for speculation counted.
+    """The counts of an engine's own program for speculation.
 
     `n_accepted` is None where checkpoints make tokens count twice.
     """
@@ -98,14 +98,14 @@ class Worker(EngineProcess):
         super().__init__(build, call_timeout_s=call_timeout_s)
 
     def _context(self, model: str, answer: object) -> ContextFacts:
-        """What a model's context resolved to; the same object as long as the answer is the same."""
+        """The resolved facts of a model's context; one object while the answer does not change."""
         known = self._contexts.get(model)
         if known is None or known[0] != answer:
             known = self._contexts[model] = answer, ContextFacts.parse(answer)
         return known[1]
 
     def describe(self) -> EngineFacts:
-        """The engine's proof of path: library, version, build, devices.
+        """The engine's run record: library, version, build, devices.
 
         Asked once: a process keeps the libraries that it began with.
         """
@@ -193,7 +193,7 @@ class Worker(EngineProcess):
         return self.parsed(f"output {name}", lambda: str(answer["text"]))
 
     def revisit(self, name: str, positions: Sequence[int]) -> RunRemains:
-        """What the last timed run left: its logits, and some positions decoded again."""
+        """The traces of the last timed run: its logits, and some positions decoded again."""
         answer = self.call("run_revisit", model=name, positions=list(positions))
         return self.parsed(
             f"revisit {name}",

@@ -1,4 +1,4 @@
-"""What must hold of every input, tried on inputs that Hypothesis draws.
+"""Properties of every input, tried on inputs that Hypothesis draws.
 
 pytest --pyargs pytest_asperf.examples
 pytest --pyargs pytest_asperf.examples --asperf-model=models/mine.gguf

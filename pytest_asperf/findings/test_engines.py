@@ -42,5 +42,5 @@ def test_both_generate_equally_fast_at_27b(throughput: Throughput) -> None:
 @pytest.mark.finding("prefill-dominates")
 @pytest.mark.model("@moe")
 def test_prefill_dominates_a_long_request(latency: Latency) -> None:
-    """Of a request with 8K tokens of prompt and 160 of answer, three quarters are prefill."""
+    """Three quarters of a request with 8K tokens of prompt and 160 of answer are prefill."""
     assert latency("pp8192+tg160").prefill_share >= "75%"

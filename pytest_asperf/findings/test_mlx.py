@@ -1,4 +1,4 @@
-"""What quantisation costs on MLX, on a small model: MLX without a GPU is slow."""
+"""The cost of quantization on MLX, on a small model: MLX without a GPU is slow."""
 
 from __future__ import annotations
 

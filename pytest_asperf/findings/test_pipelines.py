@@ -71,7 +71,7 @@ def test_hybrid_of_9b_generates_slower(throughput: Throughput) -> None:
 @pytest.mark.finding("decode-equal-across-pipelines")
 @pytest.mark.model(HYBRID)
 def test_whoever_reads_the_prompt(throughput: Throughput) -> None:
-    """What generates on the GPU has MLX's TG within 10 %."""
+    """A pipeline that generates on the GPU has MLX's TG within 10 %."""
     for hybrid in (HYBRID, ANE_HYBRID):
         assert _LOW <= throughput("tg200", model=hybrid) / throughput("tg200", model=MLX) <= _HIGH
 

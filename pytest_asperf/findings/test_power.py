@@ -1,4 +1,4 @@
-"""What the Neural Engine and the Core ML hybrid take in power and energy, beside the GPU.
+"""Power and energy of the Neural Engine and of the Core ML hybrid, compared with the GPU.
 
 The models are those that the user names for `test_pipelines.py`. Each phase is measured by itself.
 Where a model or a meter is missing, the test is skipped with the reason.

@@ -1,7 +1,7 @@
-"""Fine-tuned under its quantisation, a model degrades less and more smoothly, at equal cost.
+"""Fine-tuned under its quantization, a model degrades less and more smoothly, at equal cost.
 
-On MLX, whose quantisation the shipped target was tuned for. Its counterpart is the same target
-quantised afterwards (PTQ): the same sizes and the same arithmetic, other weights.
+On MLX, whose quantization the shipped target was tuned for. Its counterpart is the same target
+quantized afterwards (PTQ): the same sizes and the same arithmetic, other weights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_qat_degrades_less_and_more_smoothly(ladder: Ladder) -> None:
 
 @_scored
 def test_qat_has_a_lower_perplexity_at_3_bits(ladder: Ladder) -> None:
-    """What the smaller divergence is worth in PPL, where PTQ has lost most."""
+    """The worth of the smaller divergence in PPL, where PTQ has lost most."""
     assert ladder[_QAT[1]].delta < ladder[_PTQ[1]].delta
 
 
@@ -55,7 +55,7 @@ def test_divergence_of_qat_rises_as_bits_fall(ladder: Ladder) -> None:
 
 @pytest.mark.quant_ladder(*_PTQ, chunks=_CHUNKS)
 def test_divergence_of_ptq_rises_as_bits_fall(ladder: Ladder) -> None:
-    """Quantised afterwards, likewise."""
+    """Quantized afterwards, likewise."""
     assert_monotonic(ladder, "kld")
 
 

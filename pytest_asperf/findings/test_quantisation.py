@@ -1,4 +1,4 @@
-"""What quantisation costs the target; the shipped one's ladder is in the model card."""
+"""The cost of quantization for the target; the model card has the shipped one's sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of servers, on yours: a session's server, or two URLs that a gate compares.
+"""Findings about servers, on yours: a session's server, or two URLs that a gate compares.
 
 `--asperf-engine=llama_server --asperf-tools=FOLDER` measures llama.cpp's own, and
 `--asperf-engine=openai --asperf-url=URL` any other. Claims about two programs are gates:

@@ -1,4 +1,4 @@
-"""What speculation gains, by its draft and by its target."""
+"""The gain of speculation, by its draft and by its target."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_small_draft_speeds_up_its_target(speculation: Speculation) -> None:
 @pytest.mark.finding("sd-code-accepted-most")
 @pytest.mark.speculative(draft="@draft", target="@target", k=4, n_tokens=64)
 def test_code_is_accepted_most(speculation: Speculation) -> None:
-    """Of drafted tokens, more are accepted in code than in mathematics and in text."""
+    """More drafted tokens are accepted in code than in mathematics and in text."""
     code = speculation.acceptance_of("code")
     for category in ("math", "text"):
         assert code > speculation.acceptance_of(category)

@@ -1,4 +1,4 @@
-"""What bounds the speed of inference."""
+"""The bounds of the speed of inference."""
 
 from __future__ import annotations
 

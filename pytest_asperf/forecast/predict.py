@@ -71,7 +71,7 @@ class ForecastRequest:
 
     @property
     def is_of_speculation(self) -> bool:
-        """Whether an option about drafting was given."""
+        """True if an option about drafting was given."""
         given = (self.draft, self.draft_ratio, self.verify, self.acceptance)
         return any(value is not None for value in given)
 
@@ -122,7 +122,7 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether every model is known to fit."""
+        """True if every model is known to fit."""
         return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)
 
 

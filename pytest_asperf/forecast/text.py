@@ -1,4 +1,4 @@
-"""What `asperf predict` shows: a prediction as sections of checks, and as a table of models."""
+"""The output of `asperf predict`: a prediction as sections of checks, and a table of models."""
 
 from __future__ import annotations
 

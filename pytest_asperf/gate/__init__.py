@@ -1,1 +1,1 @@
-"""What a gate decides: its cells, the default plan, and the summary of their verdicts."""
+"""The decisions of a gate: its checks, the default plan, and the summary of their verdicts."""

@@ -25,7 +25,7 @@ CheckKind = Literal["ppl", "logits", "sd"]
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """What a gate decides beside the times of one model.
+    """A check of a gate that is not the time of one model.
 
     Attributes:
         kind: `ppl`; `logits`, prefill against decoding; or `sd`, speculation.
@@ -97,13 +97,13 @@ class GateCell:
 
     @property
     def shares_error(self) -> bool:
-        """Whether its verdict can be wrong by chance: what is computed once cannot."""
+        """True if its verdict can be wrong by chance: what is computed once cannot."""
         return not isinstance(self.workload, GateCheck) or self.workload.kind != "logits"
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What an undecided cell still needs, as far as its measurements show.
+    """The remaining need of an undecided check, as far as its measurements show.
 
     Attributes:
         n: how many units were measured.
@@ -132,7 +132,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What became of a cell.
+    """The result of a check.
 
     Attributes:
         cell: the cell.

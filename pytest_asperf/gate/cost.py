@@ -1,4 +1,4 @@
-"""What a gate will cost on this machine, from its noise as calibrations left it."""
+"""The expected cost of a gate on this machine, from the noise of its calibrations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellCost:
-    """What a timed cell is expected to cost.
+    """The expected cost of a timed check.
 
     Attributes:
         pairs: of equal builds, at most as many as are allowed.
@@ -40,7 +40,7 @@ class CellCost:
 def expected_costs(
     cells: Iterable[GateCell], calibrations: Sequence[Calibration], budget: Budget
 ) -> dict[GateCell, CellCost]:
-    """What each timed cell is expected to cost, as far as this machine's noise is known.
+    """The expected cost of each timed check, as far as this machine's noise is known.
 
     Args:
         cells: of the gate.

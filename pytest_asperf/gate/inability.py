@@ -1,4 +1,4 @@
-"""What a candidate cannot do that the baseline does: told from an error of a comparison by trials.
+"""A candidate that cannot do what the baseline does: found by trials after an error.
 
 An error of a comparison alone does not say whose it is, nor whether it comes again. So the smallest
 unit of the experiment is tried with each side by itself: baseline, candidate, baseline, candidate.
@@ -27,7 +27,7 @@ _LEAST_PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What trials of both sides showed.
+    """The result of trials of both sides.
 
     Attributes:
         failures: how the candidate failed, each after a trial in which the baseline did not.

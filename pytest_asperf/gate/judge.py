@@ -46,7 +46,7 @@ _SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What a gate accepts, and what it may cost.
+    """The limits of a gate, and its budget.
 
     Attributes:
         budget: the slowdown that is accepted, pairs of each cell, and seconds of all cells.
@@ -202,7 +202,7 @@ class _BuildComparison:
     def _planned(
         self, cells: list[GateCell], visit: Visit[Any]
     ) -> tuple[PairedExperiment[Any], *tuple[ModelRef, ...]]:
-        """What measures cells that take turns, and the models that it runs."""
+        """The runner of checks that alternate, and the models that it runs."""
         (cell, *_), budget, n = cells, self.limits.budget, self.limits.comparisons
         match cell.workload:
             case GateCheck(kind="ppl", depth=depth):

@@ -1,4 +1,4 @@
-"""Which cells a gate decides: those that a user names, or those where regressions have hidden."""
+"""The checks of a gate: those that a user names, or those in which regressions have hidden."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build
 
-#: Levels that the shipped models are gated at: a quantised one, whose kernels most people run.
+#: Levels that the shipped models are gated at: a quantized one, whose kernels most people run.
 _LEVELS: Final[dict[Engine, str]] = {
     **dict.fromkeys(GGUF_ENGINES, "Q4_K_M"),
     **dict.fromkeys(MLX_ENGINES, "4bit"),
@@ -79,7 +79,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class GatePlan:
-    """What a gate decides.
+    """The plan of a gate.
 
     Attributes:
         cells: in the order in which they are decided, each once.

@@ -1,4 +1,4 @@
-"""Which cells of a gate are measured next, and for how long: one budget, spent where it decides.
+"""The schedule of a gate's checks: one budget, spent where it decides.
 
 Every cell is visited once with an equal share of what is left. What decided cells leave over goes
 to the undecided ones, in further rounds, until all are decided or the budget is spent.
@@ -137,7 +137,7 @@ class Schedule:
         return f"{n_cells - n_open}/{n_cells} decided" if n_cells > 1 else "", left_s
 
     def shortfall(self) -> str:
-        """What the budget lacks once every cell was visited; empty where it suffices."""
+        """The missing budget once every check was visited; empty if it suffices."""
         expected = [group.expected_s for group in self._visited]
         needed_s = sum(seconds for seconds in expected if seconds is not None)
         if self._round or needed_s <= self.left_s:
@@ -176,7 +176,7 @@ def _need(group: Turns) -> tuple[bool, float]:
 
 
 def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
-    """What keeps the budget from deciding a cell, empty where it will.
+    """The reason why the budget will not decide a check, empty if it will.
 
     Args:
         result: of a cell that is undecided.

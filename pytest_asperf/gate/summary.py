@@ -111,7 +111,7 @@ class SummaryRow:
 
     @property
     def cost(self) -> str:
-        """What it took."""
+        """Its cost."""
         time = "" if self.elapsed_s is None else f"{self.elapsed_s:.0f} s"
         return ", ".join(filter(None, (self.counted, time)))
 
@@ -159,7 +159,7 @@ class ProofRow:
 
     @property
     def differs(self) -> bool:
-        """Whether the builds differ in it."""
+        """True if the builds differ in it."""
         return self.baseline != self.candidate
 
 
@@ -196,7 +196,7 @@ def _record(result: CellResult) -> AnyRecord:
 
 
 def facts(outcome: GateOutcome) -> GateFacts:
-    """What the gate came to as a whole, and of each cell what its record does not say."""
+    """The outcome of the gate as a whole, and the facts of each check that its record lacks."""
     return GateFacts(
         baseline=outcome.builds[0],
         candidate=outcome.builds[1],

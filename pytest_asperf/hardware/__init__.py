@@ -1,1 +1,1 @@
-"""What this machine is, what is published about its chip, and whether it is fit to measure on."""
+"""This machine, the published facts about its chip, and whether it is fit to measure on."""

@@ -103,7 +103,7 @@ def bandwidth_in_turn(
 
 
 def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:
-    """What was measured on this machine before, None if nothing was."""
+    """The earlier measurement on this machine, None if there is none."""
     return _load(record_path(cache_dir, _NAME, machine))
 
 

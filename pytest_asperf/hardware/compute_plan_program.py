@@ -23,7 +23,7 @@ def operations_of(block: Any) -> list[Any]:
 
 
 def described(plan: Any, operation: Any) -> dict[str, Any]:
-    """What the plan says of one operation; None where it says nothing."""
+    """The plan's entry for one operation; None if it has none."""
     usage = plan.get_compute_device_usage_for_mlprogram_operation(operation)
     cost = plan.get_estimated_cost_for_mlprogram_operation(operation)
     return {

@@ -49,7 +49,7 @@ def read_cpu_times() -> CpuTimes:
 
 
 def _own_s() -> float:
-    """Of this process and its descendants, those that ended among them."""
+    """The seconds of this process and its descendants, including those that ended."""
     import psutil  # noqa: PLC0415 -- as above
 
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

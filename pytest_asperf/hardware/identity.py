@@ -1,4 +1,4 @@
-"""Which machine this is: a short name that no two machines share and nobody can trace."""
+"""The identity of this machine: a short name that no two machines share and nobody can trace."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def machine_id(machine: Machine) -> str:
 
 
 def _own_id(system: str) -> str | None:
-    """What the operating system tells machines apart by; None where it says nothing."""
+    """The operating system's identifier of this machine; None if it has none."""
     if system == "macOS":
         return parse_platform_uuid(probe.run(_IOREG) or "")
     return parse_machine_id(probe.read(Path("/etc/machine-id")) or "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthBound:
-    """What bounds the rate at which a model's weights can be read.
+    """The bound of the rate at which a model's weights can be read.
 
     Attributes:
         gbs: bandwidth of the memory they are in, decimal GB/s.
@@ -37,7 +37,7 @@ class BandwidthBound:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the setting `hardware` means for a run; the `hardware` fixture.
+    """The meaning of the setting `hardware` for a run; the `hardware` fixture.
 
     Attributes:
         machine: this machine.
@@ -49,16 +49,16 @@ class Hardware:
 
     @property
     def profile(self) -> Profile | None:
-        """The profile in force; None where this machine's chip is not one that is known."""
+        """The profile selected; None where this machine's chip is not one that is known."""
         return self.declared or self.machine.profile
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether measurements made here are measurements of this hardware."""
+        """True if measurements made here are measurements of this hardware."""
         return self.declared is None or self.declared == self.machine.profile
 
     def is_one_of(self, names: Iterable[str]) -> bool:
-        """Whether it is any of the hardware named, which without a name is any at all.
+        """True if it is any of the hardware named, which without a name is any at all.
 
         A chip's name means all of its bins. An unknown name raises HardwareError.
         """
@@ -68,7 +68,7 @@ class Hardware:
 
     @property
     def contradiction(self) -> str:
-        """What this machine is, if it cannot be the declared hardware; empty where it may be."""
+        """The name of this machine, if it cannot be the declared hardware; empty if it may be."""
         declared, machine = self.declared, self.machine
         if declared is None or declared == machine.profile:
             return ""
@@ -82,12 +82,12 @@ class Hardware:
 
     @property
     def measured_on(self) -> Hardware:
-        """What live figures are of: this machine where it cannot be the declared hardware."""
+        """The machine of live figures: this one, if it cannot be the declared hardware."""
         return Hardware(self.machine) if self.contradiction else self
 
     @property
     def published_bandwidth(self) -> Bandwidth | None:
-        """The advertised memory bandwidth, where one is published for the hardware in force."""
+        """The advertised memory bandwidth, where one is published for the hardware selected."""
         if self.declared is None:
             return self.machine.bandwidth
         return published_bandwidth(Match((self.declared,)))
@@ -98,7 +98,7 @@ class Hardware:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether CPU and GPU read from one memory, as Apple's do."""
+        """True if CPU and GPU read from one memory, as Apple's do."""
         if self.profile is not None:
             return self.profile.vendor == "apple"
         return (self.machine.cpu_brand or "").startswith("Apple ")
@@ -128,7 +128,7 @@ class Hardware:
         return self.profile.gpu_cores if self.profile else None
 
     def headline(self, *, brief: bool = False) -> str:
-        """One line: what is in force, and whether it was detected or declared."""
+        """One line: what is selected, and whether it was detected or declared."""
         how = "detected" if self.declared is None else "declared"
         name = self.name
         if self.profile is not None:
@@ -158,7 +158,7 @@ def in_force(name: str, machine: Machine, *, memory_gb: int | None = None) -> Ha
 
 
 def _is_any_of(bins: Sequence[Profile], machine: Machine) -> bool:
-    """Whether a machine is one of the bins; if its own is not known, whether it has their chip."""
+    """True if a machine is one of the bins; if its own is not known, whether it has their chip."""
     if machine.profile is not None:
         return machine.profile in bins
     is_chip = len(bins) > 1

@@ -1,4 +1,4 @@
-"""What Linux says about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
+"""Linux's facts about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
 
 Readers take the root of the tree, so that tests read recorded ones.
 """
@@ -31,7 +31,7 @@ _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclass(frozen=True, slots=True)
 class CpuFacts:
-    """What cpuinfo or lscpu says; None where it says nothing."""
+    """The facts of cpuinfo or lscpu; None if they lack one."""
 
     brand: str | None = None
     physical_cores: int | None = None
@@ -176,7 +176,7 @@ def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
 
 
 def read_virtualised(root: Path = _ROOT) -> bool | None:
-    """Whether this is a guest of a hypervisor; lscpu is run only if cpuinfo does not say."""
+    """True if this is a guest of a hypervisor; lscpu is run only if cpuinfo does not say."""
     by_flags = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
     if by_flags is not None:
         return by_flags

@@ -49,7 +49,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """What a container or scheduler leaves this process of the machine; None is no limit.
+    """The limits of a container or scheduler on this process; None is no limit.
 
     `cpus` is CPU time per second, `affinity` the number of cores that this process may run on.
     """
@@ -61,7 +61,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this machine is.
+    """The facts of this machine.
 
     Attributes:
         arch: as the running interpreter sees it.

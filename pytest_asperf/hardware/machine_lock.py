@@ -30,7 +30,7 @@ def machine_lock_path() -> Path:
 
 
 class MachineQueue:
-    """Where measurements wait for one another.
+    """The queue of measurements that wait for one another.
 
     The time limit starts again whenever the machine changes hands: a queue that moves is no hang.
     Once it is over, later measurements do not wait for the same holder again.

@@ -1,4 +1,4 @@
-"""What a Mac says about itself without privileges: sysctl, the I/O registry, system_profiler."""
+"""A Mac's facts about itself without privileges: sysctl, the I/O registry, system_profiler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMELESS = "Apple processor"
 
 @dataclass(frozen=True, slots=True)
 class ProfilerFacts:
-    """What is used of system_profiler; serial numbers and identifiers are never taken over."""
+    """The used part of system_profiler; serial numbers and identifiers are never taken over."""
 
     chip: str | None = None
     memory_bytes: int | None = None

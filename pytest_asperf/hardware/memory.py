@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def memory_of(
     hardware: Hardware, memory_gb: int | None = None, *, option: str = ""
 ) -> MemoryCapacity | None:
-    """The memory of the hardware in force, None where its size cannot be read.
+    """The memory of the hardware selected, None where its size cannot be read.
 
     A profile that is not this machine has `memory_gb`, in GB as on the box, or the most that it is
     sold with; `option` is what gives `memory_gb`, if anything does.

@@ -34,7 +34,7 @@ _SLOWDOWNS = (
 
 @dataclass(frozen=True, slots=True)
 class CardReading:
-    """What the driver says about one card at one moment.
+    """The driver's facts about one card at one moment.
 
     Attributes:
         partitioned: whether MIG splits the card; None where the driver does not say.
@@ -51,7 +51,7 @@ class CardReading:
 
     @property
     def slowdowns(self) -> tuple[str, ...]:
-        """What holds the clock down, in words; idle clocks and chosen clocks are none."""
+        """The reasons for a lower clock, in words; idle clocks and chosen clocks are none."""
         return _words(self.clock_reasons)
 
 
@@ -120,7 +120,7 @@ def handles_of(nvml: Any) -> list[Any]:
 
 
 def asked(nvml: Any, handle: Any, getter: Callable[[Any], Any] | None) -> Any:
-    """What a getter says of a card; None where the library or the card has it not."""
+    """The value of a getter for a card; None if the library or the card has no such value."""
     try:
         return None if getter is None else getter(handle)
     except nvml.NVMLError:

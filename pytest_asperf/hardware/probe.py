@@ -15,7 +15,7 @@ _LIMIT_BYTES = 1 << 20
 
 
 def run(args: Sequence[str], *, timeout_s: float = 5.0) -> str | None:
-    """What a command prints, at most 1 MiB; None if it cannot be run or is too slow.
+    """The output of a command, at most 1 MiB; None if it cannot be run or is too slow.
 
     The exit status is left to the parser of the text: ``sysctl`` fails when one of many keys is
     unknown and prints the others, ``nvidia-smi`` prints its refusal instead of the values.

@@ -32,7 +32,7 @@ _FILLER = frozenset({"apple", "nvidia", "geforce", "core", "cores", "cpu", "gpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What is published about one chip in one bin.
+    """The published facts about one chip variant.
 
     Attributes:
         id: ``<chip>`` or ``<chip>-<bin>``, e.g. ``m2ultra-76``.
@@ -211,7 +211,7 @@ def match_profile(
 
 
 def same_brand(one: str, other: str) -> bool:
-    """Whether two strings of an operating system or driver name the same chip."""
+    """True if two strings of an operating system or driver name the same chip."""
     return _brand_key(one) == _brand_key(other)
 
 

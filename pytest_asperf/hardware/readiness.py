@@ -20,7 +20,7 @@ _WINDOW_S = 0.1
 
 
 def readiness() -> tuple[Condition, ...]:
-    """What decides whether a measurement made now would be worth anything.
+    """The readiness of the machine: whether a measurement made now would be worth anything.
 
     Takes 0.1 s to watch processor times and throttle counters, and what the system's commands
     need: nothing on Linux without an NVIDIA card, some 0.1 s on a Mac.

@@ -1,4 +1,4 @@
-"""What would disturb a measurement on Linux: throttling, clock policy, power source, memory."""
+"""The disturbances on Linux: throttling, clock policy, power source, memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ClockPolicy:
 
     @property
     def fault(self) -> str | None:
-        """What keeps these cores from their full clock."""
+        """The fault that keeps these cores from their full clock."""
         if self.allowed_khz and self.possible_khz and self.allowed_khz < self.possible_khz:
             return f"clock limited to {self.allowed_khz / 1e6:g} of {self.possible_khz / 1e6:g} GHz"
         if self.driver in _SELF_CLOCKED:
@@ -96,7 +96,7 @@ def read_clock_policies(root: Path = _ROOT) -> tuple[ClockPolicy, ...]:
 
 
 def read_discharging(root: Path = _ROOT) -> bool | None:
-    """Whether a system battery is being drained; None where there is none."""
+    """True if a system battery is being drained; None where there is none."""
     statuses = [
         probe.read(supply / "status")
         for supply in (root / "sys/class/power_supply").glob("*")

@@ -1,4 +1,4 @@
-"""What would disturb a measurement on a Mac: thermal level, power mode, memory pressure, GPU."""
+"""The disturbances on a Mac: thermal level, power mode, memory pressure, GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was learned of a kind of machine and is kept: one JSON file each, below the cache folder."""
+"""The stored records of a kind of machine: one JSON file each, below the cache folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def machine_key(machine: Machine) -> dict[str, Any]:
 
 
 def record_path(cache_dir: Path, name: str, machine: Machine) -> Path:
-    """Where the record called `name` of a kind of machine is kept."""
+    """The path of the record called `name` of a kind of machine."""
     text = json.dumps(machine_key(machine), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_dir / "hardware" / f"{name}-{digest}.json"

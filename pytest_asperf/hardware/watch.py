@@ -62,7 +62,7 @@ class MachineSample:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What was seen of the machine while something was measured."""
+    """The state of the machine while something was measured."""
 
     samples: tuple[MachineSample, ...] = ()
     n_cores: int | None = None
@@ -97,7 +97,7 @@ class Watched:
 
     @property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
-        """What the guards `throttled` and `host-busy` find."""
+        """The findings of the guards `throttled` and `host-busy`."""
         levels = [s.thermal_level for s in self.samples if s.thermal_level is not None]
         found = [throttled(levels, held_down=self._held_down())]
         if self.foreign_cores is not None:
@@ -110,7 +110,7 @@ class Watched:
         return tuple(f"{f.guard}: {f.found}; both sides share it" for f in self.guard_findings)
 
     def _held_down(self) -> dict[str, float]:
-        """What held a clock down to cool, each with its share of the samples."""
+        """The reasons that held a clock down to cool, each with its share of the samples."""
         counts = [s.throttle_events for s in self.samples if s.throttle_events is not None]
         seen: dict[str, int] = {}
         if len(counts) > 1:
@@ -178,7 +178,7 @@ class MachineWatch:
         self._sampler.close()
 
     def seen(self) -> Watched:
-        """What was seen so far, up to now."""
+        """The samples so far, up to now."""
         self._take()
         return Watched(tuple(self._samples), os.cpu_count())
 

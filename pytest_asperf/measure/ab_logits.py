@@ -51,7 +51,7 @@ class Drift:
     Attributes:
         kld: of each position's distribution in the batch from that after single tokens, nats.
         same_tops: whether both have the same likeliest token, or group of tokens, at each position.
-        ran: proof of path.
+        ran: run record.
         first: the first position.
     """
 
@@ -95,7 +95,7 @@ class LogitsComparison:
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:
-        """Proof of path of each arm, baseline first."""
+        """Run record of each arm, baseline first."""
         base, candidate = self.drifts
         return base.ran, candidate.ran
 

@@ -43,7 +43,7 @@ class PplComparison:
         test: decided, or stopped.
         elapsed_s: time that scoring took.
         seed: of the chunks' order.
-        ran: proof of path of each arm, baseline first.
+        ran: run record of each arm, baseline first.
         text: what was scored, in random order.
         interrupted: whether it was stopped from outside.
         depth: tokens before those that were scored; 0 for half of a chunk.

@@ -54,7 +54,7 @@ _TURNS_FOR_PASS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a gate may cost.
+    """The budget of a gate.
 
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
@@ -92,12 +92,12 @@ class Budget:
 
     @property
     def is_gate(self) -> bool:
-        """Whether only a slowdown is looked for, beyond a tolerance."""
+        """True if only a slowdown is looked for, beyond a tolerance."""
         return self.claim is None
 
     @property
     def confirms(self) -> bool:
-        """Whether a FAIL is to be shown twice; not where the number of pairs is fixed."""
+        """True if a FAIL is to be shown twice; not where the number of pairs is fixed."""
         return self.is_gate and self.min_pairs < self.max_pairs
 
 
@@ -146,12 +146,12 @@ class WorkloadPairs:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether each pair had processes of its own."""
+        """True if each pair had processes of its own."""
         return self.n_processes == len(self.pairs)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether they show a FAIL of few processes that no others have shown."""
+        """True if they show a FAIL of few processes that no others have shown."""
         is_fail = self.test.outcome is Outcome.FAIL
         return is_fail and not self.is_fresh and self.failed_before is None
 
@@ -187,7 +187,7 @@ class ABResult:
         by_workload: in the order asked for.
         draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
         budget: what it could cost.
-        ran: proof of path of each arm, baseline first.
+        ran: run record of each arm, baseline first.
         same_tokens: whether both arms were fed the same tokens.
         interrupted: whether it was stopped from outside.
         surroundings: what it ran in.
@@ -382,7 +382,7 @@ def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
 def _run_pair(
     paired: PairedRunner, by_workload: Sequence[WorkloadPairs], elsewhere: Sequence[float]
 ) -> tuple[Provenance, Provenance]:
-    """Run one pair of every undecided workload; gives the proofs of path."""
+    """Run one pair of every undecided workload; gives the run records."""
     undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
     paired.begin_pair()
     for pairs in undecided:
@@ -440,7 +440,7 @@ def spread_of(pairs: WorkloadPairs) -> float | None:
 
 
 def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
-    """What pairs of equal builds show of the machine's noise; two pairs at least."""
+    """The machine's noise, from pairs of equal builds; two pairs at least."""
     noise = noise_of(
         _noisier(pairs),
         [(pair.baseline_costs, pair.candidate_costs) for pair in pairs.pairs],

@@ -127,7 +127,7 @@ class DraftedTarget(TimedArm):
         return min(facts.n_ctx_train for facts in self._loaded.values())
 
     def ran_both(self) -> tuple[Provenance, ...]:
-        """What ran of the target, and of a draft that is a model."""
+        """The run record of the target, and of a draft that is a model."""
         return self.proofs(self.contexts)
 
     def reload_both(self) -> float:
@@ -211,7 +211,7 @@ class DraftedTarget(TimedArm):
         )
 
     def divergences(self, runs: Iterable[PromptRun]) -> tuple[Divergence, ...]:
-        """Where greedy outputs of the arms part, each different parting once.
+        """The places at which greedy outputs of the sides diverge, each different one once.
 
         The target is asked how near to a tie each parting is.
         """

@@ -113,7 +113,7 @@ class KeptProcesses:
 
 @dataclass(frozen=True)
 class MachineLease:
-    """What an experiment measures with.
+    """The lease with which an experiment measures.
 
     Attributes:
         sides: the arms, baseline first; of each side one for every model that it runs.
@@ -209,7 +209,7 @@ class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Whether one side can do the smallest unit of an experiment.
+    """True if one side can do the smallest unit of an experiment.
 
     Attributes:
         experiment: the experiment.

@@ -1,4 +1,4 @@
-"""What models are fed with: corpora, prompts, and the tokens of a workload."""
+"""The input of models: corpora, prompts, and the tokens of a workload."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
 
 @dataclass(frozen=True, slots=True)
 class ServedText:
-    """What prompts for a server are made of. No two prompts are the same."""
+    """The source of prompts for a server. No two prompts are equal."""
 
     text: str
 
@@ -96,7 +96,7 @@ Fed: TypeAlias = "Sequence[int] | ServedText"
 def fed_with(
     worker: Worker, name: str, corpus: Corpus, workload: Workload, loaded: LoadedFacts
 ) -> Fed:
-    """What a workload is fed with: tokens, or the text that a server's prompts are made of.
+    """The input of a workload: tokens, or the text that a server's prompts are made of.
 
     Raises:
         UnfitError: several users, or a prompt that is in a cache, of an engine that is no server.

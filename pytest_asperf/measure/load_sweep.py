@@ -36,7 +36,7 @@ _EACH: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LoadWork:
-    """What is asked at every load.
+    """The work at every load.
 
     Attributes:
         is_open: whether loads are requests per second; else users.
@@ -54,7 +54,7 @@ class LoadWork:
 
 @dataclass(frozen=True)
 class MeasuredLoad:
-    """What a server did at one load."""
+    """The results of a server at one load."""
 
     load: float
     requests: tuple[ServedRequest, ...]

@@ -1,4 +1,4 @@
-"""What a model takes, counted by the engine that holds it."""
+"""The memory of a model, counted by the engine that has it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryResult:
-    """What a model takes with `n_ctx` positions filled, as the engine counts it.
+    """The memory of a model with `n_ctx` positions filled, as the engine counts it.
 
     The peak resident memory is the worker's; of what a GPU holds it knows nothing.
     """

@@ -31,7 +31,7 @@ _QUIET_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class PhaseEnergy:
-    """What counters showed while one kind of work was done.
+    """The counters while one kind of work was done.
 
     Attributes:
         windows: of the counters that moved often enough.
@@ -72,7 +72,7 @@ class PhaseEnergy:
         return (self.watts(rail) - idle_w) * self.wall_s / self.n_tokens
 
     def guard_findings(self, *, on_gpu: bool) -> tuple[GuardFinding, ...]:
-        """What is wrong with this phase by itself.
+        """The faults of this phase by itself.
 
         Args:
             on_gpu: whether layers of the model were on a GPU.

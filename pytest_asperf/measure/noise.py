@@ -1,4 +1,4 @@
-"""What is known of this machine's noise: calibrations and self-checks, kept below the cache folder.
+"""The known noise of this machine: calibrations and self-checks, below the cache folder.
 
 One file for each kind of machine. It is read by every gate and never stops one: what is absent or
 broken counts as not measured.
@@ -84,7 +84,7 @@ class SelfChecks:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a gate ran in.
+    """The surroundings of a gate.
 
     Attributes:
         conditions: the readiness before it.
@@ -120,7 +120,7 @@ class NoiseStore:
         return SelfChecks(n, min(n, _count(record, _SELF_CHECK_FAILS)))
 
     def find(self, workload: str, engine: EngineFacts, sha256: str) -> Calibration | None:
-        """What is known of a workload under an engine build.
+        """The known noise of a workload under an engine build.
 
         Where nothing is known of the model of this hash, what is known of another one serves.
         """
@@ -150,7 +150,7 @@ class NoiseStore:
     def around(
         self, base: Provenance, workloads: Iterable[str], conditions: tuple[Condition, ...]
     ) -> Surroundings:
-        """What is known of the noise around a comparison with a baseline."""
+        """The known noise around a comparison with a baseline."""
         every = {name: self.find(name, base.engine, base.sha256) for name in workloads}
         known = {name: c for name, c in every.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)

@@ -362,7 +362,7 @@ class PairedRunner:
         return base, candidate
 
     def ran(self) -> tuple[Provenance, Provenance]:
-        """The proof of path of each arm, as its last run's context resolved.
+        """The run record of each arm, as its last run's context resolved.
 
         Raises:
             MeasurementError: an engine did something else than was asked for.
@@ -433,7 +433,7 @@ class PairedRunner:
         return time.perf_counter_ns() - began_ns if self._loads_each_run[side] else run_ns
 
     def _costs(self, run: RawRun | MeteredRun, workload: Workload) -> list[int]:
-        """What a counted run cost; of a percentile each of its tokens, or requests."""
+        """The cost of a counted run; for a percentile, of each of its tokens or requests."""
         if not isinstance(run, MeteredRun):
             return samples_ns(run, workload) if workload.percentile else [run.elapsed_ns]
         self.phases.append(run.phase)

@@ -46,7 +46,7 @@ class RemoteDraftingResult:
 
     Attributes:
         pairs: of each, the runs here and there by prompt.
-        ran: proof of path of the arm there: target and draft.
+        ran: run record of the arm there: target and draft.
     """
 
     pairs: tuple[tuple[tuple[DraftedRun, DraftedRun], ...], ...]
@@ -60,12 +60,12 @@ class RemoteDraftingResult:
 
     @cached_property
     def per_token(self) -> Estimate:
-        """What an emitted token takes longer, in ms."""
+        """The extra time of an emitted token, in ms."""
         return self._extra("emitted")
 
     @cached_property
     def per_drafted_token(self) -> Estimate:
-        """What a drafted token takes longer, in ms: one graph that the server computes."""
+        """The extra time of a drafted token, in ms: one graph that the server computes."""
         return self._extra("drafted")
 
     def _extra(self, counted: str) -> Estimate:

@@ -1,4 +1,4 @@
-"""What measurements give: raw counts with their proof of path, and the estimates made of them."""
+"""The results of measurements: raw counts with their run record, and the estimates from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DEVICES_SHOWN: Final = 4
 
 @dataclass(frozen=True)
 class Provenance:
-    """Proof of path: what really ran.
+    """Run record: what really ran.
 
     Attributes:
         model: the model's address.
@@ -73,7 +73,7 @@ class Provenance:
     build_name: str = ""
 
     def facts(self) -> Ran:
-        """What ran, as plain facts for a report."""
+        """The run record, as plain facts for a report."""
         ref, loaded, engine = self.ref, self.loaded, self.engine
         return Ran(
             model=self.model,
@@ -128,7 +128,7 @@ class Provenance:
 
     @property
     def memory(self) -> EngineMemory | None:
-        """What the engine says that it allocated, None where it does not say."""
+        """The memory that the engine reports to have allocated, None if it does not report it."""
         return self.context.memory if self.context else None
 
     @property
@@ -207,7 +207,7 @@ class ThroughputResult:
         workload: what was timed.
         loads: the model's loads, of one counted run each, or one load of all runs.
         bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
-        ran: proof of path; of the last load where there are several.
+        ran: run record; of the last load where there are several.
         watched: the machine during the runs.
         examined: what one of the runs left; None if the engine does not show it.
     """
@@ -253,12 +253,12 @@ class ThroughputResult:
 
     @property
     def judged(self) -> tuple[float, ...]:
-        """What its workload is judged by, of each counted run: its rate, or its time."""
+        """The figure that judges its workload, of each counted run: its rate, or its time."""
         return self.rates if self.workload.is_rate else self.times_ms
 
     @cached_property
     def user_rate(self) -> Estimate:
-        """What each of a server's users gets: the mean of a run's users, tok/s."""
+        """The rate of one user of a server: the mean of a run's users, tok/s."""
         rates = [fmean(map(user_rate, run.requests)) for run in self.runs]
         return self.over_runs(rates, "tok/s")
 
@@ -274,12 +274,12 @@ class ThroughputResult:
 
     @property
     def counted(self) -> str:
-        """What the runs are."""
+        """The name of the runs."""
         return "loads" if len(self.loads) > 1 else "runs of one load"
 
     @property
     def covers(self) -> str:
-        """Which variance an interval over the runs covers."""
+        """The variance that an interval over the runs covers."""
         if len(self.loads) > 1:
             return "a fresh load for each run, so it covers loads and runs"
         return "it covers the runs of this load, not how loads differ"
@@ -291,12 +291,12 @@ class ThroughputResult:
 
     @property
     def metric(self) -> metrics.Metric:
-        """What the rate is a rate of."""
+        """The subject of the rate."""
         return metrics.TG if self.workload.generates else metrics.PP
 
 
 def samples_ns(run: RawRun, workload: Workload) -> list[int]:
-    """What percentiles are of: tokens of a generation, else users' requests, or the run itself."""
+    """The times that percentiles are taken of: tokens of a generation, requests, or runs."""
     requests = run.requests
     if workload.generates:
         return [*chain.from_iterable(map(itl_ns, requests))] if requests else [*run.step_ns]
@@ -313,8 +313,8 @@ class LevelResult:
         baseline_chunks: the baseline's scores of the same chunks, in the same pass.
         size_bytes: size of the file.
         text: what was scored.
-        ran: proof of path.
-        baseline_ran: proof of path of the baseline.
+        ran: run record.
+        baseline_ran: run record of the baseline.
         same: how the files show that this is the baseline over again; empty where they do not.
         why_lossless: why it may score exactly as the baseline does; empty where it may not.
         peak_rss_bytes: the worker's peak resident memory, with all rungs that were loaded together.

@@ -169,11 +169,11 @@ class MeasurementRunner:
 
     @cached_property
     def noise(self) -> NoiseStore:
-        """What is known of this machine's noise."""
+        """The known noise of this machine."""
         return NoiseStore(self._cache, detect())
 
     def describe(self) -> EngineFacts:
-        """What the engine reports of itself."""
+        """The engine's report about itself."""
         return self._locator.describe()
 
     def locate(self, ref: ModelRef) -> LocatedModel:

@@ -39,7 +39,7 @@ SERVED_SETTLING: Final = Workload("ttft", 64)
 
 @dataclass(frozen=True, slots=True)
 class ArmCache:
-    """What the processes of one arm pass on to later ones, so that none of them does it again.
+    """Results that processes of one side pass on to later ones, so that none repeats the work.
 
     Attributes:
         folder: filled caches of the engine: the text before a timed run.
@@ -73,7 +73,7 @@ class TimedArm(RunningBuild, ABC):
 
     @property
     def loaded(self) -> LoadedFacts:
-        """What the last load resolved to."""
+        """The resolved facts of the last load."""
         return self.facts(self.timed)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
@@ -85,7 +85,7 @@ class TimedArm(RunningBuild, ABC):
         return self.proof(self.timed, context)
 
     def own(self, workload: Workload) -> Workload:
-        """What the arm runs of a pair of a workload."""
+        """The runs of this side in a pair of a workload."""
         return workload
 
     @abstractmethod
@@ -133,7 +133,7 @@ class RunningArm(TimedArm):
             self.load(MODEL, arm)
 
     def own(self, workload: Workload) -> Workload:
-        """What the arm runs of a pair of a workload."""
+        """The runs of this side in a pair of a workload."""
         return self._arm.workload or workload
 
     def fed(self, workload: Workload) -> Fed:

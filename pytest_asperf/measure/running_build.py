@@ -68,11 +68,11 @@ class RunningBuild:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no model is loaded."""
+        """True if no model is loaded."""
         return not self._arms
 
     def holds(self, arms: Mapping[str, Arm]) -> bool:
-        """Whether exactly these models are loaded under these names."""
+        """True if exactly these models are loaded under these names."""
         return self._arms.keys() == arms.keys() and all(
             self._has(name, arm) for name, arm in arms.items()
         )
@@ -129,11 +129,11 @@ class RunningBuild:
             self._arms[name] = arm
 
     def facts(self, name: str) -> LoadedFacts:
-        """What a model's last load resolved to."""
+        """The resolved facts of a model's last load."""
         return self._loaded[name]
 
     def proof(self, name: str, context: ContextFacts | None) -> Provenance:
-        """What ran of a model, if that is what was asked for.
+        """The run record of a model, if it is what was asked for.
 
         Args:
             name: the model.
@@ -150,7 +150,7 @@ class RunningBuild:
         return known
 
     def proofs(self, contexts: Mapping[str, ContextFacts]) -> tuple[Provenance, ...]:
-        """What ran of each model, by the contexts that there are."""
+        """The run record of each model, by the contexts that there are."""
         return tuple(self.proof(name, contexts.get(name)) for name in self._arms)
 
     def _resolved(self, name: str, context: ContextFacts | None) -> Provenance:

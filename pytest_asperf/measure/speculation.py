@@ -172,7 +172,7 @@ class _Suite:
         self.reloads = load_is_cheap(1e9 * drafted.reload_both(), measured_ns)
 
     def run_pair(self) -> SuitePair:
-        """Run the suite in both arms."""
+        """Run the suite on both sides."""
         if self.reloads:
             self._drafted.reload_both()
         n_prompts = len(self._drafted.prompts)
@@ -283,7 +283,7 @@ class SpeculationExperiment:
 
 @dataclass(frozen=True, slots=True)
 class _Rehearsal:
-    """What one arm's suite showed before the pairs."""
+    """The results of one side's suite before the pairs."""
 
     pairing: Pairing
     counts: Counts
@@ -317,7 +317,7 @@ def _rehearse(
 def _rehearsed(
     lease: MachineLease, opening: Sequence[Callable[[], DraftedTarget]]
 ) -> list[_Rehearsal]:
-    """What each prompt showed in both arms, in the candidate's without the draft too.
+    """The results of each prompt on both sides, on the candidate's without the draft too.
 
     Both run at once, and the candidate, which has more to do, says how far it is.
     """

@@ -1,4 +1,4 @@
-"""What speculation gave: raw rounds and times of both arms, and the estimates made of them."""
+"""The result of speculation: raw rounds and times of both sides, and the estimates from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTS: Final = ("draft", "verify", "rollback", "other")
 
 @dataclass(frozen=True, slots=True)
 class PromptRun:
-    """Both arms on one prompt, by its index, back to back in the order of a coin."""
+    """Both arms on one prompt, by its index, back to back in random order."""
 
     prompt: int
     alone: Generation
@@ -78,7 +78,7 @@ class SuitePair:
 
     @property
     def c(self) -> float:
-        """What a step of the draft costs in a round, in steps of the target."""
+        """The cost of a draft step in a round, in steps of the target."""
         first, later = (self._mean_draft_ns(name) for name in ("first", "next"))
         if first is not None:
             return (first + (self.k - 1) * (later or 0.0)) / self.k / self.step_ns
@@ -88,7 +88,7 @@ class SuitePair:
 
     @property
     def catching_up(self) -> float:
-        """What the draft's first batch costs beyond a step where it has two tokens, in steps."""
+        """The extra cost of the draft's first batch if it has two tokens, in steps."""
         two, first = (self._mean_draft_ns(name) for name in ("first_of_two", "first"))
         return 0.0 if two is None or first is None else max(0.0, two - first) / self.step_ns
 
@@ -99,7 +99,7 @@ class SuitePair:
 
     @property
     def beside(self) -> float:
-        """What a round takes beside drafting and verifying, in steps: rollback, and the loop."""
+        """The rest of a round's time in steps: rollback, and the loop."""
         rounds = (round_ for run in self.runs for round_ in run.speculative.rounds)
         rest_ns = self.speculative_ns - sum(round_.draft_ns + round_.verify_ns for round_ in rounds)
         return rest_ns / self.n_rounds / self.step_ns
@@ -138,7 +138,7 @@ class SuitePair:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where greedy outputs of the target alone and with the draft part, and how near to a tie.
+    """The place at which greedy outputs with and without the draft diverge, and how near to a tie.
 
     The position is that of the first different token.
     """
@@ -150,13 +150,13 @@ class Divergence:
 
     @property
     def guard_finding(self) -> GuardFinding | None:
-        """What the guard says of it: nothing, where it is a near-tie."""
+        """The guard's finding on it: none, if it is a near-tie."""
         return guards.divergent_output(self.position, self.margin.largest)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one arm's speculation accepted.
+    """The accepted tokens of one side's speculation.
 
     Attributes:
         n_tokens: tokens generated after each prompt.
@@ -203,7 +203,7 @@ class SpeculationComparison:
 
 @dataclass(frozen=True)
 class RoundCounts:
-    """What rounds drafted, accepted and emitted, without their times.
+    """The drafted, accepted and emitted tokens of rounds, without their times.
 
     Attributes:
         by_run: category of the prompt, and rounds, of each run.
@@ -280,13 +280,13 @@ class SpeculationResult:
     Attributes:
         pairing: what was measured.
         categories: of each prompt.
-        pairs: the suite in both arms, in the order it ran.
+        pairs: the suite on both sides, in the order it ran.
         gain: rate with the draft over that of the target alone, less 1.
         divergences: where greedy outputs part; empty if sampled, or stopped before the search.
         contexts: what the contexts resolved to, by `target` and `draft`.
         reloads: whether each pair began with a load.
         seed: of the coin.
-        ran: proof of path of the target, and of a draft that is a model.
+        ran: run record of the target, and of a draft that is a model.
         interrupted: whether it was stopped from outside.
         watched: the machine during the pairs.
     """
@@ -313,7 +313,7 @@ class SpeculationResult:
 
     @cached_property
     def counts(self) -> RoundCounts:
-        """What the rounds of all speculative runs drafted and accepted."""
+        """The drafted and accepted tokens of all speculative rounds."""
         rounds = [(self.categories[run.prompt], run.speculative.rounds) for run in self.runs]
         return RoundCounts(tuple(rounds), self.pairing.k)
 
@@ -347,7 +347,7 @@ class SpeculationResult:
 
     @cached_property
     def c(self) -> Estimate:
-        """What a step of the draft costs in a round, in steps of the target alone."""
+        """The cost of a draft step in a round, in steps of the target alone."""
         return self._median([pair.c for pair in self.pairs], _TIMES)
 
     def accepted(self, category: str | None = None) -> Estimate:
@@ -368,12 +368,12 @@ class SpeculationResult:
 
     @property
     def drafting(self) -> float:
-        """What drafting costs in a round, on average, in steps of the target alone."""
+        """The mean cost of drafting in a round, in steps of the target alone."""
         return self.c.point * self.counts.drafted / len(self.counts.rounds)
 
     @property
     def verifying(self) -> float:
-        """What the rest of a round costs by prediction, on average, in the same unit.
+        """The mean cost of the rest of a round by prediction, in steps of the target alone.
 
         C(k + 1) where every round drafts k tokens. A lookup often drafts fewer, or none.
         """
@@ -432,7 +432,7 @@ class SpeculationResult:
 
     @cached_property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
-        """What guards say of the measurement."""
+        """The guard findings on the measurement."""
         findings = [divergence.guard_finding for divergence in self.divergences]
         findings += [guards.unequal_work(_work(r.speculative), _work(r.alone)) for r in self.runs]
         by_prompt = {run.prompt: run.speculative.tokens for run in self.runs}

@@ -1,4 +1,4 @@
-"""What models make of single texts: scores of a text, outputs after a prompt. Nothing is timed.
+"""The work of models on single texts: scores, outputs after a prompt. Nothing is timed.
 
 The models stay loaded from one text to the next, because a property is tried on many.
 """
@@ -89,7 +89,7 @@ class ScoresExperiment(SharedProcess):
 
 @dataclass(frozen=True, slots=True)
 class PromptOutput:
-    """What follows one prompt, greedily, with the draft and without.
+    """The greedy text after one prompt, with the draft and without.
 
     `divergence` is where the two part; None where they do not.
     """
@@ -145,12 +145,12 @@ class PromptExperiment(SharedProcess):
 
 @dataclass(frozen=True)
 class Outputs:
-    """What two sides generated, baseline first.
+    """The outputs of two sides, baseline first.
 
     Attributes:
         texts: after each prompt.
         again: what the baseline generated after the first prompt when it was asked once more.
-        ran: proof of path.
+        ran: run record.
     """
 
     texts: tuple[tuple[str, str], ...]

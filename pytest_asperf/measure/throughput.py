@@ -59,7 +59,7 @@ _FIRST: Final = Workload("ttft", 8)
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
-    """Whether a model may be loaded again each time something is measured on it."""
+    """True if a model may be loaded again each time something is measured on it."""
     return load_ns < _CHEAP_LOAD * max(measured_ns, _SHORTEST_NS)
 
 
@@ -282,7 +282,7 @@ class LoadExperiment:
                 yield _timed(running), share
 
     def _text(self, size: str, shares: list[float | None], runs: list[RawRun]) -> str:
-        """Which load it was, how much was cached, and what the first token took."""
+        """The load, the cached tokens, and the time of the first token."""
         again, is_cold = self.workload.kind == "reload", self.workload.kind == "load@cold"
         which = "again in one process" if again else "first of a fresh process"
         how, bound, farthest = ("cold", "at most", max) if is_cold else ("warm", "at least", min)

@@ -71,7 +71,7 @@ class ExaminedRun:
         return fmean(guards.klds(self.computed, self.left.rows).values())
 
     def __str__(self) -> str:
-        """What was found, for what ran."""
+        """The finding, and the run that it is about."""
         if not self.computed:
             return self.refusal
         return (
@@ -81,7 +81,7 @@ class ExaminedRun:
 
     @property
     def findings(self) -> tuple[GuardFinding, ...]:
-        """What shows that the timed work was not done."""
+        """The signs that the timed work was not done."""
         return tuple(finding for finding in self._findings() if finding)
 
     def _findings(self) -> Iterator[GuardFinding | None]:
@@ -97,7 +97,7 @@ class ExaminedRun:
             yield guards.repeated_result(self.run_ns, self.new_ns)
 
     def unlike(self, baseline: ExaminedRun) -> GuardFinding | None:
-        """What shows that it computes something else than the baseline of the same tokens."""
+        """The signs that it computes something else than the baseline of the same tokens."""
         # A sound baseline agrees with itself, unless its weights turn rounding into other logits.
         if self.tokens != baseline.tokens or (
             baseline.text and guards.predicts_nothing(baseline.tokens, baseline.text)

@@ -1,4 +1,4 @@
-"""What guards say of a measurement made here: whether it can be used, and what to warn of."""
+"""The guard findings on a measurement made here: whether it can be used, and the warnings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GPU: Final = re.compile(r"[A-Za-z]+(\d+)")
 
 
 def require_path(ran: Provenance) -> Provenance:
-    """A proof of path, if what ran is what was asked for."""
+    """A run record, if what ran is what was asked for."""
     requested = ran.requested.as_dict()
     if "kv_bits" in requested:
         requested["type_k"], requested["type_v"] = ran.requested.kv_types
@@ -50,7 +50,7 @@ def require_path(ran: Provenance) -> Provenance:
 
 
 def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, object]:
-    """What became of the settings of which the engine says it afterwards."""
+    """The resolved values of the settings that the engine reports afterwards."""
     loaded, context = ran.loaded, ran.context
     layers, wanted = loaded.layers_offloaded, requested.get("n_gpu_layers")
     if isinstance(wanted, int) and layers == loaded.n_layers + 1:
@@ -127,7 +127,7 @@ def _of_requests(run: RawRun, workload: Workload) -> Iterator[GuardFinding]:
 def throughput_trips(
     result: ThroughputResult, peak_bandwidth: BandwidthBound | None, max_cv: float
 ) -> tuple[GuardFinding, ...]:
-    """What guards say of a throughput measurement.
+    """The guard findings on a throughput measurement.
 
     The peak bandwidth is the theoretical one of the memory that the run read from.
     """
@@ -145,7 +145,7 @@ def throughput_trips(
 
 
 def _of_all_requests(result: ThroughputResult) -> Iterator[GuardFinding | None]:
-    """What a single run of a server does not show."""
+    """The facts that a single run of a server does not show."""
     users, runs = result.workload.users, result.runs
     found = (guards.queueing(run.requests, users, run.context.n_slots) for run in runs)
     queued = [finding for finding in found if finding]
@@ -176,7 +176,7 @@ def _identical(result: LevelResult) -> GuardFinding | None:
 
 
 def twin_trips(results: Sequence[LevelResult]) -> tuple[GuardFinding, ...]:
-    """Which levels that are compared with one another are one and the same."""
+    """The compared quantizations that are one and the same."""
     findings = (_twins(a, b) for a, b in combinations(results, 2))
     return tuple(guard_finding for guard_finding in findings if guard_finding)
 
@@ -208,7 +208,7 @@ def _invalid(what: str, guard_finding: GuardFinding) -> MeasurementError:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthBounds:
-    """Which memory bandwidth bounds TG on the hardware in force: of what the weights are read from.
+    """The memory bandwidth that bounds TG on the selected hardware.
 
     Attributes:
         measure: measures this machine's bandwidth if it is not known yet; again if given True.

@@ -1,4 +1,4 @@
-"""A project with the settings in force: where pytest's sessions and the commands measure.
+"""A project with the settings selected: where pytest's sessions and the commands measure.
 
 Importing this loads no numpy and starts nothing: commands that measure nothing use it too.
 """
@@ -40,7 +40,7 @@ class Workspace:
     """A project's models, builds and settings, and all that measures with them.
 
     Attributes:
-        catalogue: models and builds, with the settings in force.
+        catalogue: models and builds, with the settings selected.
         typed: the settings that were typed, and not read from a file.
     """
 
@@ -49,7 +49,7 @@ class Workspace:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The settings selected."""
         return self.catalogue.settings
 
     @cached_property
@@ -65,7 +65,7 @@ class Workspace:
 
     @property
     def gate_budget(self) -> Budget:
-        """What a gate may cost, and the slowdown that it accepts."""
+        """The budget of a gate, and the slowdown that it accepts."""
         from pytest_asperf.measure.ab_speed import Budget
 
         settings = self.settings
@@ -95,7 +95,7 @@ class Workspace:
         return None if is_own else build.python
 
     def queue(self, on_wait: Callable[[str], None]) -> MachineQueue:
-        """Where measurements on this machine wait for one another."""
+        """The queue of measurements on this machine."""
         from pytest_asperf.hardware.machine_lock import MachineQueue, machine_lock_path
 
         return MachineQueue(machine_lock_path(), on_wait, self.settings.wait)
@@ -117,7 +117,7 @@ class Workspace:
     def runner(
         self, engine: Engine, notify: Notify, *, seed: int = 0, baseline: Build | None = None
     ) -> MeasurementRunner:
-        """What measures on an engine; no process is started before the first measurement.
+        """The runner of an engine; no process is started before the first measurement.
 
         The folder of programs of a gate's `baseline` makes the models if the settings name none;
         its server says which models there are. Only gates are preceded by self-checks.

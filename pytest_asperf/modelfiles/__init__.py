@@ -1,1 +1,1 @@
-"""Model files: read, checked, converted, quantised, and kept in a cache."""
+"""Model files: read, checked, converted, quantized, and kept in a cache."""

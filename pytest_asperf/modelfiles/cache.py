@@ -113,7 +113,7 @@ def verify(path: Path, *, full: bool = False) -> str | None:
 
 
 def _is_intact(path: Path) -> bool:
-    """Whether a file is the one that was written; hashed only if it was touched since.
+    """True if a file is the one that was written; hashed only if it was touched since.
 
     The system keeps the time of any change (ctime), and no program can set it.
     """

@@ -1,4 +1,4 @@
-"""What goes wrong with the cache's folder, as errors that say what to do."""
+"""The faults of the cache's folder, as errors with a remedy."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _LlamaConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """Where one tensor comes from and goes to; `rotated_heads` marks Q and K."""
+    """The source and the destination of one tensor; `rotated_heads` marks Q and K."""
 
     source: str
     name: str

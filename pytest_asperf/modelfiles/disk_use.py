@@ -18,7 +18,7 @@ _BLOCK_BYTES: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """What a set of files takes.
+    """The disk space of a set of files.
 
     Attributes:
         allocated: bytes on the disk; less than apparent where a file has holes or is compressed.

@@ -1,4 +1,4 @@
-"""Whether a model's files are still those that were hashed."""
+"""True if a model's files are still those that were hashed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HashedFiles:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the same bytes are there now; hashed again only where something was touched."""
+        """True if the same bytes are there now; hashed again only where something was touched."""
         try:
             return state_of(self.path) == self.state or self.sha256 == _sha256(
                 self.path, self.cache

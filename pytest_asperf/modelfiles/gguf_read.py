@@ -1,4 +1,4 @@
-"""What a GGUF file holds: its model, its tokenizer, and the bytes that one decoding step reads."""
+"""The content of a GGUF file: model, tokenizer, and the bytes that one decoding step reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GgufInfo:
 
     Attributes:
         name: the model's own name, printable and at most 200 characters, if it has one.
-        level: the quantisation level, None where it is not stated or not known.
+        level: the quantization level, None where it is not stated or not known.
         n_params: elements of all tensors.
         data_start: where the first tensor's data begins, in bytes.
         n_experts: experts per layer, 0 for a dense model.

@@ -46,7 +46,7 @@ class HfSizes:
         kv_elements: of K, and of V, that one position of context holds over all layers.
         window: positions that a layer with a sliding window looks back on, if it has one.
         is_recurrent: some layers keep a state instead of a KV cache.
-        is_packed: the weights are quantised, so that elements of matrices are those of packed rows.
+        is_packed: the weights are quantized, so that elements of matrices are those of packed rows.
         expert_share: of the experts, the share that one token is routed to.
     """
 
@@ -141,7 +141,7 @@ class _Config:
 
     @property
     def slides(self) -> bool:
-        """Whether some layer has a sliding window; Qwen2 states one and turns it off."""
+        """True if some layer has a sliding window; Qwen2 states one and turns it off."""
         return self._values.get("use_sliding_window", True) is True
 
     @property

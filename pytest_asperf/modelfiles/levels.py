@@ -1,6 +1,6 @@
-"""Which levels a GGUF file can be quantised to.
+"""The quantizations that can be made from a GGUF file.
 
-llama.cpp quantises a tensor whose rows do not fit the level's blocks to another type, and says so
+llama.cpp quantizes a tensor whose rows do not fit the level's blocks to another type, and says so
 in a log only. A file called Q4_K_M that is half Q5_0 would be measured under the wrong name.
 """
 
@@ -90,11 +90,11 @@ def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
 
 
 def require_quantizable(info: GgufInfo, level: str) -> None:
-    """Refuse a level that a file cannot be quantised to, wholly."""
+    """Refuse a level that a file cannot be quantized to, wholly."""
     quantised = next((t for t in info.tensors if t.type not in _FLOAT_TYPES), None)
     if quantised is not None:
         raise UnfitError(
-            f"{info.path}: {level} cannot be made from it, it is {info.level or 'quantised'} "
+            f"{info.path}: {level} cannot be made from it, it is {info.level or 'quantized'} "
             f"already ({quantised.name} is {quantised.type})",
             why="the result would carry the losses of both levels",
             remedy="give the model's F16, BF16 or F32 file as `gguf`, or the published file of "
@@ -103,7 +103,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
     if level in NEED_IMPORTANCE:
         raise UnfitError(
             f"{info.path}: {level} cannot be made without an importance matrix",
-            why="llama.cpp refuses to quantise to so few bits without one",
+            why="llama.cpp refuses to quantize to so few bits without one",
             remedy="make the file with `llama-quantize --imatrix`, and give it under `files`",
         )
     block = _block(level)

@@ -63,7 +63,7 @@ class LocatedModel:
 
     @property
     def title(self) -> str:
-        """What a GGUF file calls itself, and its parameters; empty of any other."""
+        """The title of a GGUF file, and its parameters; empty for any other file."""
         if not isinstance(self.info, GgufInfo):
             return ""
         n_params = self.info.n_params
@@ -111,7 +111,7 @@ class ModelLocator:
         )
 
     def describe(self, worker: Worker | None = None) -> EngineFacts:
-        """What the engine reports of itself, read once: by a worker that runs, or by a new one."""
+        """The engine's report about itself, read once: by a worker that runs, or by a new one."""
         if self._description is None:
             try:
                 with nullcontext(worker) if worker else Worker(self._build) as asked:
@@ -278,12 +278,12 @@ def _own_file(ref: ModelRef) -> Path | None:
 
 
 def is_unchanged(model: LocatedModel) -> bool:
-    """Whether a model's files are those that were hashed when it was located."""
+    """True if a model's files are those that were hashed when it was located."""
     return model.files is None or model.files.is_unchanged
 
 
 def source_state(ref: ModelRef) -> FileState:
-    """What differs once the files that a model is, or is made from, have changed."""
+    """A state that differs once the files of a model, or its sources, have changed."""
     spec = ref.spec
     files = dict(spec.files)
     named = [files[ref.level]] if ref.level in files else [*files.values()]
@@ -320,7 +320,7 @@ def shown_same(base: LocatedModel, model: LocatedModel) -> str:
 def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
     """Why a level may score exactly as its baseline does; empty where it may not."""
     types = float_types(base.info, model.info)
-    return f"{types[0]} and {types[1]} hold the same weights unquantised" if types else ""
+    return f"{types[0]} and {types[1]} hold the same weights unquantized" if types else ""
 
 
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelSpec
     from pytest_asperf.config.variants import Variant
 
-#: Writes the first file or folder, quantised to the level named, to the second path.
+#: Writes the first file or folder, quantized to the level named, to the second path.
 Quantize = Callable[[Path, Path, str], None]
 
 

@@ -1,4 +1,4 @@
-"""What a folder in Hugging Face or MLX format holds, read from its headers and configuration."""
+"""The content of a Hugging Face or MLX folder, read from its headers and configuration."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class MlxInfo:
     """A model's folder, as its configuration and the headers of its weights state it.
 
     Attributes:
-        level: its quantisation level, None where it is none that MLX makes.
-        is_quantised: whether the weights are quantised, by whomever.
+        level: its quantization level, None where it is none that MLX makes.
+        is_quantised: whether the weights are quantized, by whomever.
         sizes: what a step reads of them, None where names and configuration do not say.
         tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
         shape: the sizes that tell its levels from other models.
@@ -236,4 +236,4 @@ def _tokenizer_sha256(folder: Path) -> str:
 
 def shown_level(info: MlxInfo) -> str:
     """A folder's weights as a message names them."""
-    return printable(info.level or ("quantised" if info.is_quantised else "of another type"))
+    return printable(info.level or ("quantized" if info.is_quantised else "of another type"))

@@ -113,7 +113,7 @@ def _require_whole(source: MlxInfo, level: str) -> None:
         raise UnfitError(
             f"{source.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[-1]} "
             f"elements, which is not a multiple of {scheme.group_size}",
-            why="mlx-lm would leave such tensors unquantised under this level's name",
+            why="mlx-lm would leave such tensors unquantized under this level's name",
             remedy=f"use a group size that divides {misfit.shape[-1]}, such as 32 or 64",
         )
 

@@ -32,7 +32,7 @@ _OWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a quantization of a model leaves as it is; None where the header does not say.
+    """The shape that quantizing a model preserves; None if the header lacks a value.
 
     Attributes:
         format: whose names and conventions the values follow.

@@ -1,4 +1,4 @@
-"""From a model's address to the GGUF file that is measured: given, converted or quantised."""
+"""From a model's address to the GGUF file that is measured: given, converted or quantized."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resolve(
 ) -> Path:
     """The GGUF file of a model at a level, or its own, made if need be.
 
-    `quantize` and `quantizer_id`, the quantiser's build, are called only to make a level: another
+    `quantize` and `quantizer_id`, the quantizer's build, are called only to make a level: another
     build makes its own files. `on_wait` is called once, when another process is making the file.
 
     Raises:
@@ -84,7 +84,7 @@ def published_file(ref: ModelRef) -> Path:
         raise UnfitError(
             f"{path}: {ref.label} is a folder, and llama.cpp measures GGUF files",
             why="published files are measured as they are; none is made of a folder of weights "
-            "that may be quantised already",
+            "that may be quantized already",
             remedy=Advice("give a GGUF file for the level, or measure it on MLX", engine="mlx"),
         )
     _require_level(path, level)

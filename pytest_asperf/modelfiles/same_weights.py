@@ -1,4 +1,4 @@
-"""Whether two models are the same weights, whatever their files are called and say beside them."""
+"""True if two models are the same weights, whatever their files are called and say beside them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 def same_tensors(one: Info, other: Info) -> bool:
-    """Whether two files, or folders, hold the same tensors, read only where their shapes agree."""
+    """True if two files, or folders, hold the same tensors, read only where their shapes agree."""
     if isinstance(one, GgufInfo) and isinstance(other, GgufInfo):
         return one.tensors == other.tensors and _same_bytes(
             (one.path, one.data_start), (other.path, other.data_start)
@@ -38,7 +38,7 @@ def same_tensors(one: Info, other: Info) -> bool:
 
 
 def float_types(one: Info, other: Info) -> tuple[str, str] | None:
-    """The types of two models' weights where they differ and neither is quantised."""
+    """The types of two models' weights where they differ and neither is quantized."""
     types = _weights_type(one), _weights_type(other)
     if types[0] == types[1] or not set(types) <= set(FLOAT_LEVELS):
         return None

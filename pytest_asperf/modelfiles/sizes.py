@@ -1,6 +1,6 @@
 """The memory that a model needs, from a GGUF file's tensor list or a Hugging Face folder.
 
-Nothing is converted or quantised for it. A level that a model does not have yet is estimated from
+Nothing is converted or quantized for it. A level that a model does not have yet is estimated from
 the shapes of its matrices and the bits per weight that the level came to elsewhere.
 """
 
@@ -48,7 +48,7 @@ class KvCache:
     """The KV cache to count; without a context, 4096 positions or the trained context if less.
 
     Attributes:
-        float_bytes: of a weight that is not quantised, and of a group's scale, where the engine
+        float_bytes: of a weight that is not quantized, and of a group's scale, where the engine
             computes in another type than the level's and holds them in it, as MLX does.
     """
 
@@ -168,7 +168,7 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
     level = ref.level or "F16"
     if sizes.is_packed:
         raise ModelError(
-            f"{sizes.folder} is quantised already",
+            f"{sizes.folder} is quantized already",
             why="sizes at a level follow from the shapes of the original weights",
             remedy="give the folder of the original weights",
         )

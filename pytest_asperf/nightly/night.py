@@ -1,4 +1,4 @@
-"""What a night is: what ran, what changed since the night before, and which nights are missing."""
+"""The nightly run: what ran, what changed since the last one, and which nights are missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FactChange:
 
 
 def facts_of(report: Report, power: str) -> dict[str, str]:
-    """What a night's results depend on, by name.
+    """The facts that a nightly result depends on, by name.
 
     Args:
         report: the report of tonight's pairs with the anchor.

@@ -1,4 +1,4 @@
-"""What a nightly job remembers: its last night, and a night that was begun and did not end."""
+"""The memory of a nightly job: its last run, and a run that was begun and did not end."""
 
 from __future__ import annotations
 

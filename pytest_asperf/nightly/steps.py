@@ -39,7 +39,7 @@ _HALF_WIDTHS: Final = 1.645
 
 @dataclass(frozen=True, slots=True)
 class SeriesState:
-    """What the nights of a series show.
+    """The state of a series over the nights.
 
     Attributes:
         points: those that count, one a night.
@@ -54,12 +54,12 @@ class SeriesState:
 
     @property
     def is_new(self) -> bool:
-        """Whether it took the last night to show the last step."""
+        """True if it took the last night to show the last step."""
         return bool(self.steps) and self.steps[-1].seen == len(self.points) - 1
 
     @property
     def is_slower(self) -> bool:
-        """Whether the last step was to the worse."""
+        """True if the last step was to the worse."""
         return bool(self.steps) and self.steps[-1].log_ratio > 0
 
     @property

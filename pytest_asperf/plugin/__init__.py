@@ -326,7 +326,7 @@ def _measured(config: pytest.Config) -> list[Any]:
 
 
 def measures(item: pytest.Item) -> bool:
-    """Whether a test uses fixtures of ours, and not a project's own of the same names."""
+    """True if a test uses fixtures of ours, and not a project's own of the same names."""
     if getattr(item, "asperf_measures", False):
         return True
     info = getattr(item, "_fixtureinfo", None)
@@ -335,7 +335,7 @@ def measures(item: pytest.Item) -> bool:
 
 
 def _was_benchmarked(config: pytest.Config) -> bool:
-    """Whether an option of pytest-benchmark was given."""
+    """True if an option of pytest-benchmark was given."""
     import os
 
     words = (*config.invocation_params.args, *config.getini("addopts"))
@@ -365,7 +365,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _starts_xdist_workers(config: pytest.Config) -> bool:
-    """Whether this process starts xdist's workers, which collect and run the tests."""
+    """True if this process starts xdist's workers, which collect and run the tests."""
     distributed = config.getoption("dist", "no") != "no" and config.getoption("tx", None)
     return bool(distributed) and not config.getoption("collectonly")
 

@@ -37,7 +37,7 @@ def live_session(request: pytest.FixtureRequest) -> Session:
 
 
 def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> MeasurementContext:
-    """What a model is measured with, by default the one that the test's markers name."""
+    """The measurement of a model, by default of the one that the test's markers name."""
     session = session_of(request.config)
     ref = ref or selection_of(request.node).model()
     return MeasurementContext(
@@ -93,7 +93,7 @@ def model_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | 
 
 
 def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Gate:
-    """What compares the candidate build with the baseline; skips if no candidate is named."""
+    """The comparison of the candidate build with the baseline; skips without a candidate."""
     session = session_of(request.config)
     if session.builds is None:
         skip("gate", str(Advice("name a build", "candidate")), because="nothing to gate: ")

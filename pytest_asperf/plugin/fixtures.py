@@ -1,4 +1,4 @@
-"""What a test asks for."""
+"""The values that a test asks for."""
 
 # ruff: noqa: PLC0415  # imported in every run of its user's environment, used in few
 

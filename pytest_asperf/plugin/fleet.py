@@ -147,7 +147,7 @@ def _line(absent: Absent) -> str:
 
 
 def machine_name(spec: Any) -> str:
-    """What the user calls a gateway's machine; empty for one of this machine without a name."""
+    """The user's name of a gateway's machine; empty for one of this machine without a name."""
     if not _NUMBERED.fullmatch(spec.id):
         return str(spec.id)
     return printable(spec.ssh.split()[-1].rpartition("@")[2]) if spec.ssh else ""
@@ -186,7 +186,7 @@ def ssh_words(spec: Any) -> list[str]:
 def judge_probe(
     spec: Any, status: int, answer: str, said: str, *, is_configured: bool
 ) -> Absent | None:
-    """What the answer of a machine means."""
+    """The meaning of a machine's answer."""
     name, lines = machine_name(spec), [line for line in said.splitlines() if line.strip()]
     last = printable(lines[-1], 200) if lines else f"exit status {status}"
     python = spec.python or "python"

@@ -1,4 +1,4 @@
-"""Which machine each row of a session is of."""
+"""The machine of each row of a session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a session's test reports hold.
+    """The content of a session's test reports.
 
     Attributes:
         noted: the records, each with its machine if there are several.
@@ -35,11 +35,11 @@ class Measured:
 
     @property
     def are_named(self) -> bool:
-        """Whether rows name their machine: there are several, or one is not known."""
+        """True if rows name their machine: there are several, or one is not known."""
         return len(self.machines) > 1 or not all(each.id for each in self.machines.values())
 
     def headline(self) -> list[str]:
-        """What was measured with, on each machine."""
+        """The engine and settings that measured, on each machine."""
         return [
             f"{name}: {line.removeprefix('asperf: ')}" if self.are_named else line
             for name, machine in self.machines.items()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
-    "quant(level): the quantisation level to measure the model at",
+    "quant(level): the quantization level to measure the model at",
     (
         'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or '
         "address of another model at a level, against the baseline, on at most so many chunks"
@@ -29,7 +29,7 @@ MARKERS: Final = (
 
 
 def was_configured(config: pytest.Config) -> bool:
-    """Whether any of the options was given."""
+    """True if any of the options was given."""
     return any(config.getoption(f"asperf_{key}", None) is not None for key in OPTIONS.values())
 
 

@@ -145,7 +145,7 @@ def _show_parts(
 
 
 def _is_auto(config: pytest.Config) -> bool:
-    """Whether pytest chooses the style of failures; `-p no:terminal` has no such option."""
+    """True if pytest chooses the style of failures; `-p no:terminal` has no such option."""
     return bool(config.getoption("tbstyle", "auto") == "auto")
 
 

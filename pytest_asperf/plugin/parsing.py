@@ -71,7 +71,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class _ParsedMarks:
-    """What a test's markers were parsed to, and which markers they were."""
+    """The parsed values of a test's markers, and the markers that they come from."""
 
     markers: tuple[pytest.Mark, ...]
     marks: Marks | ConfigError
@@ -81,7 +81,7 @@ _PARSED = pytest.StashKey[_ParsedMarks]()
 
 
 def marks_of(item: pytest.Item) -> Marks:
-    """What a test's markers ask for, parsed once; again only if a marker was added since."""
+    """The requests of a test's markers, parsed once; again only if a marker was added since."""
     present = tuple(item.iter_markers())
     parsed = item.stash.get(_PARSED, None)
     if parsed is None or parsed.markers != present:
@@ -96,7 +96,7 @@ def marks_of(item: pytest.Item) -> Marks:
 
 
 def read_marks(node: pytest.Item) -> Marks:
-    """What a test's markers ask for, each kind from the closest marker.
+    """The requests of a test's markers, each kind from the closest marker.
 
     Of a `quant` and a `quant_ladder` marker the closer one holds; they cannot be at one place.
     """

@@ -43,7 +43,7 @@ class TerminalNotify:
 
     @property
     def _is_watched(self) -> bool:
-        """Whether somebody sees a line that comes and goes."""
+        """True if somebody sees a line that comes and goes."""
         is_quiet = self._terminal is None or self._config.get_verbosity() < 0
         return not is_quiet and self._terminal.isatty and os.environ.get("TERM") != "dumb"
 
@@ -82,7 +82,7 @@ class TerminalNotify:
                 self._terminal.write(f"asperf: {text}\n", flush=True)
 
     def take_waited(self) -> bool:
-        """Whether anything was waited for since the last call, unless somebody saw it."""
+        """True if anything was waited for since the last call, unless somebody saw it."""
         self.done()  # what waits need not measure afterwards
         waited, self._has_waited = self._has_waited, False
         return waited

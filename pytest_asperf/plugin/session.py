@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What a session's tests share. Nothing is detected, loaded or written before it is needed.
+    """The state that a session's tests share. Nothing is detected or loaded before it is needed.
 
     Attributes:
         folder: of the configuration file, where relative addresses start.
@@ -84,7 +84,7 @@ class Session:
 
     @property
     def is_live(self) -> bool:
-        """Whether this session measures; otherwise it judges recorded numbers."""
+        """True if this session measures; otherwise it judges recorded numbers."""
         if self.settings.source == "auto":
             return self.hardware.is_this_machine
         return self.settings.source == "live"
@@ -106,7 +106,7 @@ class Session:
         return self.hardware.measured_on if self.is_live else self.hardware
 
     def runner(self, engine: Engine) -> MeasurementRunner:
-        """What measures on an engine.
+        """The runner of an engine.
 
         Models that other engines have loaded are freed: they would take memory from this one's.
         """
@@ -142,12 +142,12 @@ class Session:
 
     @property
     def gate_budget(self) -> Budget:
-        """What a gate may cost."""
+        """The budget of a gate."""
         return self.workspace.gate_budget
 
     @property
     def bounds(self) -> BandwidthBounds:
-        """Which memory bandwidth bounds a measurement."""
+        """The memory bandwidth that bounds a measurement."""
         return BandwidthBounds(self.hardware, self._measure_bandwidth)
 
     def _measure_bandwidth(self, remeasure: bool) -> Bandwidth:  # noqa: FBT001  # its only argument
@@ -167,7 +167,7 @@ class Session:
             self._checked_store = None
 
     def growing(self, machine: str) -> GrowingReport:
-        """What the history has of this session on a machine."""
+        """The history's part of this session on a machine."""
         address, keep_days = str(self.settings.store), self.settings.store_keep
         report = GrowingReport(address, self.cache, keep_days)
         return self._growing.setdefault(machine, report)
@@ -200,7 +200,7 @@ class Session:
         return ""
 
     def tell_machine(self) -> dict[str, object] | None:
-        """Of a worker, its machine's name and facts; None after the first call."""
+        """The name and facts of a worker's machine; None after the first call."""
         if not self._is_to_tell:
             return None
         self._is_to_tell = False

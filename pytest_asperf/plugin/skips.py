@@ -29,7 +29,7 @@ def skip(kind: str, reason: str, *, because: str = "") -> NoReturn:
 
 
 def reason_of(error: BaseException | None) -> tuple[str, str] | None:
-    """What `skip` skipped, and why; None for any other exception."""
+    """The skipped part and the reason of `skip`; None for any other exception."""
     return getattr(error, "asperf_skipped", None)
 
 
@@ -59,7 +59,7 @@ def _roles(item: pytest.Item) -> list[str]:
 def skip_lines(reports: Sequence[Any], config: pytest.Config) -> Iterator[str]:
     """A line for each kind of skipped tests, with the most frequent reasons.
 
-    A last line says if all were skipped because the hardware in force is not this machine.
+    A last line says if all were skipped because the hardware selected is not this machine.
     """
     skipped: dict[str, Counter[str]] = {}
     for report in reports:

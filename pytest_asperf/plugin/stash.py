@@ -1,4 +1,4 @@
-"""Where a session's state and a test's notes are kept: pytest's own stash."""
+"""The place of a session's state and a test's notes: pytest's own stash."""
 
 # ruff: noqa: PLC0415  # loaded in every pytest run, used in few
 
@@ -99,7 +99,7 @@ def opened_session(config: pytest.Config) -> Session | None:
 
 @dataclass(frozen=True, slots=True)
 class Unreported:
-    """What a test noted that pytest made no report of, because the session ended in it.
+    """The notes of a test that pytest made no report of, because the session ended in it.
 
     It has the attributes of a report that are read here; being the last, it begins last.
     """
@@ -148,7 +148,7 @@ class Notebook:
         forgotten[:] = [one for one in forgotten if one is not verdict]
 
     def keeps(self, undecided: VerdictError) -> bool:
-        """Whether the test goes on, and its end raises the error: unless that fails the test."""
+        """True if the test goes on, and its end raises the error: unless that fails the test."""
         course = _course_of(self.item)
         if course.is_over or session_of(self.item.config).settings.inconclusive == "fail":
             return False
@@ -241,7 +241,7 @@ def note(item: pytest.Item, row: AnyRecord) -> None:
 
 
 def has_notes(item: pytest.Item) -> bool:
-    """Whether a test has noted rows that nothing has taken."""
+    """True if a test has noted rows that nothing has taken."""
     return item.nodeid in item.config.stash.get(_ROWS, {})
 
 

@@ -131,7 +131,7 @@ def _colour(outcome: str) -> dict[str, bool]:
 
 
 def _remarks(rows: Sequence[Line], screen: Screen, verbosity: int) -> Iterator[str]:
-    """What explains the claims: speculation, and the machine."""
+    """The remarks that explain the assertions: speculation, and the machine."""
     yield from dict.fromkeys(map(whole_text, rows) if verbosity > 0 else ())
     points = speculation_of(row.record for row in rows)
     for point in points:
@@ -144,7 +144,7 @@ def _remarks(rows: Sequence[Line], screen: Screen, verbosity: int) -> Iterator[s
 
 
 def _undecided(terminal: TerminalReporter, rows: Sequence[Line], screen: Screen) -> Iterator[str]:
-    """What would decide the claims whose tests have no block that says it."""
+    """The advice on assertions whose tests have no block that prints it."""
     is_curt = terminal.config.getoption("tbstyle") in _CURT
     blocks = () if is_curt else terminal.stats.get("inconclusive", ())
     yield from undecided_lines(rows, screen, {report.nodeid for report in blocks})

@@ -111,7 +111,7 @@ def _by_rates(
 
 
 def _is_rate_of(cell: RecordedCell, value: SeriesValue) -> bool:
-    """Whether a value is a rate of the kind that is recorded."""
+    """True if a value is a rate of the kind that is recorded."""
     kind = value.key.metric.startswith(cell.metric.lower())
     return kind and cell.unit == value.key.unit == _RATE
 

@@ -163,7 +163,7 @@ def _require_same_work(live: _Live, cell: RecordedCell) -> None:
 
 
 def _elsewhere(live: _Live, cell: RecordedCell) -> str:
-    """What the figure is of and this session does not have; empty if it has it."""
+    """The scope of the figure that this session is out of; empty if it is in scope."""
     scope, engine = cell.scope, live.engine
     if scope.engine and engine not in _ENGINES.get(scope.engine, (scope.engine,)):
         return f"{scope.engine}, this is {engine}"

@@ -199,7 +199,7 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
 
 
 def scope_text(finding: Finding) -> str:
-    """What a finding is about: hardware, architecture, engine and sizes of models."""
+    """The scope of a finding: hardware, architecture, engine and sizes of models."""
     parts = [" and ".join(finding.hardware) or "any hardware"]
     parts += [finding.architecture] if finding.architecture else []
     parts += [finding.engine] if finding.engine else []

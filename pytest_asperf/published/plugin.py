@@ -124,7 +124,7 @@ def _check(config: pytest.Config) -> None:
 
 
 def _is_on_a_finding(item: Any) -> bool:
-    """Whether a test measures a finding; other projects have markers of that name too."""
+    """True if a test measures a finding; other projects have markers of that name too."""
     from pytest_asperf.plugin import measures
 
     if getattr(item, "callspec", None) and _FIXTURE in item.callspec.params:

@@ -74,7 +74,7 @@ def parametrize(metafunc: pytest.Metafunc, fixture: str) -> None:
 
 
 def judges_recorded(item: pytest.Item, finding: Finding, hardware: Hardware) -> Callable[[], None]:
-    """What judges a finding's published figures; skips the test if the session measures."""
+    """The judge of a finding's published figures; skips the test if the session measures."""
     if session_of(item.config).is_live:
         reason = str(
             Advice("nothing measures it live; judge its published figures", source="recorded")

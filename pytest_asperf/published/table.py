@@ -87,7 +87,7 @@ def finding_lines(lines: Sequence[Line], screen: Screen) -> Iterator[tuple[str, 
 
 
 def _remarks(line: Line) -> Iterator[str]:
-    """What a test claims instead of the statement, and why its verdict fails no test."""
+    """The claim of a test that replaces the statement, and why its verdict fails no test."""
     instead, is_live = line.about.get("claimed here", ""), line.source != "recorded"
     if instead:
         yield f"claimed here: {instead}"
@@ -112,7 +112,7 @@ def _here(line: Line) -> _Row:
 
 
 def _claim(line: Line) -> str:
-    """What is claimed, with its unit if there is room."""
+    """The claim, with its unit if there is room."""
     return line.threshold if len(line.threshold) <= _LONGEST_CLAIM else line.bound
 
 

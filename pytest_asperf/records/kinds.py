@@ -340,7 +340,7 @@ class SpeculationRecord(MeasurementRecord):
 
     @property
     def is_invalid(self) -> bool:
-        """Whether a guard found the measurement broken."""
+        """True if a guard found the measurement broken."""
         return any(finding.consequence is Consequence.INVALID for finding in self.guards)
 
 
@@ -445,7 +445,7 @@ AnyRecord: TypeAlias = (
 
 
 def ran_of(record: AnyRecord) -> tuple[Ran, ...]:
-    """What ran for a record; of two sides both."""
+    """The run record; of two sides both."""
     if isinstance(record, VerdictRecord):
         return record.compared.ran if record.compared else ()
     return () if isinstance(record, BrokenRecord) else (record.ran,)

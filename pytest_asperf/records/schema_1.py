@@ -167,7 +167,7 @@ def _rates(pairs: Sequence[Table]) -> dict[str, float]:
 
 
 def _ran(proof: Table, build: str = "") -> dict[str, Any]:
-    """What ran; the address was a part of the model's name, and so was the build."""
+    """The run record; the address was a part of the model's name, and so was the build."""
     engine, loaded = proof.get("engine", {}), proof.get("loaded", {})
     address = proof["model"].partition(" in ")[0]
     weights, _, kv = address.partition(" KV ")

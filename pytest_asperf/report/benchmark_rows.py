@@ -94,7 +94,7 @@ def add_rows(session: Any, rows: Iterable[Noted]) -> None:
 
 
 def comparison_note(session: Any) -> str:
-    """What a comparison with an earlier session cannot tell; empty if none of our rows is in it."""
+    """The limits of a comparison with an earlier session; empty if none of our rows is in it."""
     ours = {row.fullname for row in session.benchmarks if row.fullname.startswith(_PREFIX)}
     earlier = (session.compared_mapping or {}).values()
     return _TWO_SESSIONS if any(ours & saved.keys() for saved in earlier) else ""

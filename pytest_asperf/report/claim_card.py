@@ -123,7 +123,7 @@ def _pairs_caption(course: ComparedPairs) -> str:
 
 
 def _sides(course: ComparedPairs) -> Iterator[Element | str]:
-    """What each side came to."""
+    """The result of each side."""
     yield f"{course.timed}, median of all runs: "
     for side, middle in zip(course.sides, course.medians, strict=True):
         yield element("data", f"{number_text(middle, 4)} {course.unit}", value=repr(middle))

@@ -90,7 +90,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """What a line has."""
+    """The cells of a line."""
 
     outcome: str
     what: str
@@ -128,7 +128,7 @@ def _screen_line(outcome: str, text: str, screen: Screen) -> ScreenLine:
 
 
 def _machines(rows: Sequence[Line], screen: Screen) -> list[str]:
-    """What each line begins with: of several machines the name, below its head."""
+    """The beginning of each line: the name, below its head, if there are several machines."""
     if not any(row.machine for row in rows):
         return [""] * (1 + len(rows))
     names = ["machine", *(cut(screen.legible(row.machine), screen.width // 5) for row in rows)]
@@ -148,7 +148,7 @@ def tally(lines: Sequence[Line]) -> str:
 
 
 def legend_lines(lines: Sequence[Line], screen: Screen) -> Iterator[str]:
-    """What the names in the lines stand for, and the texts that were scored."""
+    """The meaning of the names in the lines, and the texts that were scored."""
     yield from _joined((*_models(lines), *_builds(lines), *_texts(lines)), screen)
 
 
@@ -226,7 +226,7 @@ def undecided_lines(
 
 
 def brief_text(rows: Sequence[Line]) -> str:
-    """What a test measured, in a few words; of claims, if it made any."""
+    """The measurements of a test, in a few words; its assertions, if it made any."""
     chosen = [row for row in rows if row.outcome] or rows
     return "; ".join(dict.fromkeys(printable(row.brief, 80) for row in chosen))
 

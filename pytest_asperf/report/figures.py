@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def figures(report: ReportData) -> list[Element]:
-    """What a report measured, in figures of several measurements each."""
+    """The measurements of a report, in figures of several measurements each."""
     drawn = [*map(_level_figure, report.level_sets)]
     drawn += map(_side_by_side, by_engine(report.timed))
     if report.speculation:
@@ -31,7 +31,7 @@ def figures(report: ReportData) -> list[Element]:
 
 
 def machines(reports: Sequence[ReportData]) -> list[Element]:
-    """What several machines came to, beside each other."""
+    """The results of several machines, side by side."""
     return _section("Machines", list(map(_side_by_side, by_machine(reports))))
 
 

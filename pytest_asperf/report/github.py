@@ -1,4 +1,4 @@
-"""What GitHub shows of a job: lines that annotate it, and its summary."""
+"""The output for GitHub: lines that annotate a job, and its summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST: Final = 10
 
 
 def is_job() -> bool:
-    """Whether this is a job of GitHub's, or one that has a file for its summary."""
+    """True if this is a job of GitHub's, or one that has a file for its summary."""
     return os.environ.get(_ACTIONS) == "true" or bool(os.environ.get(_STEP_SUMMARY))
 
 

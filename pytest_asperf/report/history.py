@@ -1,4 +1,4 @@
-"""What was stored of a series, as estimates and for a chart."""
+"""The stored values of a series, as estimates and for a chart."""
 
 from __future__ import annotations
 

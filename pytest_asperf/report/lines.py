@@ -182,7 +182,7 @@ def _name(line: Line) -> str:
 
 
 def facts_of(record: AnyRecord) -> Facts:
-    """What ran for a record, in words."""
+    """The run record in words."""
     return () if isinstance(record, BrokenRecord) else record.facts
 
 

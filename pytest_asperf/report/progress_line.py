@@ -47,7 +47,7 @@ class ProgressLine:
 
     @property
     def is_possible(self) -> bool:
-        """Whether there is a terminal to show it on."""
+        """True if there is a terminal to show it on."""
         return self._console.file.isatty() and not self._console.is_dumb_terminal
 
     def show(self, label: str, done: int, total: int, so_far: SoFar, *, where: str = "") -> None:
@@ -117,7 +117,7 @@ class ProgressLine:
 
 
 def _progress(console: Console) -> Progress:
-    """What lays a line out; only the column that says what is measured gives way."""
+    """The layout of a line; only the column that names the measurement gives way."""
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
     from rich.table import Column
     from rich.text import Text

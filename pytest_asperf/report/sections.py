@@ -1,4 +1,4 @@
-"""What the command line shows: things looked at, how each one is, and what to do about it."""
+"""The output of the command line: checks, the state of each, and what to do about it."""
 
 from __future__ import annotations
 

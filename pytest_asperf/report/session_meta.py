@@ -63,7 +63,7 @@ class SessionMeta:
         )
 
     def _options(self) -> Iterator[str]:
-        """What repeats a measurement: our options, each in one word, or a gate's; and the seed."""
+        """The command that repeats a measurement: its options, each in one word, and the seed."""
         is_pytest = self.program == ("pytest",)
         if not is_pytest:
             yield from map(without_passwords, self.args)

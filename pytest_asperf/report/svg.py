@@ -29,7 +29,7 @@ _MOST_TEXT: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where values lie on one axis, from `first` to `last` in the chart's units."""
+    """The positions of values on one axis, from `first` to `last` in the chart's units."""
 
     low: float
     high: float
@@ -53,7 +53,7 @@ class Scale:
         return cls(low - _ROOM * spread, high + _ROOM * spread, first, last, is_log)
 
     def at(self, value: float) -> float:
-        """Where a value lies; what is beyond an end, at that end."""
+        """The position of a value; at an end if the value is beyond it."""
         if self.is_log:
             value = math.log10(value) if value > _LEAST_SIZE else self.low
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)

@@ -40,7 +40,7 @@ _LONGEST_FACT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SeriesKey:
-    """What figures have in common that may be drawn as one line.
+    """The common part of figures that may be drawn as one line.
 
     Attributes:
         machine: its fingerprint.
@@ -111,7 +111,7 @@ class SeriesValue(Value):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a document comes from: machine, host, hardware's name, and the writing version."""
+    """The origin of a document: machine, host, hardware's name, and the writing version."""
 
     machine: str
     host: str
@@ -132,7 +132,7 @@ class _Row:
 
 
 def origin_of(report: Report, where: str) -> Origin:
-    """Where a report comes from; ConfigError names the place if it does not say."""
+    """The origin of a report; ConfigError names the place if it has none."""
     meta = _meta(report, where)
     own = meta.machine.id or _digest([meta.host, encode(meta.machine)])[:12]
     texts = (own, meta.host, meta.machine.hardware, meta.version)
@@ -169,7 +169,7 @@ def figures_of(report: Report, where: str) -> list[SeriesValue]:
 
 
 def document_digest(document: Mapping[str, object]) -> str:
-    """What a document is known by: the same one again is not stored twice."""
+    """The digest of a document: an equal one is not stored twice."""
     return _digest(document)[:32]
 
 
@@ -178,7 +178,7 @@ def _digest(data: object) -> str:
 
 
 def _around(meta: Meta) -> Iterator[tuple[str, str]]:
-    """What of a session may change within a series."""
+    """The facts of a session that may change within a series."""
     machine = meta.machine
     yield "os", printable(f"{machine.os} {machine.os_version}".strip())
     if drivers := [printable(gpu.driver) for gpu in machine.gpus if gpu.driver]:
@@ -260,7 +260,7 @@ def _measured(
     *,
     anchor: str = "",
 ) -> SeriesValue:
-    """A figure of what ran; the last proof of path is that of what is measured."""
+    """A figure of what ran; the last run record is that of what is measured."""
     asked = [{**proof.requested, **settings} for proof in ran]
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
     hashes = dict.fromkeys(printable(proof.sha256) for proof in ran)

@@ -1,4 +1,4 @@
-"""What a store gives back."""
+"""The content of a store."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class NewSeries:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What storing a document did.
+    """The effect of storing a document.
 
     Attributes:
         session: the session's id.
@@ -102,7 +102,7 @@ class Recorded:
     clock_back_s: float = 0.0
 
     def notes(self) -> Iterator[str]:
-        """What is remarkable of it."""
+        """The remarks on it."""
         for new in self.began:
             if new.after:
                 what = " and ".join(_WORDS[name] for name in new.changed)

@@ -32,7 +32,7 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where a report went.
+    """The destination of a report.
 
     Attributes:
         address: of the store, without a password.
@@ -63,7 +63,7 @@ class Kept:
         )
 
     def lines(self) -> Iterator[str]:
-        """What is to be said of what was stored."""
+        """The remarks on what was stored."""
         if self.recorded is not None:
             n = self.recorded.n_figures
             yield f"stored {n} figure{'s' * (n != 1)} in {self.address}"
@@ -158,7 +158,7 @@ class GrowingReport:
 
 
 def unsent_folder(cache: Path, address: str) -> Path:
-    """Where reports for a store wait."""
+    """The folder of reports that wait for a store."""
     digest = hashlib.sha256(without_passwords(address).encode()).hexdigest()
     return cache / "unsent" / digest[:12]
 

@@ -1,4 +1,4 @@
-"""What verdicts on energy have in common: which counters they rest on, and whether they agree."""
+"""The common part of verdicts on energy: the counters they rest on, and whether they agree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN: Final = frozenset({"gpu", "ane"})
 
 
 def energy_notes(phases: Sequence[PhaseEnergy]) -> tuple[str, ...]:
-    """Which counters moved, how often they are published, and what is not measured."""
+    """The counters that moved, how often they are published, and what is not measured."""
     if not phases:
         return ()
     return (
@@ -33,13 +33,13 @@ def energy_notes(phases: Sequence[PhaseEnergy]) -> tuple[str, ...]:
 
 
 def coverage_findings(phases: Sequence[PhaseEnergy], *, on_gpu: bool) -> tuple[GuardFinding, ...]:
-    """What keeps the measured rails from being the machine's energy."""
+    """The reasons why the measured rails are not the machine's energy."""
     finding = guards.rail_coverage(phases[-1].rails, on_gpu=on_gpu)
     return (finding,) if finding else ()
 
 
 def busy_host(rails: Collection[str], watched: Watched) -> tuple[GuardFinding, ...]:
-    """What voids a claim on rails, as other processes' energy is in those of processor and memory.
+    """The finding that voids an assertion on rails, as they have other processes' energy too.
 
     Pairs share it too, but what is added to both sides draws their ratio towards 1.
     """
@@ -48,7 +48,7 @@ def busy_host(rails: Collection[str], watched: Watched) -> tuple[GuardFinding, .
 
 
 def energy_findings(pairs: WorkloadPairs, result: ABResult) -> tuple[GuardFinding, ...]:
-    """What voids a comparison of energies; nothing of a comparison of times."""
+    """The findings that void a comparison of energies; none of a comparison of times."""
     if not (pairs.workload.metered and result.phases):
         return ()
     rails = result.phases[-1].rails

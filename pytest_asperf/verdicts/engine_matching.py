@@ -1,6 +1,6 @@
 """Two engines on one model: which levels match, and what of their work is alike and what is not.
 
-Quantised weights of two engines are never the same: llama.cpp's K-quants keep scales of scales and
+Quantized weights of two engines are never the same: llama.cpp's K-quants keep scales of scales and
 mix types, MLX's affine levels have a scale and a bias for each group. What can be matched is how
 many bits a weight takes, which decides what a step of TG reads.
 """
@@ -111,7 +111,7 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
     bits = file_bits_per_weight(first), file_bits_per_weight(second)
     if _are_near(*bits):
         return
-    # MLX quantises every matrix alike, so that a file of its has the bits of its level.
+    # MLX quantizes every matrix alike, so that a file of its has the bits of its level.
     wanted = bits[1] if first.ref.spec.engine in MLX_ENGINES else bits[0]
     near = _nearest(wanted, "mlx") if wanted else None
     raise UnfitError(
@@ -139,7 +139,7 @@ def terms_of(
     same_tokens: bool,
     source_sha256: str | None,
 ) -> tuple[Term, ...]:
-    """What two sides have in common and what they have not.
+    """The common and the different facts of two sides.
 
     The hash is of the folder that both files were made from, None where they were published.
     """
@@ -164,7 +164,7 @@ def _alike(what: str, first: str, second: str) -> Term:
 
 
 def _source(sha256: str | None) -> Term:
-    """Whether both files were made from the same weights, and not only named alike."""
+    """True if both files were made from the same weights, and not only named alike."""
     if sha256 is None:
         return Term("source weights", ("not known to be the same",) * 2, is_matched=False)
     return Term("source weights", (f"sha256 {sha256[:12]}",) * 2, is_matched=True)

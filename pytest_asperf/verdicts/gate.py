@@ -125,14 +125,14 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
 
 
 def _before(pairs: WorkloadPairs) -> Iterator[str]:
-    """What other processes had shown before these pairs, if that was a FAIL."""
+    """The result of other processes before these pairs, if that was a FAIL."""
     if before := pairs.failed_before:
         change = before.test.estimate.text()
         yield f"{len(before.pairs)} pairs of other processes before showed a FAIL, {change}"
 
 
 def _queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
-    """Which sides have fewer slots than users: a warning, as the wait is what is compared."""
+    """The sides with fewer slots than users: a warning, as the wait is compared."""
     for side, ran in zip(("baseline", "candidate"), result.ran, strict=True):
         slots = ran.context.n_slots if ran.context else None
         found = guards.queueing([], pairs.workload.users, slots, is_compared=True)
@@ -310,7 +310,7 @@ def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verd
 
 
 def zone_text(test: PairedTest) -> str:
-    """What PASS and FAIL of a gate show, in words."""
+    """The meaning of a gate's PASS and FAIL, in words."""
     floor, limit = percent_text(test.floor), percent_text(test.tolerance)
     return f"PASS excludes +{limit}; FAIL does not, and shows more than +{floor}"
 

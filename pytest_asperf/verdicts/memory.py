@@ -1,4 +1,4 @@
-"""Whether a model fits in memory: by its sizes, or by what an engine allocated for it."""
+"""True if a model fits in memory: by its sizes, or by what an engine allocated for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
 #: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.
 _POSITIONS_STEP: Final = 256
-_TOO_LARGE: Final = "use a smaller level, a shorter context or a quantised KV cache"
+_TOO_LARGE: Final = "use a smaller level, a shorter context or a quantized KV cache"
 
 
 def predicted_fit(

@@ -29,7 +29,7 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
 
 
 def disturbances(result: ABResult) -> tuple[str, ...]:
-    """What disturbed the machine during the pairs, or just before them, one remark each.
+    """The disturbances of the machine during the pairs, or just before them, one remark each.
 
     What was watched during them needs no remark on the moment before.
     """
@@ -43,7 +43,7 @@ def disturbances(result: ABResult) -> tuple[str, ...]:
 
 
 def _suffices(known: Calibration, result: ABResult) -> bool:
-    """Whether the budget can decide the tolerance on a machine of this noise."""
+    """True if the budget can decide the tolerance on a machine of this noise."""
     return result.budget.tolerance >= detectable_tolerance(known.spread, result.budget.max_pairs)
 
 

@@ -56,7 +56,7 @@ def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int)
 
 
 def _parting(one: str, other: str) -> str:
-    """Where two texts part, in words."""
+    """The place at which two texts diverge, in words."""
     n = first_divergence(list(map(ord, one)), list(map(ord, other))) or 0
     sides = " and ".join(shown(text[n : n + _SHOWN], 2 * _SHOWN) for text in (one, other))
     return f"from character {n + 1} on {sides}"

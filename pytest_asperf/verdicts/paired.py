@@ -1,4 +1,4 @@
-"""What verdicts on two sides that ran in pairs have in common."""
+"""The common part of verdicts on two sides that ran in pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def coverage(pairs: WorkloadPairs, result: ABResult) -> str:
-    """Which variance the pairs cover, and how their order can be repeated."""
+    """The variance that the pairs cover, and how their order can be repeated."""
     cores = "cores drawn for each pair; " if result.draws_cores else ""
     processes = uncovered(pairs) or "new processes for each pair"
     return f"{processes}; {cores}random order, seed {result.budget.seed}"
@@ -43,7 +43,7 @@ def _processes(pairs: WorkloadPairs) -> str:
 
 
 def build_subject(what: str, ran: tuple[Provenance, Provenance], complaint: str) -> Subject:
-    """The subject of a claim about two builds, with the proof of path of both."""
+    """The subject of a claim about two builds, with the run record of both."""
     base, candidate = ran
     return Subject(
         f"{what} {candidate.model} / {base.model}",
@@ -57,7 +57,7 @@ def build_subject(what: str, ran: tuple[Provenance, Provenance], complaint: str)
 def ran_rows(
     sides: tuple[str, str], ran: tuple[Provenance, Provenance]
 ) -> tuple[tuple[str, str], ...]:
-    """The proofs of path of two sides, with the side's name before each label."""
+    """The run records of two sides, with the side's name before each label."""
     named = zip(sides, ran, strict=True)
     return tuple((f"{side} {label}", text) for side, arm in named for label, text in arm.rows())
 
@@ -77,7 +77,7 @@ def nothing_finished(
 def advice_on_pairs(
     outcome: Outcome | None, subject: Subject, pairs_left: int | None, reason: str
 ) -> str:
-    """What to do after a verdict on pairs; the reason is why more of them might not decide."""
+    """The advice after a verdict on pairs; the reason is why more of them might not decide."""
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.FAIL:

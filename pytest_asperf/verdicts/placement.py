@@ -72,7 +72,7 @@ def rung_text(verdict: Verdict) -> str:
 def placement_verdict(
     name: str, rungs: Ladder, device: Device, plan: ComputePlan | None, seen: EnergyResult | None
 ) -> Verdict:
-    """Whether a model is planned on a device, or ran on it where its run was observed.
+    """True if a model is planned on a device, or ran on it where its run was observed.
 
     A statement about a plan needs the plan. One about a run needs the plan if there is one, energy
     on the rail and a GPU near idle; and the latency if the GPU's was given.
@@ -104,7 +104,7 @@ def placement_verdict(
 
 
 def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Verdict:
-    """Whether a rail's power above the idle machine's is that of work, or of none."""
+    """True if a rail's power above the idle machine's is that of work, or of none."""
     rail = cast("Rail", device.lower())
     if observed is None:
         return _unavailable("observed=energy(…) was not given")
@@ -114,7 +114,7 @@ def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Ver
 
 
 def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Verdict:
-    """Whether a token takes another time than on the GPU."""
+    """True if a token takes another time than on the GPU."""
     if observed is None or gpu_path is None:
         return _unavailable("unlike=energy(…) was not given")
     change = unpaired_change_interval(gpu_path.token_s, observed.token_s)
@@ -125,6 +125,6 @@ def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Ve
 
 
 def _unavailable(reason: str) -> Verdict:
-    """What a rung without a figure comes to, where it is needed."""
+    """The result of a quantization without a figure, if one is needed."""
     remedy = "make it measurable (asperf doctor), or claim the plan alone"
     return Verdict(Outcome.INCONCLUSIVE, _SUBJECT, "", f"unavailable: {reason}", (), remedy)

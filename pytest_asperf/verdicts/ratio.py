@@ -44,7 +44,7 @@ _AT_THE_LIMIT: Final = "at the limit"
 
 @dataclass(frozen=True, slots=True)
 class PairedClaim:
-    """What is claimed of two sides that run in pairs.
+    """The assertion about two sides that run in pairs.
 
     Attributes:
         names: of the first side and of the second, which ran as candidate and baseline.
@@ -68,7 +68,7 @@ class PairedClaim:
         return "-" if self.of_difference else "/"
 
     def within(self, budget: Budget) -> Budget:
-        """What deciding it may cost."""
+        """The cost of deciding it."""
         low, high = (
             (-math.inf if self.of_difference else 0.0, self.limit.value)
             if self.operator in BELOW
@@ -120,7 +120,7 @@ def paired_verdict(
 
 
 def terms_texts(terms: Sequence[Term], names: tuple[str, str]) -> tuple[str, ...]:
-    """What two engines have in common and what they have not, one line each."""
+    """The common and the different facts of two engines, one line each."""
     if not terms:
         return ()
     matched, other = (
@@ -131,7 +131,7 @@ def terms_texts(terms: Sequence[Term], names: tuple[str, str]) -> tuple[str, ...
 
 
 def cost_of_serving(result: ABResult, names: tuple[str, str]) -> tuple[str, ...]:
-    """What a server adds to a library: ms of a request, us of each token."""
+    """The cost of a server over a library: ms of a request, us of each token."""
     base, candidate = (ran.loaded.served is not None for ran in result.ran)
     (pairs,) = result.by_workload
     if base == candidate or not pairs.pairs:

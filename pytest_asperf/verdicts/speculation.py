@@ -279,7 +279,7 @@ def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
 
 
 def divergence_text(categories: Sequence[str], parting: Divergence) -> str:
-    """Where outputs part, and by how much."""
+    """The place at which outputs diverge, and by how much."""
     batched, single = parting.margin.batched, parting.margin.single
     return (
         f"{categories[parting.prompt]} prompt {parting.prompt + 1}, token {parting.position + 1}: "

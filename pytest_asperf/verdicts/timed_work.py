@@ -53,19 +53,19 @@ def _invalidates(findings: Iterable[GuardFinding]) -> bool:
 
 
 def _same_logits(result: ABResult) -> bool:
-    """Whether both sides compute the same text with the same weights and types of cache."""
+    """True if both sides compute the same text with the same weights and types of cache."""
     base, candidate = result.ran
     types = base.requested.kv_types == candidate.requested.kv_types
     return types and base.sha256 == candidate.sha256 and result.same_tokens
 
 
 def _same_settings(result: ABResult) -> bool:
-    """Whether only the builds differ, and how much slower they were asked to be."""
+    """True if only the builds differ, and how much slower they were asked to be."""
     base, candidate = (replace(ran.requested, slow_by=None) for ran in result.ran)
     return base == candidate and _same_logits(result)
 
 
 def _shown(*sides: ExaminedRun | None) -> Iterator[str]:
-    """What examining each side's run showed, one line each."""
+    """The result of examining each side's run, one line each."""
     for side, run in zip(("baseline", "candidate"), sides, strict=True):
         yield f"{side} timed work: {run or NOT_EXAMINED}"

@@ -134,7 +134,7 @@ class PipelineRun:
 
     @property
     def prompt_ns(self) -> int | None:
-        """What all programs took for the prompt by their own clocks; None if none says it."""
+        """The prompt's time in all programs by their own clocks; None if none prints it."""
         times_ns = [ns for phase in self.phases if (ns := phase.printed.prompt_ns) is not None]
         return sum(times_ns) if times_ns else None
 
@@ -158,7 +158,7 @@ class PipelineRun:
 
     @property
     def handover_ns(self) -> int | None:
-        """What neither prompt nor generation took, of several programs; None if not known."""
+        """The time in several programs of neither prompt nor generation; None if not known."""
         first_ns, prompt_ns = self.first_token_ns, self.prompt_ns
         if len(self.phases) == 1 or first_ns is None or prompt_ns is None:
             return None
@@ -386,7 +386,7 @@ def _sizes(work: Asked) -> tuple[int, int]:
 
 
 def _shown(proof: Sequence[Sequence[str]], lines: Sequence[str], run: ToolRun) -> dict[str, str]:
-    """What a program printed of what must be proved; refused where it did not."""
+    """The printed proof of a program; an error if it is missing."""
     shown = {}
     for what, pattern in proof:
         match = next((m for line in lines if (m := re.search(pattern, line))), None)
@@ -412,7 +412,7 @@ _LARGEST: Final = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a program printed of itself; None or 0 where it printed nothing.
+    """The facts that a program printed about itself; None or 0 if it printed none.
 
     Attributes:
         n_steps: steps that `generated_ns` is the time of.
@@ -435,7 +435,7 @@ class Printed:
 
 
 def read_printed(reader: Facts | None, lines: Sequence[str]) -> Printed | str:
-    """What a program's lines say, by all patterns or keys of its reader; else what it lacks."""
+    """A program's lines as all patterns of its reader give them; otherwise what is missing."""
     if reader is None:
         return Printed()
     found = dict(_from_json(reader["keys"], lines) if reader["keys"] else ())

@@ -67,7 +67,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of a server.
+    """The work asked of a server.
 
     Attributes:
         kind: `pp`, `ttft`, `tg`, `itl` or `request`, as in the workload's name.

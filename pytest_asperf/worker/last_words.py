@@ -28,7 +28,7 @@ _NEAR: Final = 200
 
 
 class LastWords:
-    """Of a log's lines, the last of those that say most clearly why the process ended."""
+    """The last of a log's lines that give most clearly the reason why the process ended."""
 
     def __init__(self) -> None:
         self.clear()

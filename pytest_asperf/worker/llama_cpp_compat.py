@@ -1,8 +1,8 @@
-"""What differs between versions of llama-cpp-python, from 0.3.16 on, decided once at import.
+"""The differences of llama-cpp-python's versions, from 0.3.16 on, decided once at import.
 
 Features are detected by a struct's field, a default or a function. The version number is only
 shown in refusals: builds of a checkout share the number of the last release. What all of these
-versions have (`llama_memory_*`, the log's callback, the fields that quantising uses) is called
+versions have (`llama_memory_*`, the log's callback, the fields that quantizing uses) is called
 where it is needed.
 """
 
@@ -165,7 +165,7 @@ def empty(context: Any) -> None:
 
 
 def refused(status: int, where: str, complaint: str) -> RefusalError:
-    """What a status of `llama_decode` that is not 0 means."""
+    """The meaning of a status of `llama_decode` that is not 0."""
     return RefusalError("decode", f"llama_decode returned {status} {where}: {complaint}")
 
 

@@ -101,7 +101,7 @@ class LlamaCppEngine:
             raise RefusalError(
                 "settings",
                 f"llama.cpp has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}; type_k and type_v, such as q8_0, quantise the KV "
+                f"{', '.join(sorted(_SETTINGS))}; type_k and type_v, such as q8_0, quantize the KV "
                 "cache",
             )
         compat.require_possible(settings)
@@ -112,7 +112,7 @@ class LlamaCppEngine:
         return LlamaCppModel(path, settings, self._log, self._prefixes, remote)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Quantise a GGUF file with `llama_model_quantize`."""
+        """Quantize a GGUF file with `llama_model_quantize`."""
         self._log.clear()
         params = llama_cpp.llama_model_quantize_default_params()
         params.ftype = recipe["ftype"]

@@ -1,4 +1,4 @@
-"""What llama.cpp's cache held of a text, kept over loads of a model, and over processes.
+"""The text in llama.cpp's cache, kept over loads of a model, and over processes.
 
 A timed run at a depth needs a filled cache, and so does a generation after a prompt; filling it
 takes as long as the run and longer. Each load gets the cells that the same build computed in an
@@ -83,7 +83,7 @@ class SavedPrefixes:
             self._write(self._saved[-1])
 
     def holds(self, key: Hashable, tokens: list[int]) -> bool:
-        """Whether a text was kept whole."""
+        """True if a text was kept whole."""
         return any(known.tokens == tokens for known in self._known(str(key), tokens))
 
     def restore(self, key: Hashable, context: Any, tokens: list[int]) -> int:

@@ -89,7 +89,7 @@ class LlamaCppServerModel(StartedModel):
         return n_tokens
 
     def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
-        """What the load and the context resolved to, by the log."""
+        """The resolved facts of load and context, by the log."""
         log = server.run.log
         info = {match[1]: int(match[2]) for line in log if (match := _INFO.search(line))}
         n_ctx = next((int(m[1]) for line in log if (m := _CONTEXT.search(line))), None)

@@ -32,7 +32,7 @@ _OPTIONS: Final = {
 }
 #: Counts of `/v1/models`, by the names that they have here.
 _META: Final = {"n_params": "n_params", "size_bytes": "size", "n_vocab": "n_vocab"}
-#: Of `/props`, for proof of path: with the sampling by default.
+#: Of `/props`, for run record: with the sampling by default.
 _PROPS: Final = ("build_info", "total_slots", "model_ftype", "default_generation_settings")
 _MAX_TEXT: Final = 200
 _THREADS: Final = re.compile(r"system_info: n_threads = (\d{1,5})")
@@ -87,7 +87,7 @@ class LlamaServerModel(StartedModel):
         return len(tokens)
 
     def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
-        """What the load and the context resolved to, by log and `/props`."""
+        """The resolved facts of load and context, by log and `/props`."""
         log = server.run.log
         props = answered_object(get_request(server.endpoint, "/props").body)
         if props.get("model_path") not in {self._path, None}:
@@ -114,7 +114,7 @@ class LlamaServerModel(StartedModel):
 
 
 def _speculation(server: ServerProcess) -> str | None:
-    """Whether its slots draft, in a word; `/props` says `none` of a draft model too."""
+    """True if its slots draft, in a word; `/props` says `none` of a draft model too."""
     record = get_request(server.endpoint, "/slots")
     try:
         speculates = json.loads(record.body)[0]["speculative"]

@@ -73,7 +73,7 @@ class LlamaToolsEngine:
         return {**self.facts_of(BENCH), "engine": "llama_tools", "cannot": _CANNOT}
 
     def facts_of(self, program: str) -> Facts:
-        """What a program says of its build, and a hash of all programs."""
+        """The facts of a program's build, and a hash of all programs."""
         folder = self._tools.folder
         version = self._version(program)
         commit = _COMMIT.search(version)
@@ -129,7 +129,7 @@ class LlamaToolsEngine:
         return LlamaToolsModel(self._tools, path, settings, self._texts, remote)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Quantise a GGUF file with llama-quantize."""
+        """Quantize a GGUF file with llama-quantize."""
         run = self._tools.start(_QUANTIZE, source, target, str(recipe["ftype"]))
         try:
             run.finish()

@@ -201,7 +201,7 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
 
 
 def _is_not_installed(err: Exception) -> bool:
-    """Whether an import of ours found no package; a trace would say nothing more."""
+    """True if an import of ours found no package; a trace would say nothing more."""
     raised_in = traceback.extract_tb(err.__traceback__)[-1].filename
     is_ours = raised_in.rpartition("/")[0] == __file__.rpartition("/")[0]
     return isinstance(err, ModuleNotFoundError) and is_ours

@@ -1,4 +1,4 @@
-"""Whether a text begins with BOS."""
+"""True if a text begins with BOS."""
 
 from __future__ import annotations
 

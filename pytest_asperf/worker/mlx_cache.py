@@ -44,7 +44,7 @@ class MlxCaches:
         """An empty cache."""
         cache: list[Any] = make_prompt_cache(self._model)
         if self._bits is not None:
-            # A layer without keys and values, such as a recurrent one, has nothing to quantise.
+            # A layer without keys and values, such as a recurrent one, has nothing to quantize.
             compat.quantize_cache(cache, self._group_size, self._bits)
         return cache
 
@@ -75,7 +75,7 @@ class MlxCaches:
 
 
 def kv_type(cache: list[Any], dtype: str) -> str:
-    """Type of K and V as a level's name; `dtype`, which is computed in, if not quantised."""
+    """Type of K and V as a level's name; `dtype`, which is computed in, if not quantized."""
     quantised = [layer for layer in cache if isinstance(layer, QuantizedKVCache)]
     if not quantised:
         return dtype

@@ -1,4 +1,4 @@
-"""What differs between versions of mlx-lm, from 0.28 on, and of the mlx of their time.
+"""The differences of mlx-lm's versions, from 0.28 on, and of the mlx of their time.
 
 Features are detected, not versions. What all versions have is called where it is needed.
 """
@@ -56,9 +56,9 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def quantize_cache(cache: list[Any], group_size: int, bits: int) -> None:
-    """Quantise an empty cache in place, in those layers that can be.
+    """Quantize an empty cache in place, in those layers that can be.
 
-    0.28.0 quantises a cache that is longer than the start, later versions one that is not shorter:
+    0.28.0 quantizes a cache that is longer than the start, later versions one that is not shorter:
     before the first token both do from a start of -1.
     """
     maybe_quantize_kv_cache(cache, -1, group_size, bits)

@@ -18,7 +18,7 @@ TYPE_NAMES: Final = {mx.float32: "f32", mx.float16: "f16", mx.bfloat16: "bf16"}
 
 
 def has_gpu() -> bool:
-    """Whether MLX computes on a GPU by default."""
+    """True if MLX computes on a GPU by default."""
     return bool(mx.default_device() == mx.Device(mx.gpu))
 
 

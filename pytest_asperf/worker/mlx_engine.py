@@ -2,7 +2,7 @@
 
 The loops are those of mlx-lm's own `generate_step`: prompts in pieces of 2,048, a cache evaluated
 after each; generation with one step in flight while the next is prepared; the allocator's cache
-cleared as often. A quantised KV cache is quantised from the first token on, where `generate_step`
+cleared as often. A quantized KV cache is quantized from the first token on, where `generate_step`
 has its first piece in floating point first: what is scored is then what the bits cost. What is
 evaluated lazily is evaluated inside the clock.
 """
@@ -94,10 +94,10 @@ class MlxEngine:
             raise RefusalError(
                 "settings",
                 f"MLX has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}; kv_bits, such as 8, quantises the KV cache",
+                f"{', '.join(sorted(_SETTINGS))}; kv_bits, such as 8, quantizes the KV cache",
             )
         if "kv_group_size" in settings and "kv_bits" not in settings:
-            raise RefusalError("kv-cache", "kv_group_size without kv_bits quantises nothing")
+            raise RefusalError("kv-cache", "kv_group_size without kv_bits quantizes nothing")
         if not Path(path).is_dir():
             raise RefusalError("load", f"{path} is not a folder, and nothing is downloaded")
         processes = settings.get("processes", 1)

@@ -51,7 +51,7 @@ class MlxGroup:
             self._name(hosts)
 
     def _name(self, hosts: str) -> None:
-        """What mlx.launch sets, for this process."""
+        """The variables that mlx.launch sets, for this process."""
         os.environ |= {"MLX_RANK": str(self.rank), "MLX_HOSTFILE": hosts}
 
     def join(self, n_processes: int) -> Any:

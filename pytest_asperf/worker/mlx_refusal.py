@@ -1,4 +1,4 @@
-"""What mlx and mlx-lm raise, as refusals."""
+"""The exceptions of mlx and mlx-lm, as rejections."""
 
 from __future__ import annotations
 

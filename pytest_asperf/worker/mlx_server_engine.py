@@ -66,7 +66,7 @@ class MlxServerModel(StartedModel):
         return len(self._tokenizer.encode(prompt))
 
     def learn(self, _server: ServerProcess) -> tuple[Facts, Facts]:
-        """What the load and the context resolved to: the server says nothing of it."""
+        """The resolved facts of load and context: the server reports none."""
         settings = self._settings
         parts = {
             "decode concurrency": settings.get("parallel", "by default"),

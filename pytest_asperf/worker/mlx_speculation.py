@@ -157,7 +157,7 @@ class MlxStepper(RolledBackStepper):
 
 
 def _trims(layer: Any, n_ctx: int) -> bool:
-    """Whether a layer's empty cache can drop its tail, up to so many tokens."""
+    """True if a layer's empty cache can drop its tail, up to so many tokens."""
     sizes = [getattr(part, "max_size", None) for part in _parts([layer])]
     smallest = min((size for size in sizes if size is not None), default=math.inf)
     return bool(layer.is_trimmable()) and smallest > n_ctx

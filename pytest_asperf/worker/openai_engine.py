@@ -82,7 +82,7 @@ class OpenAiEngine:
 
     @property
     def ignores_end(self) -> bool:
-        """Whether it can be asked to go on after the end of the text; others refuse the word."""
+        """True if it can be asked to go on after the end of the text; others refuse the word."""
         return self._own_version is not None
 
     def ask(self, endpoint: Endpoint, path: str) -> Facts:

@@ -1,4 +1,4 @@
-"""What timed runs left in a model's memory, as rows that are short enough to be sent."""
+"""The traces of timed runs in a model's memory, as rows that are short enough to be sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Revisits:
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
-        """What the last timed run left; no rows of an engine that does not show them."""
+        """The traces of the last timed run; no rows if the engine does not show them."""
         loaded = self._find(model)
         if not isinstance(loaded, Revisitable):
             return {"n_held": None, "rows": {}}

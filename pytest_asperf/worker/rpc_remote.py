@@ -39,7 +39,7 @@ _GRAPH: Final = re.compile(rb"\[graph_(?:re)?compute\]")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a server has done, as far as it is known.
+    """The work of a server, as far as it is known.
 
     Attributes:
         n_bytes: bytes that came over the open connections, by the kernel's count (Linux).
@@ -127,7 +127,7 @@ class Remote:
                     self._last_line = line.strip()
 
     def greet(self) -> dict[str, Any]:
-        """What the server says of itself; refused where it is absent, busy or another program."""
+        """The server's report about itself; an error if it is absent, busy or another program."""
         where = f"the RPC server at {self.endpoint}"
         try:
             with socket.create_connection((self.host, self.port), timeout=_TIMEOUT_S) as link:
@@ -168,12 +168,12 @@ class Remote:
 
     @cached_property
     def _peers(self) -> frozenset[tuple[str, int]]:
-        """What the kernel calls a host's name."""
+        """The kernel's form of a host's name."""
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         return frozenset((str(where[4][0]), self.port) for where in found)
 
     def work_so_far(self) -> Work:
-        """What the server has done for this process."""
+        """The server's work for this process."""
         # What comes by RDMA is in no count of TCP's.
         counts = self._counts_bytes and not self.greeting.get("offers_rdma")
         n_bytes = received_bytes.n_received(self._peers) if counts else None
@@ -219,7 +219,7 @@ class Remote:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started here and runs no more."""
+        """True if it was started here and runs no more."""
         return self._process is not None and self._process.poll() is not None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What `llama-perplexity --save-all-logits` writes, read from a pipe while it is written.
+"""The output of `llama-perplexity --save-all-logits`, read from a pipe while it is written.
 
 The format (perplexity.cpp): `_logits_`, then n_ctx, n_vocab and n_chunk as 32-bit integers, the
 n_chunk x n_ctx tokens, and for each chunk n_ctx - 1 - n_ctx / 2 rows. A row is two floats, scale
@@ -50,7 +50,7 @@ class Text:
     tokens: tuple[int, ...]
 
     def chunk(self, tokens: Sequence[int], at_least: int) -> int | None:
-        """Which chunk of the text these tokens are, from `at_least` on where there is one.
+        """The index of the chunk with these tokens, from `at_least` on if there is one.
 
         Equal chunks are worth the same: none sees what is before it.
         """

@@ -56,7 +56,7 @@ CANNOT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Where and how a model is asked.
+    """The URL of a model's API, and the form of its requests.
 
     Attributes:
         path: of completions, or of a chat's.
@@ -134,7 +134,7 @@ class ServedModel:
         return timing(work, answers, cost.lag_p50_ns)
 
     def state(self) -> Facts:
-        """What the server says of itself that is the same as long as it lives, and its slots.
+        """The server's constant facts about itself, and its slots.
 
         A key that ends in `_total` only grows.
         """
@@ -246,14 +246,14 @@ def _short(value: object) -> str:
 
 
 def served_facts(served: str, **known: Any) -> Facts:
-    """What a load resolved to, 0 for what a server does not say."""
+    """The resolved facts of a load, 0 if a server does not report one."""
     counts = ("n_params", "size_bytes", "n_vocab", "n_layers", "layers_offloaded", "threads")
     unknown: Facts = {"n_ctx_train": UNBOUNDED, "add_bos": None, "load_ns": 1}
     return {**dict.fromkeys(counts, 0), **unknown, "served": served, **known}
 
 
 def unseen_context(n_ctx: int | None, kv_type: str) -> Facts:
-    """What a context resolved to, of a server that says at most its length."""
+    """The resolved facts of a context, of a server that reports at most its length."""
     return {
         "n_ctx": n_ctx,
         "type_k": kv_type,
@@ -284,7 +284,7 @@ class TimedReply:
         return f"{self.n_output} tokens and {self.reply.finish or 'no reason'}"
 
     def is_shorter(self, n_output: int) -> bool:
-        """Whether it ended before so many tokens, or shows none of them."""
+        """True if it ended before so many tokens, or shows none of them."""
         if self.n_output is None:
             return self.reply.finish != "length" or not self.reply.events
         return self.n_output < n_output or not self.reply.events
@@ -321,20 +321,20 @@ class TimedReply:
 
     @property
     def drafted(self) -> str | None:
-        """What the server drafted for this reply, in words; None if it does not speculate."""
+        """The server's drafting for this reply, in words; None if it does not speculate."""
         n, accepted = (self.reply.timings.get(key, 0) for key in ("draft_n", "draft_n_accepted"))
         return f"{accepted:g} of {n:g} drafted tokens accepted" if n else None
 
     @property
     def said(self) -> Facts:
-        """What the server said of itself and of its own times."""
+        """The server's report about itself and its own times."""
         reply = self.reply
         names = {"build": reply.build or None, "model": reply.model or None}
         return {**names, "timings": reply.timings, **asdict(reply.counts)}
 
 
 def times_prompt(kind: str) -> bool:
-    """Whether a prompt is timed; else only what is generated after it."""
+    """True if a prompt is timed; else only what is generated after it."""
     return kind in {"pp", "ttft", "request"}
 
 

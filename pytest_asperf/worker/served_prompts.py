@@ -79,5 +79,5 @@ class Prompts:
 
 
 def is_near(counted: int, wanted: int) -> bool:
-    """Whether a server counted as many tokens of a prompt as were asked for, or nearly."""
+    """True if a server counted as many tokens of a prompt as were asked for, or nearly."""
     return abs(counted - wanted) <= max(4, _WITHIN * wanted)

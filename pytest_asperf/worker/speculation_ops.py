@@ -1,4 +1,4 @@
-"""What can be asked of a target and a draft together: the wire's operations on a pair."""
+"""The operations on a target and a draft together: the wire's operations on a pair."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class StartedModel(ServedModel):
         raise NotImplementedError
 
     def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
-        """What the load and the context resolved to."""
+        """The resolved facts of load and context."""
         raise NotImplementedError
 
     def require_alive(self) -> None:

@@ -32,7 +32,7 @@ _FLASH_CELLS: Final = {
     "on": ("1", "true", "on"),
     "off": ("0", "false", "off"),
 }
-#: Cells that proof of path is made of.
+#: Cells that run record is made of.
 _NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 
 

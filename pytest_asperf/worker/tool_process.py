@@ -111,7 +111,7 @@ class ToolRun:
 
     @property
     def output(self) -> str:
-        """What it wrote to its standard output so far."""
+        """Its standard output so far."""
         return bytes(self._output).decode(errors="replace")
 
     @property
@@ -126,7 +126,7 @@ class ToolRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it runs no more."""
+        """True if it runs no more."""
         return self._process.poll() is not None
 
     def pause(self) -> None:

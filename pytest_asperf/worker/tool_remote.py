@@ -21,7 +21,7 @@ _DEVICE: Final = re.compile(r"^ +(\S+): .+ \(\d{1,9} MiB, ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a program computes its target and its draft: on a server, None is this machine."""
+    """The place of a program's target and draft: a server, or None for this machine."""
 
     tools: Toolbox
     target: Remote | None = None
@@ -39,7 +39,7 @@ class Placement:
 
     @contextmanager
     def watched(self) -> Iterator[Mapping[Remote, Work]]:
-        """What each server had done before a program's run, for `require`.
+        """The work of each server before a program's run, for `require`.
 
         If the program fails, the failure is the server's where that is gone, or where RPC is what
         it names. Afterwards the connections end that were held for the count of bytes.

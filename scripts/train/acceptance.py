@@ -20,7 +20,7 @@ SPACING = 97  # prompts are spread over the held-out text in this many places
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What one prompt gave: the ids, and how many were drafted and accepted."""
+    """The result of one prompt: the ids, and how many were drafted and accepted."""
 
     ids: list[int]
     drafted: int
@@ -70,7 +70,7 @@ def speculate(target: Llama, draft: Llama, prompt: list[int], new: int, k: int) 
 
 
 def loops(ids: list[int]) -> bool:
-    """Whether a continuation repeats itself: fewer than 4 in 5 of its 8-grams are distinct."""
+    """True if a continuation repeats itself: fewer than 4 in 5 of its 8-grams are distinct."""
     grams = [tuple(ids[i : i + 8]) for i in range(len(ids) - 7)]
     return len(set(grams)) < 0.8 * len(grams)
 

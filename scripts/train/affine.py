@@ -1,4 +1,4 @@
-"""MLX's affine quantisation in torch, with the gradient that fine-tuning needs.
+"""MLX's affine quantization in torch, with the gradient that fine-tuning needs.
 
     python affine.py [FOLDER]
 
@@ -28,7 +28,7 @@ _LEAST_SCALE = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """A quantised matrix [rows, columns], before packing.
+    """A quantized matrix [rows, columns], before packing.
 
     Attributes:
         codes: int32 [rows, groups, GROUP_SIZE], 0 .. 2^bits - 1.
@@ -66,7 +66,7 @@ def _range(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def quantise(weight: Tensor, bits: int) -> Affine:
-    """What `mlx.core.quantize(weight.astype(float16), 64, bits)` gives."""
+    """The result of `mlx.core.quantize(weight.astype(float16), 64, bits)`."""
     groups = weight.detach().half().float().unflatten(1, (-1, GROUP_SIZE))
     scale, bias = _range(groups, bits)
     codes = torch.round((groups - bias) / scale).clamp(0, 2**bits - 1).int()
@@ -74,7 +74,7 @@ def quantise(weight: Tensor, bits: int) -> Affine:
 
 
 def fake_quantise(weight: Tensor, bits: int) -> Tensor:
-    """The quantised weight's values, whose gradient is the weight's own (straight through)."""
+    """The quantized weight's values, whose gradient is the weight's own (straight through)."""
     return weight + (quantise(weight, bits).values() - weight).detach()
 
 
@@ -101,7 +101,7 @@ def _cases(folder: Path | None) -> list[tuple[str, Tensor]]:
 
 
 def _differences(weight: Tensor, bits: int) -> list[str]:
-    """The parts in which a matrix's quantisation is not MLX's."""
+    """The parts in which a matrix's quantization is not MLX's."""
     import mlx.core as mx  # noqa: PLC0415 (only the check needs it)
 
     mine = quantise(weight, bits)

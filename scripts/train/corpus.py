@@ -49,7 +49,7 @@ def digest(text: str) -> str:
 
 
 def readable(text: str) -> bool:
-    """Whether a file is code or prose rather than a table of numbers or of other scripts."""
+    """True if a file is code or prose rather than a table of numbers or of other scripts."""
     if not 200 <= len(text) <= 400_000:
         return False
     digits = sum(c.isdigit() for c in text) / len(text)

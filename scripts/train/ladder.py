@@ -1,4 +1,4 @@
-"""The quantisation ladder on llama.cpp: PPL and KLD of each level against F16.
+"""The quantization ladder on llama.cpp: PPL and KLD of each level against F16.
 
     python ladder.py pytest_asperf/data/models/asperf-target pytest_asperf/data/corpus/heldout.txt
 
@@ -91,7 +91,7 @@ def files(folder: Path, work: Path) -> Iterator[tuple[str, Path]]:
         params.nthread = 1
         path = work / f"{level}.gguf"
         if llama_cpp.llama_model_quantize(str(f16).encode(), str(path).encode(), params) != 0:
-            raise RuntimeError(f"cannot quantise to {level}")
+            raise RuntimeError(f"cannot quantize to {level}")
         yield level, path
 
 

@@ -1,11 +1,11 @@
 # mypy: disable-error-code="misc"
-"""Fine-tune the shipped target under MLX's quantisation, and write it quantised.
+"""Fine-tune the shipped target under MLX's quantization, and write it quantized.
 
     python qat.py --out build/qat
 
-For each level the target is its own teacher: the fine-tuned weights, quantised in every forward
-pass, learn the distributions of the unquantised ones. Nothing but the quantisation can be learned
-away, so the twin that is quantised afterwards is the same model. Writes OUT/{3,4}bit, which mlx-lm
+For each level the target is its own teacher: the fine-tuned weights, quantized in every forward
+pass, learn the distributions of the unquantized ones. Nothing but the quantization can be learned
+away, so the twin that is quantized afterwards is the same model. Writes OUT/{3,4}bit, which mlx-lm
 loads, and OUT/qat.json: held-out PPL and KLD of both, computed in float32 with the weights that
 MLX computes with.
 """
@@ -42,8 +42,8 @@ def divergence(teacher_logits: Tensor, student_logits: Tensor) -> Tensor:
 
 
 def loss_of(student: nn.Module, teacher: nn.Module, rows: Tensor, bits: int) -> Tensor:
-    """Mean KL(teacher || quantised student) over rows [n, length]."""
-    # Every matrix is of a Linear or an Embedding layer, and all of those mlx-lm quantises.
+    """Mean KL(teacher || quantized student) over rows [n, length]."""
+    # Every matrix is of a Linear or an Embedding layer, and all of those mlx-lm quantizes.
     weights = {
         name: fake_quantise(p, bits) if p.ndim == 2 else p for name, p in student.named_parameters()
     }
@@ -55,7 +55,7 @@ def loss_of(student: nn.Module, teacher: nn.Module, rows: Tensor, bits: int) -> 
 
 
 def quantised(model: Llama, bits: int) -> Llama:
-    """A copy whose weights have the values of the quantised ones."""
+    """A copy whose weights have the values of the quantized ones."""
     # On the CPU, whose division is exact: these are the values that are shipped.
     weights = {
         name: quantise(p.cpu(), bits).values() if p.ndim == 2 else p.half().float()
@@ -81,7 +81,7 @@ def quality(model: Llama, teacher: Llama, held_out: Tensor, rows: int = 32) -> d
 
 
 def fine_tune(teacher: Llama, rows: data.Rows, bits: int, args: argparse.Namespace) -> Llama:
-    """The teacher's weights, moved to where they bear the quantisation."""
+    """The teacher's weights, moved to where they bear the quantization."""
     student = Llama(teacher.shape)
     student.load_state_dict(teacher.state_dict())
     student.to(args.device)

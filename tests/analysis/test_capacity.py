@@ -1,4 +1,4 @@
-"""What is predicted before a model runs: monotone where it must be, right on worked examples."""
+"""Predictions before a model runs: monotone if they must be, right on worked examples."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_more_context_never_needs_less(
 def test_more_memory_never_fits_less(
     weights: int, kv: int, nbytes: int, more: int, *, is_shared: bool
 ) -> None:
-    """What fits still fits in a larger memory, and with less KV cache."""
+    """A model that fits still fits in a larger memory, and with less KV cache."""
     if Fit(MemoryCapacity(nbytes, is_shared, ""), weights, kv).fits:
         assert Fit(MemoryCapacity(nbytes + more, is_shared, ""), weights, kv).fits
         assert Fit(MemoryCapacity(nbytes, is_shared, ""), weights, kv // 2).fits
@@ -99,7 +99,7 @@ def test_weights_and_cache_have_their_limits(
 
 
 def test_a_draft_takes_memory_too() -> None:
-    """What is loaded together has to fit together."""
+    """Models that are loaded together have to fit together."""
     assert fit(SHARED, [demand(59 * 10**9)]).fits
     assert not fit(SHARED, [demand(59 * 10**9), demand(2 * 10**9)]).fits
 
@@ -149,6 +149,6 @@ def test_a_fast_draft_may_still_lose() -> None:
 
 
 def test_without_a_ratio_only_the_break_even_is_told() -> None:
-    """Where verifying costs what a round emits at most, no draft is fast enough."""
+    """If verifying costs what a round emits at most, no draft is fast enough."""
     found = payoff(0.5, Verification(((2, 1.5),), ""))
     assert (found.best_k, found.gain, found.break_even_ratio) == (None, None, math.inf)

@@ -184,7 +184,7 @@ def test_a_published_case_trips_and_its_neighbour_does_not(name: str) -> None:
 
 
 def test_the_figures_are_those_of_the_raw_data() -> None:
-    """What is found is what was recomputed by hand."""
+    """The findings are those that were recomputed by hand."""
     high = guards.roofline_high(ROUNDS_PER_S, ROUND_BYTES, 800)
     assert high is not None
     assert "844.6 GB/s, 106% of 800 GB/s" in high.found
@@ -202,7 +202,7 @@ def test_the_figures_are_those_of_the_raw_data() -> None:
 def test_a_roofline_stays_broken_when_faster(
     rate: float, gb: float, gbs: float, cache: float, more: float
 ) -> None:
-    """What trips at one rate trips at any higher one, and with any smaller cache."""
+    """A rate that trips also trips when higher, and with any smaller cache."""
     if guards.roofline_high(rate, gb * GB, gbs, cache_bytes=cache):
         assert guards.roofline_high(rate * more, gb * GB, gbs, cache_bytes=cache / more)
         assert guards.roofline_low(rate, gb * GB, gbs, cache_bytes=cache) is None

@@ -1,4 +1,4 @@
-"""What guards read in logs and in generated text."""
+"""The guards' reading of logs and of generated text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_lines_are_read_once_and_one_at_a_time() -> None:
     ],
 )
 def test_a_remote_that_did_not_answer(line: str) -> None:
-    """What ggml-rpc and Core ML log before they go on without the device."""
+    """The logs of ggml-rpc and Core ML before they go on without the device."""
     guard_finding = guards.remote_errors(["using device RPC0", line])
     assert guard_finding is not None
     assert (guard_finding.guard, guard_finding.consequence) == (
@@ -57,7 +57,7 @@ leg measures the root of 225 - 144 = 81, which is 9 units."""
 
 
 def test_prose_code_and_tables_are_not_degenerate() -> None:
-    """What people write repeats itself, but not three times on the spot."""
+    """People's texts repeat themselves, but not three times on the spot."""
     table = "| model | 1000 | 2000 |\n|---|---|---|\n" + "| Q8_0 | 12.5 | 13.5 |\n" * 2
     code = "for i in range(10):\n    total[i] = weights[i][0] * inputs[i][0]\n" * 2
     for text in (PROSE, PROSE + table, PROSE + code):
@@ -66,7 +66,7 @@ def test_prose_code_and_tables_are_not_degenerate() -> None:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(20, 60))
 def test_any_short_loop_is_degenerate(loop: list[int], copies: int) -> None:
-    """Whatever is said over and over again, up to eight tokens long."""
+    """No matter what is said over and over again, up to eight tokens long."""
     tokens = loop * copies
     assert (guards.degenerate_tokens(tokens) is not None) == (len(tokens) >= 40)
 

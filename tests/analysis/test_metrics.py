@@ -155,7 +155,7 @@ def test_a_model_against_itself_differs_in_nothing() -> None:
 
 
 def test_scores_without_distribution_give_ppl_only() -> None:
-    """Where only NLL was asked for there is no KLD, rather than one of zero."""
+    """If only NLL was asked for there is no KLD, rather than one of zero."""
     base, other = scored(4)
     compared = compare_scores(base, [ChunkScore(c.nll) for c in other])
     assert compared.kld is None

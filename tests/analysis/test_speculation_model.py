@@ -59,7 +59,7 @@ def test_nothing_is_gained_at_break_even(acceptance: float, k: int, verify: floa
 
 
 def test_the_best_k_is_the_one_that_gains_most() -> None:
-    """Where batches are free more is better, and where they cost by the token one is best."""
+    """If batches are free more is better, and where they cost by the token one is best."""
     assert best_k(0.9, 0.01, dict.fromkeys(range(1, 9), 1.0))[0] == 7
     assert best_k(0.6, 0.1, {n: 0.5 + 0.5 * n for n in range(1, 9)})[0] == 1
 

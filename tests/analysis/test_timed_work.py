@@ -94,7 +94,7 @@ def test_new_tokens_take_about_as_long(new_ms: float, is_repeated: bool) -> None
 
 
 def test_an_unchecked_gain_is_open_beyond_twice() -> None:
-    """What a build may gain needs no proof of its work."""
+    """The share that a build may gain needs no proof of its work."""
     assert guards.unchecked_gain(1.9) is None
     finding = guards.unchecked_gain(2.5)
     assert finding is not None

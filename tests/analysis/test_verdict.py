@@ -26,7 +26,7 @@ SUBJECT = Subject(
     "ΔPPL asperf-target Q6_K vs F16",
     "live",
     ran=(("engine", "llama-cpp-python 0.3.36"), ("file", "asperf-target-Q6_K.gguf")),
-    if_failed="quantise again from the F16 file",
+    if_failed="quantize again from the F16 file",
 )
 
 
@@ -129,7 +129,7 @@ def test_note_holds_all_parts() -> None:
         "  threshold:  below 1 %",
         "  ran (live): engine: llama-cpp-python 0.3.36",
         "              file: asperf-target-Q6_K.gguf",
-        "  what to do: quantise again from the F16 file",
+        "  what to do: quantize again from the F16 file",
     ]
 
 
@@ -140,7 +140,7 @@ def test_inconclusive_says_what_would_decide() -> None:
 
 
 def test_a_figure_on_the_limit_gets_honest_advice() -> None:
-    """Where no practicable number of chunks would decide, the advice is another limit."""
+    """If no practicable number of chunks would decide, the advice is another limit."""
     assert "decide: set another limit" in judge_below(change(1.0, 0.2), 0.01, SUBJECT).advice
     assert "decide: set another limit" in judge_below(change(0.999, 0.2), 0.01, SUBJECT).advice
 
@@ -333,7 +333,7 @@ def test_negative_limits_are_read_where_they_make_sense() -> None:
 
 @given(st.text())
 def test_outside_text_is_safe_to_print(text: str) -> None:
-    """Whatever a label holds, a verdict prints one line of printable characters."""
+    """No matter what a label holds, a verdict prints one line of printable characters."""
     verdict = judge_below(
         change(0.9, 0.2), 0.01, Subject(text, "live", ran=((text, text),), if_failed=text)
     )

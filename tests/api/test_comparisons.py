@@ -146,7 +146,7 @@ def test_a_comparison_that_nothing_asserts_is_remembered() -> None:
 
 
 def test_an_undecided_assertion_waits_if_the_session_lets_it() -> None:
-    """What is asserted after it may be a FAIL, which must be seen."""
+    """A later assertion may be a FAIL, which must be seen."""
     book = Book(waits=True)
     quantity = figure(39, 40.5, 42, record=book)
     assert bool(quantity >= 40) is True
@@ -259,7 +259,7 @@ def test_measured_apart_both_intervals_count() -> None:
 
 
 def test_two_quantities_are_compared_by_their_difference() -> None:
-    """Of rates the ratio against 1, of shares and changes the difference against 0."""
+    """Rates have the ratio against 1, shares and changes the difference against 0."""
     assert figure(90, 100, 110) > figure(45, 50, 55)
     assert (figure(90, 100, 110) < figure(45, 50, 55)).outcome is Outcome.FAIL
     assert figure(0.1, 0.1, 0.1, SHARE) < figure(0.2, 0.2, 0.2, SHARE)
@@ -301,7 +301,7 @@ def scored(name: str, kind: Any, *chunks: float, tokens: int = 4) -> Scored:
 
 
 def test_scores_are_paired_by_chunk() -> None:
-    """What all chunks share is in neither a difference nor a ratio of two quantizations."""
+    """A part that all chunks share is in neither a difference nor a ratio of two quantizations."""
     hard = (0.1, 0.5, 0.9, 0.2, 0.7, 0.4)
     q8 = scored("q8", "mean", *hard)
     q4 = scored("q4aaa", "mean", *(3 * chunk for chunk in hard))
@@ -336,7 +336,7 @@ def test_changes_of_ppl_are_compared_on_the_same_tokens() -> None:
 def test_no_claim_and_its_opposite_both_pass(
     sign: str, point: float, width: float, limit: float
 ) -> None:
-    """Of a comparison and its negation at most one is shown, whatever was measured."""
+    """At most one of a comparison and its negation is shown, whatever was measured."""
     negated = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
     quantity: Quantity = figure(point * (1 - width), point, point * (1 + width))
     outcomes = {OPERATORS[s](quantity, limit).outcome for s in (sign, negated)}

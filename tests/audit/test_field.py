@@ -242,7 +242,7 @@ def test_what_a_terminal_broke_is_joined(width: int) -> None:
 def test_no_damage_to_a_file_is_an_error_of_ours(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:
-    """Whatever is cut out of a file or put into it, it is read and judged, or refused."""
+    """No matter what is cut out of a file or put into it, it is read and judged, or refused."""
     raw = (RECORDED / name).read_bytes()
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(raw)))

@@ -74,7 +74,7 @@ def test_each_tools_figures_have_our_names(
 def test_requests_are_recomputed_with_intervals(
     audit_of: Callable[..., Audit], recorded: Callable[[str], str]
 ) -> None:
-    """Where a file has each request, TTFT and ITL have intervals of ours."""
+    """If a file has each request, TTFT and ITL have intervals of ours."""
     name = "load_vllm_completions.json"
     (found,) = audit_of({name: recorded(name)}).files
     assert figures(found)["TTFT p50, recomputed"] == "43.9 ms [42.6, 45.4]"

@@ -289,7 +289,7 @@ ALL = "".join(
 
 @given(st.data())
 def test_no_damage_to_a_log_is_an_error_of_ours(data: st.DataObject) -> None:
-    """Whatever is cut out of a log, or run into its lines, it is read and judged."""
+    """No matter what is cut out of a log, or run into its lines, it is read and judged."""
     text = ALL
     for _ in range(data.draw(st.integers(1, 6))):
         start = data.draw(st.integers(0, len(text)))

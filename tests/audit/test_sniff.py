@@ -81,7 +81,7 @@ def test_what_is_no_text_is_said_to_be_none(head: bytes, reason: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_encodings_with_a_mark_are_read(encoding: str, tmp_path: Path) -> None:
-    """What PowerShell writes when output is redirected is read as it was meant."""
+    """PowerShell's redirected output is read as it was meant."""
     path = tmp_path / "ppl.txt"
     text = (
         "perplexity: calculating perplexity over 2 chunks, n_ctx=512, batch_size=9\n[1]6.25,[2]7,"
@@ -127,7 +127,7 @@ def test_a_line_that_never_ends_is_cut_in_bounded_memory() -> None:
 
 
 def test_lines_after_a_cut_one_are_read() -> None:
-    """What follows the end of a long line is a line of its own."""
+    """The text after the end of a long line is a line of its own."""
     lines = Lines(io.BytesIO(b"a" * 3 * MB + b"\nn_accept  = 3\n"))
     assert [line[:13] for line in lines] == ["a" * 13, "n_accept  = 3"]
     assert lines.cut == 1

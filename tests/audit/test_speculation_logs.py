@@ -53,7 +53,7 @@ def _log(kind: str, head: str, *, drafted: int, accepted: int, lines: str = "") 
 def test_heads_and_eagle_are_read_as_any_draft(
     kind: str, head: str, audit_of: Callable[..., Audit]
 ) -> None:
-    """What drafts is named, and counts are the tool's where nothing is verified twice."""
+    """The drafter is named, and counts are the tool's if nothing is verified twice."""
     (found,) = audit_of({"log": _log(kind, head, drafted=120, accepted=61)}).files
     assert dict(found.ran)["drafts"] == kind
     figures = {figure.name: figure.text for figure in found.figures}

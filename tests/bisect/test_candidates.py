@@ -1,4 +1,4 @@
-"""Which builds lie between two: real git on a tiny checkout, and pip on a folder of wheels."""
+"""The builds between two: real git on a tiny checkout, and pip on a folder of wheels."""
 
 from __future__ import annotations
 

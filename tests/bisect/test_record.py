@@ -1,4 +1,4 @@
-"""What a bisection keeps: read again as it was written, or not at all."""
+"""The record of a bisection: read again as it was written, or not at all."""
 
 from __future__ import annotations
 
@@ -116,6 +116,6 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_a_gate_without_an_effect_excludes_nothing() -> None:
-    """Of a gate that had no time for a pair nothing is known."""
+    """A gate that had no time for a pair shows nothing."""
     gate = JudgedGate(Outcome.INCONCLUSIVE, "no pair", 1.0)
     assert gate.finding == GateAnswer(Outcome.INCONCLUSIVE, -math.inf, math.inf)

@@ -1,4 +1,4 @@
-"""What each gate of a bisection may cost in wrong verdicts."""
+"""The wrong verdicts that each gate of a bisection may cost."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_rows_of_bad_builds_leave_the_range_that_they_hide(data: st.DataObject) 
 
 @given(st.data())
 def test_any_outcomes_come_to_an_answer(data: st.DataObject) -> None:
-    """Whatever the gates say, it ends, and what it names is what the gates say."""
+    """No matter what the gates say, it ends, and what it names is what the gates say."""
     n = data.draw(st.integers(1, 70))
     bounds = st.floats(-1, 3, allow_nan=False)
 
@@ -145,7 +145,7 @@ def test_a_run_goes_on_where_it_was(n: int, data: st.DataObject) -> None:
 
 @given(st.integers(2, 64), st.data())
 def test_a_build_that_was_skipped_may_be_tried_again(n: int, data: st.DataObject) -> None:
-    """Where what could not be made can be now, and is forgotten, the answer is as if it could."""
+    """If what could not be made can be now, and is forgotten, the answer is as if it could."""
     culprit = data.draw(st.integers(1, n))
     bad = data.draw(st.sets(st.integers(1, n - 1)))
     _, findings = run(n, one_step(n, culprit, bad))
@@ -256,7 +256,7 @@ def test_fixed_and_broken_again_is_mapped() -> None:
 
 
 def test_creeping_is_mapped() -> None:
-    """Where each build adds less than the tolerance, no build is the culprit."""
+    """If each build adds less than the tolerance, no build is the culprit."""
     answer, findings = run(8, levels(*(1.02**i for i in range(9)), width=0.004))
     assert answer.ending is Ending.MAP
     assert "directly is PASS" in answer.why
@@ -264,7 +264,7 @@ def test_creeping_is_mapped() -> None:
 
 
 def test_a_map_is_evenly_spaced() -> None:
-    """Where there are more builds than a map has gates, no gap is left twice as wide as another."""
+    """If there are more builds than a map has gates, no gap is left twice as wide as another."""
     cost = [1.3 if i >= 40 else 1.0 for i in range(100)] + [1.69] * 101
     answer, findings = run(200, levels(*cost))
     assert answer.ending is Ending.MAP

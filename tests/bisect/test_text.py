@@ -56,7 +56,7 @@ def details(asked: BisectRequest, found: BisectRecord, answer: Answer) -> dict[s
 
 
 def test_a_culprit_among_commits() -> None:
-    """What it is, what it costs, how to see it again, and what it changed."""
+    """The culprit, its cost, how to see it again, and what it changed."""
     found = record({(0, 3): 0.2, (0, 1): 0.0, (0, 2): 0.2, (1, 2): 0.2})
     told = details(question(*commits(4)), found, Answer(Ending.CULPRIT, 1, 2))
     assert told == {

@@ -129,7 +129,7 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def notes() -> ProgressNotes:
-    """Where a build cache reports its progress."""
+    """If a build cache reports its progress."""
     return ProgressNotes()
 
 

@@ -1,4 +1,4 @@
-"""What installers and compilers print, as errors."""
+"""The output of installers and compilers, as errors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_compiler(line: str) -> None:
 
 
 def test_the_first_error_is_shown_and_the_end() -> None:
-    """Of thousands of lines a reader gets those that say what failed, escaped and bounded."""
+    """A reader of thousands of lines gets those that show the failure, escaped and bounded."""
     noise = [f"[{n}/300] Building C object {n}.o" for n in range(200)]
     lines = [*noise, "a.c:1:2: error: \x1b[31mno" + 1000 * "o", *noise, "ninja: build stopped"]
     failure = StepFailure("cmake", 2, tuple(lines))

@@ -30,7 +30,7 @@ _TIMINGS: Final = {"tg_ns_per_token": _NOISE, "pp_ns_per_token": [n // 100 for n
 
 
 class Ended(NamedTuple):
-    """What a command ended with, and what it wrote."""
+    """The exit status of a command, and its output."""
 
     returncode: int
     stdout: str

@@ -132,7 +132,7 @@ def test_a_candidate_that_cannot_be_made_is_an_error(bisect: Command) -> None:
 
 
 def test_a_crash_of_both_is_broken(bisect: Command) -> None:
-    """Where the ends cannot be measured, the exit code says so."""
+    """If the ends cannot be measured, the exit code says so."""
     bisect.script(faults={"generate": "crash"})
     done = over(bisect, EQUAL, EQUAL, SLOW)
     assert done.exit_code == 4, done.output
@@ -186,7 +186,7 @@ def test_fresh_begins_anew(stopped: Command) -> None:
 
 
 def test_another_question_has_another_state(stopped: Command) -> None:
-    """Whatever decides the run decides which earlier run is gone on with: here the weights."""
+    """The facts that decide a run decide which earlier run is gone on with: here the weights."""
     over(stopped, *BUILDS)
     stopped.script(tg_ns_per_token=[1_010_000, 1_000_000])
     assert "kept" not in over(stopped, *BUILDS).stderr

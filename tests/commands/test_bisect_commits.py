@@ -118,7 +118,7 @@ def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Ch
 def test_the_commit_that_made_it_slow_is_named(
     checkout: Checkout, session_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of seven commits, one of which does not compile, the fifth doubles what a graph costs.
+    """The fifth of seven commits, one of which does not compile, doubles what a graph costs.
 
     What is asked comes from a step in the history, whose nights ran the first and the last of them.
     """

@@ -24,7 +24,7 @@ BUSY = Condition("load", "disturbing", "other processes keep 1.1 cores busy", "s
 
 @pytest.fixture
 def conditions(monkeypatch: pytest.MonkeyPatch) -> list[Condition]:
-    """What the machine is said to be like: quiet, unless a test adds to it."""
+    """The simulated machine: quiet, unless a test adds to it."""
     found: list[Condition] = []
     monkeypatch.setattr("pytest_asperf.measure.ab_speed.readiness", lambda: tuple(found))
     return found
@@ -38,7 +38,7 @@ def calibrate(scripted_command: ScriptedCommand, conditions: list[Condition]) ->
 
 @pytest.fixture
 def book(calibrate: Command) -> NoiseStore:
-    """What is known of this machine's noise."""
+    """The known noise of this machine."""
     return NoiseStore(calibrate.folder / "cache", detect())
 
 

@@ -1,4 +1,4 @@
-"""What a shell is offered behind a command, as it asks: in the folder of a project."""
+"""The completions that a shell is offered behind a command, in the folder of a project."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offered(*words: str) -> list[str]:
     ],
 )
 def test_names_are_offered(folder: Path, words: tuple[str, ...], some: set[str]) -> None:
-    """Of the folder's models and builds, of workloads and of findings, those that begin so."""
+    """The folder's models and builds, workloads and findings that begin so."""
     assert folder.exists()
     assert set(offered(*words)) == some
 

@@ -56,7 +56,7 @@ def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.M
 def test_another_verdict_is_said_to_be_one(
     demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a verdict is not the one to be shown, the sentence says so, and the command fails."""
+    """If a verdict is not the one to be shown, the sentence says so, and the command fails."""
     open_one = Verdict(Outcome.INCONCLUSIVE, Subject("x", "live"), "", "0 pairs", (), "")
     claim = DemoClaim("tg32 of two builds", Outcome.PASS, "Equally fast.", lambda: open_one)
     monkeypatch.setattr("pytest_asperf.commands.demo_claims.demo_claims", lambda *_: [claim])

@@ -35,7 +35,7 @@ def gate(scripted_command: ScriptedCommand) -> Command:
 
 
 def test_equal_builds_pass(gate: Command) -> None:
-    """Each cell has its line, proof of path says that nothing differs, and the exit code is 0."""
+    """Each cell has its line, run record says that nothing differs, and the exit code is 0."""
     done = gate("current", "current", "--workload", "tg32,pp64,ppl,logits")
     assert done.exit_code == 0, done.output
     assert [words[1] for words in _cell_lines(done.output)] == ["tg32", "pp64", "ppl", "logits"]
@@ -88,7 +88,7 @@ def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
 def test_the_summary_of_a_github_job_is_added_to(
     gate: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where GitHub names a file, what stood in it stays."""
+    """If GitHub names a file, what stood in it stays."""
     step = gate.folder / "step.md"
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))

@@ -117,7 +117,7 @@ def test_what_happens_once_is_invalid(gate: Command) -> None:
 
 
 def test_other_cells_are_decided(gate: Command) -> None:
-    """Where decoding crashes, prompts of the same group pass."""
+    """If decoding crashes, prompts of the same group pass."""
     code = 'def chosen(request):\n    return "crashes" if request["op"] == "generate" else ""'
     harmful = str(write_interpreter(gate.folder / "harmful", code))
     done = gate("current", harmful, "--workload", "tg8,pp64")

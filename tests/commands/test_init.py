@@ -72,7 +72,7 @@ def file(path: str, level: str | None, weights_gib: float = 1, vocabulary: str =
 
 
 def uncommented(text: str, first: str) -> str:
-    """Return a text in which the commented lines from `first` to a blank one are in force."""
+    """Return a text in which the commented lines from `first` to a blank one are selected."""
     head, found, tail = text.partition(f"# {first}")
     block, *rest = f"# {first}{tail}".split("\n\n")
     assert found

@@ -51,11 +51,11 @@ def test_a_path_is_an_address(address: str, path: str, level: str | None) -> Non
     [
         ("asperf-tarket", "t: unknown model 'asperf-tarket'; did you mean 'asperf-target'?"),
         ("asperf-tarket:Q8_0", "t: unknown model 'asperf-tarket'"),
-        ("asperf-target:Q6K", "t: unknown quantisation level 'Q6K'; did you mean 'Q6_K'?"),
-        ("asperf-target:", "t: unknown quantisation level ''"),
+        ("asperf-target:Q6K", "t: unknown quantization level 'Q6K'; did you mean 'Q6_K'?"),
+        ("asperf-target:", "t: unknown quantization level ''"),
         (":Q6_K", "t: unknown model ''"),
         ("", "t: unknown model ''"),
-        ("x.gguf:Q6K", "t: unknown quantisation level 'Q6K'"),
+        ("x.gguf:Q6K", "t: unknown quantization level 'Q6K'"),
         ("a/b\0.gguf", "t: 'a/b\\x00.gguf' is not usable"),
         ("published:Q2_K", "t: model 'published' has no file for level Q2_K"),
     ],
@@ -106,7 +106,7 @@ def test_any_text_is_an_address_or_refused(address: str) -> None:
 
 
 def test_a_variant_of_a_model_is_addressed_by_its_name() -> None:
-    """What stands behind a plus is made of the model before it is quantised."""
+    """What stands behind a plus is made of the model before it is quantized."""
     catalogue = Catalogue(Path("/root"), SHIPPED, Settings())
     ref = catalogue.find("asperf-target+layers=8:Q8_0", where="here")
     assert (ref.spec.variant, ref.level) == (Variant("layers", 8), "Q8_0")

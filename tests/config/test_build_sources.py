@@ -55,7 +55,7 @@ def test_settings_are_told_from_versions(text: str, build: str, settings: tuple[
 
 @given(st.lists(st.sampled_from(["threads=1", "slow_by=0.1", "flash_attn=on"]), max_size=3))
 def test_settings_behind_any_requirement(settings: list[str]) -> None:
-    """Whatever stands in front, the settings behind it are split off."""
+    """No matter what stands in front, the settings behind it are split off."""
     for build in ("current", "mlx-lm[cpu]~=0.31,!=0.31.2", "a/b.whl", "../llama.cpp@b9000"):
         text = ",".join([build, *settings])
         assert split_build(text, where="x") == (build, tuple(settings))

@@ -140,7 +140,7 @@ def test_settings_in_both_files_are_refused(load: Load) -> None:
 
 @pytest.mark.parametrize("text", ["", "[project]\nname = 'x'", "[tool.ruff]\n", "[tool.asperf]\n"])
 def test_a_file_without_our_settings_does_not_count(load: Load, text: str) -> None:
-    """Beside asperf.toml, a pyproject.toml for other tools is fine."""
+    """A pyproject.toml for other tools is fine in addition to asperf.toml."""
     load(text, file="pyproject.toml")
     assert load("repetitions = 3").settings.repetitions == 3
 
@@ -175,7 +175,7 @@ def test_a_file_without_our_settings_does_not_count(load: Load, text: str) -> No
         ("models.mine.files = []", "asperf.toml: models.mine.files: [] is not usable"),
         ("models.mine.files = {}", "asperf.toml: models.mine.files: {} is not usable"),
         ("models.mine.files.Q6_K = 1", "asperf.toml: models.mine.files.Q6_K: 1 is not usable"),
-        ("models.mine.files.Q6K = 'x'", "models.mine.files: unknown quantisation level 'Q6K'"),
+        ("models.mine.files.Q6K = 'x'", "models.mine.files: unknown quantization level 'Q6K'"),
         ("models.mine.files = {Q6_K='x', q6_k='y'}", "files: level Q6_K is named twice"),
         (
             "models.mine = {gguf = 'x', settings = {threads = '4'}}",

@@ -68,8 +68,8 @@ def test_a_scheme_and_its_name_are_one(bits: int, group: int) -> None:
         ("IQ3_XXS", "mlx", "did you mean '3bit'?"),
         ("8bit", "llama_cpp", "llama_cpp has no level 8bit; did you mean 'Q8_0'?"),
         ("mxfp4", "llama_cpp", "did you mean 'Q4_K_M'?"),
-        ("4bits", "mlx", "unknown quantisation level '4bits'; did you mean '4bit'?"),
-        ("Q6K", "llama_cpp", "unknown quantisation level 'Q6K'; did you mean 'Q6_K'?"),
+        ("4bits", "mlx", "unknown quantization level '4bits'; did you mean '4bit'?"),
+        ("Q6K", "llama_cpp", "unknown quantization level 'Q6K'; did you mean 'Q6_K'?"),
     ],
 )
 def test_another_engines_level_is_refused_with_the_nearest(

@@ -69,7 +69,7 @@ def test_the_default_model_is_the_target(tmp_path: Path) -> None:
 
 
 def test_the_target_is_the_large_model_unless_one_is_named(tmp_path: Path) -> None:
-    """Of the roles of three sizes only the largest may be left out."""
+    """Only the largest of the roles of three sizes may be left out."""
     named = catalogue(tmp_path, 'roles = { target = "mine" }\n')
     assert label(named, "@large") == "mine"
     with pytest.raises(RoleError, match="no model is the small"):

@@ -108,7 +108,7 @@ def test_live_findings_that_nothing_measures_say_so(project: Project) -> None:
 def test_a_finding_of_ones_own_is_judged_as_recorded(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Where nothing is measured its live test is judged by the project's own figures."""
+    """If nothing is measured its live test is judged by the project's own figures."""
     write(project)
     project.test(MEASURES)
     project.script("f16", faults={"load": "crash"})

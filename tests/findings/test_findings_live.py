@@ -50,7 +50,7 @@ def test_the_main_job_fails_for_what_is_wrong_alone(project: Project, main_job: 
 def test_weights_in_a_cache_are_no_case_of_the_bandwidth(
     project: Project, main_job: list[str]
 ) -> None:
-    """Where a processor's cache may hold them, the claim is skipped before a model is made."""
+    """If a processor's cache may hold them, the claim is skipped before a model is made."""
     machine = detect()
     if machine.profile or (machine.cache_bytes or 1 << 40) < 16_000_000:
         pytest.skip("memory bounds the weights here")

@@ -67,7 +67,7 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
 
 
 def test_an_open_question_elsewhere_is_no_failure_either(project: Project) -> None:
-    """Whatever `--asperf-inconclusive` says."""
+    """No matter what `--asperf-inconclusive` says."""
     write(project, hardware=_THERE)
     project.test(MEASURES.replace(">= 100", ">= 1000"))
     project.script("f16", tg_ns_per_token=[900_000, 1_000_000, 1_100_000])

@@ -1,4 +1,4 @@
-"""What a gate is expected to cost, from calibrations."""
+"""The expected cost of a gate, from calibrations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_pairs_are_those_of_the_detectable_tolerance(spread: float) -> None:
 
 
 def test_each_cell_takes_the_noise_most_like_its_own() -> None:
-    """Of its workload, else of its kind; pairs are bounded from both sides."""
+    """It is of its workload, otherwise of its kind; pairs are bounded from both sides."""
     costs = expected_costs(
         (TG, PP, DEEP, PPL), [_known("tg128", 0.02), _known("pp512", 0.5)], BUDGET
     )

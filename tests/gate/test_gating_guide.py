@@ -1,4 +1,4 @@
-"""What the guides give to copy: it parses, and every option that it uses exists."""
+"""The samples of the guides: they parse, and every option that they use exists."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_option_of_pytest_exists(path: Path) -> None:
 
 
 def test_the_readme_is_one_page() -> None:
-    """What needs more words has a page of its own."""
+    """A subject that needs more words has a page of its own."""
     assert len((DOCS.parent / "README.md").read_text("utf-8").splitlines()) <= 100
 
 

@@ -1,4 +1,4 @@
-"""Which cells a gate decides, for each engine and by each way of asking."""
+"""The checks of a gate, for each engine and by each way of asking."""
 
 from __future__ import annotations
 

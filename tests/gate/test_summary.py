@@ -1,4 +1,4 @@
-"""What a gate comes to and says, as functions of results."""
+"""The result and the words of a gate, as functions of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hardware tests share: recorded tool outputs, and trees of system files."""
+"""The shared parts of the hardware tests: recorded tool outputs, and trees of system files."""
 
 from __future__ import annotations
 

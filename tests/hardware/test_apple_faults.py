@@ -31,7 +31,7 @@ BEGIN_S, END_S = 3.0, 22.0
 
 @dataclass
 class IoReport:
-    """What zeus-apple-silicon reads, on a clock of its own.
+    """The readings of zeus-apple-silicon, on a clock of its own.
 
     The channels in mJ are published in batches; the GPU's is current at every reading. Attributes:
 

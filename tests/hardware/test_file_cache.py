@@ -1,4 +1,4 @@
-"""What of files the system keeps in memory: real files, and systems that do not say."""
+"""The files that the system keeps in memory: real files, and systems that do not report it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_files_leave_the_cache_and_come_back(files: list[Path]) -> None:
 def test_pages_that_stay_are_no_cold_start(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where another process keeps a file in memory, the test is skipped with the reason."""
+    """If another process keeps a file in memory, the test is skipped with the reason."""
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: None, raising=False)
     monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)
     monkeypatch.setattr(file_cache, "cached_share", lambda _: 0.43)

@@ -1,4 +1,4 @@
-"""What a name of hardware stands for, on the machines of `fixtures/hardware`."""
+"""The meaning of a name of hardware, on the machines of `fixtures/hardware`."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_fork_of_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_outlives_its_holder_is_explained(tmp_path: Path) -> None:
-    """Where another process has the lock of one that ended, the error says how to find it."""
+    """If another process has the lock of one that ended, the error says how to find it."""
     lock = tmp_path / "lock"
     with _held(lock) as (holder, _):
         holder.kill()

@@ -95,7 +95,7 @@ def test_unread_gpu_cores_leave_an_m3_max_unknown(recorded: Callable[[str], str]
 def test_unread_gpu_cores_still_leave_the_one_bandwidth_of_an_m2_ultra(
     recorded: Callable[[str], str],
 ) -> None:
-    """Where all bins share the bandwidth, it is known although the bin is not."""
+    """If all bins share the bandwidth, it is known although the bin is not."""
     sysctl = parse_sysctl(recorded("macos/m2ultra-76/sysctl.txt"))
     machine = machine_from(sysctl, None, ProfilerFacts(), "arm64")
     assert machine.profile is None

@@ -1,4 +1,4 @@
-"""Which counters each source has, and why others have no figure: recorded and scripted sources."""
+"""The counters of each source, and why others have no figure: recorded and scripted sources."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 class NvmlError(Exception):
-    """What the binding raises."""
+    """The exception of the binding."""
 
 
 @pytest.fixture

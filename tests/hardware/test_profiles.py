@@ -105,7 +105,7 @@ def test_spelling_is_forgiven(name: str, profile_id: str) -> None:
 
 @pytest.mark.parametrize("name", ["m3max", "M4 Max", "apple-m5-max", "m6", "h100"])
 def test_a_name_for_several_bandwidths_is_refused(name: str) -> None:
-    """Where bins differ in bandwidth, the bare name is an error that lists them."""
+    """If bins differ in bandwidth, the bare name is an error that lists them."""
     with pytest.raises(HardwareError, match=r"stands for several chips: .*-\w+ \(\d+ GB/s\), "):
         find_profile(name)
 
@@ -121,7 +121,7 @@ def test_an_unknown_name_gets_the_nearest(name: str, hint: str) -> None:
 
 
 def test_an_unknown_bin_gets_those_of_its_chip() -> None:
-    """Where the chip is clear, only its bins are offered."""
+    """If the chip is clear, only its bins are offered."""
     with pytest.raises(HardwareError) as caught:
         find_profile("M6-8GB")
     assert caught.value.remedy == "name one of: m6-16gb, m6-32gb"

@@ -185,7 +185,7 @@ def test_a_draining_battery_disturbs_but_not_a_mouses(system_tree: Tree) -> None
 
 
 def test_an_empty_tree_is_unknown_everywhere(tmp_path: Path) -> None:
-    """Where the kernel tells nothing, nothing is called healthy."""
+    """If the kernel tells nothing, nothing is called healthy."""
     states = {c.state for c in on_linux.memory_conditions(tmp_path)}
     assert states == {"unknown"}
     assert on_linux.power_condition(tmp_path).state == "unknown"

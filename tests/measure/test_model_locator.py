@@ -1,4 +1,4 @@
-"""What a locator learns of its build, and how often it starts an engine for it."""
+"""The facts that a locator learns of its build, and how often it starts an engine for them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_no_count_is_lost_between_writers(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_counts_as_nothing_known(tmp_path: Path, text: str) -> None:
-    """Whatever stands in the file, a gate goes on, and what is learned next is kept."""
+    """No matter what stands in the file, a gate goes on, and what is learned next is kept."""
     book = NoiseStore(tmp_path, MACHINE)
     book.count_gate()
     (path,) = tmp_path.glob("hardware/noise-*.json")

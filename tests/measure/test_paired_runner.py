@@ -316,7 +316,7 @@ def test_only_what_changed_is_warmed_up() -> None:
 def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
     monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...]
 ) -> None:
-    """Where cores suffice for both, what is not timed has all of them; a turn never has."""
+    """If cores suffice for both, what is not timed has all of them; a turn never has."""
     monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
     paired, log = runner(run_ms=1600, layers_offloaded=0)
     paired.begin_pair()

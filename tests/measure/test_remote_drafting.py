@@ -1,4 +1,4 @@
-"""What a draft costs on another machine, computed from both arms' runs."""
+"""The cost of a draft on another machine, computed from both sides' runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an arm is asked to decode for each part of a generation."""
+"""The request of a side for each part of a generation."""
 
 from __future__ import annotations
 

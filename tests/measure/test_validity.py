@@ -1,4 +1,4 @@
-"""Whether what ran is what was asked for, and whether any assertion can use it."""
+"""True if what ran is what was asked for, and whether any assertion can use it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_shares_where_they_were_asked_for(weights_mib: dict[str, float], tensor_
     ],
 )
 def test_shares_that_lie_elsewhere(weights_mib: dict[str, float], placed: str) -> None:
-    """Where the weights lie is what the result says instead."""
+    """If the weights lie is what the result says instead."""
     assert placed_shares("1/1", weights_mib) == placed
 
 

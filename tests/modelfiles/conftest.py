@@ -67,7 +67,7 @@ def _discard() -> Any:
 
 @pytest.fixture
 def llama_log() -> Iterator[list[str]]:
-    """What llama.cpp logs during the test."""
+    """The log of llama.cpp during the test."""
     llama_cpp = pytest.importorskip("llama_cpp")
     lines: list[str] = []
     keep = llama_cpp.llama_log_callback(
@@ -80,7 +80,7 @@ def llama_log() -> Iterator[list[str]]:
 
 @pytest.fixture
 def quantize(llama_log: list[str]) -> Callable[[Path, Path, str], None]:
-    """Return llama.cpp's own quantiser on one thread."""
+    """Return llama.cpp's own quantizer on one thread."""
     import llama_cpp
 
     def run(source: Path, target: Path, level: str) -> None:

@@ -156,9 +156,9 @@ def test_a_failed_build_leaves_nothing_and_passes_its_error_on(tmp_path: Path) -
 
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
-        raise ValueError("the quantiser died")
+        raise ValueError("the quantizer died")
 
-    with pytest.raises(ValueError, match="the quantiser died"):
+    with pytest.raises(ValueError, match="the quantizer died"):
         build_once(tmp_path / "m.gguf", fail, recipe=RECIPE)
     assert [p.name for p in tmp_path.iterdir()] == ["m.gguf.lock"]
     assert build_once(tmp_path / "m.gguf", writing(b"model"), recipe=RECIPE).exists()

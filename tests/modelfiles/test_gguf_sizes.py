@@ -1,4 +1,4 @@
-"""What one step reads of a GGUF file, and what its cache keeps."""
+"""The bytes that one step reads of a GGUF file, and those that its cache keeps."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_latent_attention_keeps_one_cache(tmp_path: Path) -> None:
 
 
 def test_recurrent_layers_keep_no_kv(tmp_path: Path) -> None:
-    """Of a hybrid model only the layers with attention grow with the context."""
+    """Only the layers with attention of a hybrid model grow with the context."""
     tensors = {
         "token_embd.weight": (4, 32),
         "blk.0.attn_qkv.weight": (96, 32),

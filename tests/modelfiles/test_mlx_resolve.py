@@ -77,7 +77,7 @@ def made(mlx: EngineBuild, tiny: Any, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_folder_says_its_level(tiny: Any, made: Path) -> None:
-    """A type where nothing is quantised, bits and group size where it is; the tokenizer stays."""
+    """A type where nothing is quantized, bits and group size where it is; the tokenizer stays."""
     plain, quantised = inspect_mlx(tiny.folder), inspect_mlx(made)
     assert (plain.level, plain.is_quantised) == ("F16", False)
     assert (quantised.level, quantised.is_quantised) == ("4bit", True)
@@ -100,14 +100,14 @@ def test_bytes_of_a_step_are_counted_from_the_files(tiny: Any, made: Path) -> No
     assert count(plain, 0, 2.0) == 2 * n_weights
     assert count(plain, 0, 4.0) == 4 * n_weights
     assert count(plain, 10, 2.0) == 2 * n_weights + 10 * 2 * 2 * row
-    # 4 bits and two numbers of 16 bits for 64 weights; norms are not quantised.
+    # 4 bits and two numbers of 16 bits for 64 weights; norms are not quantized.
     n_norms = sum(weight.size for weight in tiny.weights.values() if weight.ndim == 1)
     quantised = count(inspect_mlx(made), 0, 2.0)
     assert quantised == (n_weights - n_norms) * 4.5 / 8 + 2 * n_norms
 
 
 def test_experts_that_are_not_asked_are_not_read(folder: Path) -> None:
-    """Of eight experts two are read, of an untied embedding table next to nothing."""
+    """Two of eight experts are read, and next to nothing of an untied embedding table."""
     shapes = {
         "model.embed_tokens.weight": [1000, 8],
         "lm_head.weight": [1000, 8],
@@ -127,7 +127,7 @@ def test_experts_that_are_not_asked_are_not_read(folder: Path) -> None:
 
 
 def test_a_cache_of_unknown_size_is_not_guessed(folder: Path) -> None:
-    """Where no K matrix is found under its name, there are no bytes per token."""
+    """If no K matrix is found under its name, there are no bytes per token."""
     assert _bytes(inspect_mlx(folder)) is not None
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes().replace(b"self_attn.k_proj", b"self_attn.kk_prj"))
@@ -176,7 +176,7 @@ def test_a_quantised_folder_is_not_quantised_again(find: Find, made: Path) -> No
 def test_a_level_that_was_not_made_is_found_out(
     find: Find, tiny: Any, tmp_path: Path, level: str, told: str
 ) -> None:
-    """What is left unquantised is not measured under a quantised level's name."""
+    """What is left unquantized is not measured under a quantized level's name."""
     with pytest.raises(ModelError, match=told):
         find(ModelSpec("m", hf_folder=tiny.folder), level, copied)
     assert entries(tmp_path / "cache") == ()

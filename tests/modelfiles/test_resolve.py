@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:
-    """Fail where nothing should be quantised."""
-    raise AssertionError(f"quantised to {level}")
+    """Fail where nothing should be quantized."""
+    raise AssertionError(f"quantized to {level}")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_another_quantiser_or_other_weights_make_another_file(
 def test_a_gguf_file_stands_for_its_own_level(
     find: Callable[..., Path], tiny_gguf: Path, tmp_path: Path, quantize: Quantize
 ) -> None:
-    """At no level, or its own, the given file is used; other levels are quantised from it."""
+    """At no level, or its own, the given file is used; other levels are quantized from it."""
     spec = ModelSpec(name="m", gguf=tiny_gguf)
     assert find(spec, None) == tiny_gguf
     assert find(spec, "F16") == tiny_gguf

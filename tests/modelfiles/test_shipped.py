@@ -35,7 +35,7 @@ def test_the_shipped_models_lie_in_the_package_and_run_on_one_thread() -> None:
 
 
 def _never(*_: object) -> NoReturn:
-    raise AssertionError("nothing is quantised")
+    raise AssertionError("nothing is quantized")
 
 
 @pytest.mark.parametrize("level", ["F16", "4bit", "3bit"])

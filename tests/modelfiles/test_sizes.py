@@ -1,4 +1,4 @@
-"""What a model asks of memory, held against the files that are really made and what they take."""
+"""The predicted memory of a model, compared with the files that are made and their memory."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_tied_table_is_read_and_an_untied_one_is_not(
 
 
 def test_layers_with_a_state_keep_no_kv_cache(tmp_path: Path) -> None:
-    """Of a hybrid model only layers with a K matrix count, whatever the number of layers is."""
+    """Only layers with a K matrix count in a hybrid model, whatever the number of layers is."""
     state: Shapes = {"model.layers.0.linear_attn.in_proj_qkvz.weight": (128, D)}
     demand = of_folder(
         write_folder(tmp_path / "m", {**TABLE, **state, **layer(1)}, num_hidden_layers=2),
@@ -185,7 +185,7 @@ def test_fused_and_latent_attention(tmp_path: Path, name: str, rows: int, elemen
 def test_a_window_bounds_what_is_read_and_not_what_is_kept(
     tmp_path: Path, *, use: bool, window: int | None
 ) -> None:
-    """Which layers have it is not told apart, so each figure errs to its safe side."""
+    """The layers that have it are not told apart, so each figure errs to its safe side."""
     config = {"sliding_window": 10, "use_sliding_window": use}
     demand = of_folder(write_folder(tmp_path / "m", {**TABLE, **layer(0)}, **config))
     row = (32 + 32) * 2

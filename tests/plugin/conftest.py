@@ -145,7 +145,7 @@ def _undisturbed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def described() -> dict[EngineBuild, EngineFacts]:
-    """What engines said of themselves: none changes while the tests run."""
+    """The engines' reports about themselves: none changes while the tests run."""
     return {}
 
 

@@ -31,7 +31,7 @@ def test_llama_cpp_allocates_what_is_predicted(live: Project, types: str) -> Non
 @pytest.mark.usefixtures("mlx")
 @pytest.mark.parametrize("types", ["", "kv_bits=8", "kv_bits=4, kv_group_size=32"])
 def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
-    """The same of MLX, whose unquantised numbers take the type that it computes in."""
+    """The same of MLX, whose unquantized numbers take the type that it computes in."""
     settings = ", ".join(filter(None, ('engine="mlx"', types)))
     # MLX counts to the byte, so the smaller model shows it as well.
     _hold_prediction(live, "asperf-draft:F16", settings, (200, 300))

@@ -41,7 +41,7 @@ files = { F16 = "sound.gguf", Q8_0 = "other_tokenizer.gguf" }
 [models.misnamed]
 files = { Q4_K_M = "q8.gguf" }
 
-[models.quantised]
+[models.quantized]
 gguf = "q8.gguf"
 """
 TESTS = """
@@ -68,7 +68,7 @@ def test_unknown_level(throughput):
 def test_level_needs_importance(throughput):
     throughput("tg8").estimate
 
-@pytest.mark.model("quantised:Q4_0")
+@pytest.mark.model("quantized:Q4_0")
 def test_level_of_a_quantised_file(throughput):
     throughput("tg8").estimate
 
@@ -119,7 +119,7 @@ TOLD = {
     "test_file[unknown_arch]": ("failure", ["unknown_arch.gguf", "zzama"]),
     "test_file[safetensors]": ("failure", ["safetensors.gguf", "safetensors"]),
     "test_file[encoder]": ("failure", ["encoder.gguf is an encoder", "architecture is bert"]),
-    "test_unknown_level": ("error", ["unknown quantisation level 'Q9_K'"]),
+    "test_unknown_level": ("error", ["unknown quantization level 'Q9_K'"]),
     "test_level_needs_importance": ("failure", ["IQ1_S", "importance matrix"]),
     "test_level_of_a_quantised_file": ("failure", ["q8.gguf", "Q8_0 already"]),
     "test_level_of_another_name": ("failure", ["q8.gguf is Q8_0", "not Q4_K_M"]),
@@ -219,7 +219,7 @@ def _needs_cache(live: Project, draft: Draft, cache: Path, told: str) -> None:
 
 
 def test_a_file_in_place_of_the_cache(live: Project, draft: Draft) -> None:
-    """Where the cache cannot be a folder, only what has to be made fails."""
+    """If the cache cannot be a folder, only what has to be made fails."""
     _needs_cache(live, draft, live.path / "corpus.txt", "the cache folder * cannot be used: *")
 
 

@@ -65,7 +65,7 @@ def test_a_chunk_of_text_may_be_repeated(project: Project) -> None:
 def test_each_ppl_names_its_text(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """In the JSON, in the proof of path of measurement and verdict, and in the legend, once."""
+    """In the JSON, in the run record of measurement and verdict, and in the legend, once."""
     project.test("""
 @pytest.mark.quant("Q8_0")
 def test_it(perplexity):

@@ -1,4 +1,4 @@
-"""What a gate says of the machine it ran on: readiness, noise, and self-checks."""
+"""A gate's report on its machine: readiness, noise, and self-checks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gated(project: Project, log: Path, monkeypatch: pytest.MonkeyPatch) -> Proje
 
 @pytest.fixture
 def book(gated: Project) -> NoiseStore:
-    """What the project knows of this machine's noise."""
+    """The project's knowledge of this machine's noise."""
     return NoiseStore(gated.path / "cache", detect())
 
 
@@ -182,7 +182,7 @@ def test_a_self_check_that_fails_is_counted_as_such(
 def test_a_machine_that_fails_equal_builds_is_called_unfit(
     gated: Project, book: NoiseStore
 ) -> None:
-    """Where the FAIL rate of self-checks is shown to exceed the bound, the gate says so, once."""
+    """If the FAIL rate of self-checks is shown to exceed the bound, the gate says so, once."""
     for failed in (True, False, True, True):
         book.note_self_check(failed=failed)
     result = gated.run("--asperf-candidate=current")

@@ -1,4 +1,4 @@
-"""What pytest itself prints of the plugin: `--help`, `--markers`, `--fixtures`."""
+"""The output of pytest itself about the plugin: `--help`, `--markers`, `--fixtures`."""
 
 from __future__ import annotations
 

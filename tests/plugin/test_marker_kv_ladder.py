@@ -48,7 +48,7 @@ def test_all(ladder):
 
 @pytest.mark.usefixtures("mlx")
 def test_a_ladder_on_mlx(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """The cache is quantised from the first token on, so that what is scored reads it."""
+    """The cache is quantized from the first token on, so that what is scored reads it."""
     live.config(engine="mlx", default_model="asperf-draft", repetitions=2, chunks=5)
     live.test("""
 @pytest.mark.kv_ladder("8bit", "4bit-g32")
@@ -110,7 +110,7 @@ def test_it(perplexity):
 
 
 def test_weights_at_a_level(live: Project) -> None:
-    """Beside quant the ladder is of those weights, the baseline too."""
+    """The ladder is of the quant marker's weights, the baseline too."""
     live.test("""
 @pytest.mark.quant("Q8_0")
 @pytest.mark.kv_ladder("q8_0")
@@ -196,7 +196,7 @@ def test_what_llama_cpp_cannot_is_refused(live: Project, marker: str, told: str)
     ("settings", "told"),
     [
         ('type_k="q8_0"', "MLX has no type_k"),
-        ("kv_group_size=32", "kv_group_size without kv_bits quantises nothing"),
+        ("kv_group_size=32", "kv_group_size without kv_bits quantizes nothing"),
         ("kv_bits=4, kv_group_size=128", "divisible by the quantization group size 128"),
     ],
 )

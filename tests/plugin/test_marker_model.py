@@ -82,7 +82,7 @@ def test_b(throughput):
     ("marker", "told"),
     [
         ('model("fkae")', "unknown model 'fkae'; did you mean 'fake'?"),
-        ('model("fake:Q9")', "unknown quantisation level 'Q9'"),
+        ('model("fake:Q9")', "unknown quantization level 'Q9'"),
         ('model("fake:Q6_K")', "model 'fake' has no file for level Q6_K"),
         ('model("fake:F16", thread=1)', "unknown engine setting 'thread'; did you mean 'threads'?"),
         ('model("fake:F16", threads=0)', "threads: 0 is not usable"),

@@ -26,8 +26,8 @@ def test_it(quant, model, throughput, perplexity):
 @pytest.mark.parametrize(
     ("marker", "told"),
     [
-        ('quant("Q9")', "unknown quantisation level 'Q9'"),
-        ('quant("fake:Q8_0")', "unknown quantisation level 'fake:Q8_0'"),
+        ('quant("Q9")', "unknown quantization level 'Q9'"),
+        ('quant("fake:Q8_0")', "unknown quantization level 'fake:Q8_0'"),
         ('quant("Q6_K")', "no file for level Q6_K"),
         ('quant("Q8_0", "Q4_K_M")', "2 arguments for level"),
         ('quant("Q8_0", baseline="F16")', "unknown argument 'baseline'"),

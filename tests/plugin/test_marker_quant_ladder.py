@@ -143,13 +143,13 @@ def test_it(perplexity, n):
     ("marker", "told"),
     [
         ("quant_ladder()", "no level"),
-        ('quant_ladder("Q9")', "unknown quantisation level 'Q9'"),
+        ('quant_ladder("Q9")', "unknown quantization level 'Q9'"),
         ('quant_ladder("Q8_0", "q8_0")', "Q8_0 is named twice"),
         ('quant_ladder("F16")', "no level other than the baseline F16"),
         ('quant_ladder("Q8_0", base="F16")', "unknown argument 'base'; did you mean 'baseline'?"),
-        ('quant_ladder("Q8_0", baseline="F17")', "unknown quantisation level 'F17'"),
-        ('quant_ladder("Q8_0", baseline="fake:F16")', "unknown quantisation level 'fake:F16'"),
-        ('quant_ladder("fake:Q9")', "unknown quantisation level 'Q9'"),
+        ('quant_ladder("Q8_0", baseline="F17")', "unknown quantization level 'F17'"),
+        ('quant_ladder("Q8_0", baseline="fake:F16")', "unknown quantization level 'fake:F16'"),
+        ('quant_ladder("fake:Q9")', "unknown quantization level 'Q9'"),
         ('quant_ladder("Q6_K")', "no file for level Q6_K"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_bad_claim_is_told_before_anything_runs(pair: Project, arguments: str,
 
 
 def test_a_variant_is_not_measured_under_another_engine(pair: Project) -> None:
-    """Where no variant can be made, the model itself must not stand in for it."""
+    """If no variant can be made, the model itself must not stand in for it."""
     mark = _MARK.replace("asperf-draft:F16", "asperf-draft+layers=2")
     pair.config(engine="scripted")
     pair.test(_test(_SHORT, "assert_sd_gain(speculation)", mark))

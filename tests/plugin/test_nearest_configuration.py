@@ -1,4 +1,4 @@
-"""Which asperf.toml counts: the one nearest to the tests, wherever pytest runs."""
+"""The asperf.toml that counts: the one nearest to the tests, wherever pytest runs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_auto_is_this_machine(project: Project) -> None:
 
 
 def test_a_chip_can_be_declared(project: Project) -> None:
-    """A profile that is not this machine is in force, and the header names both."""
+    """A profile that is not this machine is selected, and the header names both."""
     project.test("def test_it(hardware):\n    assert hardware.declared.id == 'm2ultra-76'\n")
     result = project.run("--asperf-hardware=m2ultra")
     result.assert_outcomes(passed=1)
@@ -81,7 +81,7 @@ def test_a_chips_name_means_the_bin_of_this_machine(
 
 @pytest.mark.parametrize("args", [("-q",), ("-n", "1")])
 def test_a_session_that_measures_nothing_says_why(project: Project, args: tuple[str, ...]) -> None:
-    """If the hardware in force is not this machine, its last line names both and the way out."""
+    """If the hardware selected is not this machine, its last line names both and the way out."""
     project.test("def test_it(throughput):\n    pass\ndef test_too(memory):\n    pass\n")
     result = project.run("--asperf-hardware=m2ultra-60", *args)
     result.assert_outcomes(skipped=2)

@@ -31,7 +31,7 @@ def _strict(text: str) -> Any:
 
 
 def test_json_holds_the_raw_figures(project: Project) -> None:
-    """Every row has its test, its proof of path, and counts from which all else is derived."""
+    """Every row has its test, its run record, and counts from which all else is derived."""
     project.test(MEASURES)
     result = project.run("--asperf-report=json:out/report.json")
     result.assert_outcomes(passed=2)

@@ -106,7 +106,7 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
 
 
 def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
-    """A published set of quantised files has no F16 to compare with; speeds need none."""
+    """A published set of quantized files has no F16 to compare with; speeds need none."""
     project.config(_WITHOUT_BASELINE)
     project.test(
         _TARGET + '@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")\ndef test_it(ladder):\n'

@@ -131,7 +131,7 @@ def test_it(throughput, n):
 
 
 def test_a_broken_engine_is_a_result(project: Project) -> None:
-    """Whatever it does and whenever, its test is INVALID and the next one is measured."""
+    """No matter what it does and whenever, its test is INVALID and the next one is measured."""
     models = []
     for operation, fault in FAULTY:
         name = f"{operation}-{fault}"

@@ -96,7 +96,7 @@ def test_bad_input(project: Project) -> None:
 
 
 def test_two_folders_of_programs_are_gated(project: Project) -> None:
-    """A slower program in the other folder is a FAIL, and proof of path has both programs."""
+    """A slower program in the other folder is a FAIL, and run record has both programs."""
     for build, prompt_us in (("old", "$words * 10"), ("new", "$words * 12")):
         (project.path / build).mkdir()
         foreign_program(project.path / build / "program", Plan(prompt_us))

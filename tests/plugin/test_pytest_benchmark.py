@@ -63,7 +63,7 @@ def test_a_row_for_each_workload_and_model(measured: Project) -> None:
 
 
 def test_json_has_the_runs(measured: Project) -> None:
-    """Each counted run is a round, in seconds; the rate and proof of path stand beside."""
+    """Each counted run is a round, in seconds; the rate and run record stand beside."""
     path = measured.path / "bench.json"
     measured.run(f"--benchmark-json={path}")
     found = _benchmarks(path.read_text())
@@ -109,7 +109,7 @@ def test_a_comparison_of_others_rows_says_nothing() -> None:
 
 
 def test_latencies_and_ratios_are_rows(project: Project) -> None:
-    """Whatever is timed comes by itself; two workloads that are compared keep their names."""
+    """Anything timed comes by itself; two workloads that are compared keep their names."""
     project.test(
         """
 @pytest.mark.model("fake:F16")

@@ -1,4 +1,4 @@
-"""What is known of a model without timing it: its room on the disk, and where Core ML places it."""
+"""The facts of a model that need no timing: its disk space, and its Core ML placement."""
 
 from __future__ import annotations
 

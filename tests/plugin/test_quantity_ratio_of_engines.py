@@ -121,7 +121,7 @@ def test_bad_input(both: Project, draft: Draft) -> None:
         'assert of("mlx") > of("mlx")': "tg8 slow-mlx:F16 on mlx is compared with itself",
         'assert of("mlx", "tg") > of("llama_cpp", "tg")': "'tg' is not a workload",
         'assert of("mlx", quant="Q4_K_M") > 1': "mlx has no level Q4_K_M; did you mean '4bit'?",
-        'assert of("mlx", quant="") > 1': "unknown quantisation level ''",
+        'assert of("mlx", quant="") > 1': "unknown quantization level ''",
         'assert of("") > 1': "unknown engine ''",
     }
     both.rejects(HEAD, messages, *BUDGET)

@@ -1,4 +1,4 @@
-"""What a failing `assert` or a debugger shows of a fixture's value is one short line."""
+"""A failing `assert` or a debugger shows one short line of a fixture's value."""
 
 from __future__ import annotations
 

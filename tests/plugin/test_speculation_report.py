@@ -1,4 +1,4 @@
-"""What a session that measured speculation leaves behind: table, page, a stop's rows."""
+"""The output of a session that measured speculation: table, page, a stop's rows."""
 
 from __future__ import annotations
 

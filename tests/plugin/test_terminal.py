@@ -36,7 +36,7 @@ def test_tables_keep_to_the_width(
 
 
 def test_wide_enough_is_one_line_each(project: Project) -> None:
-    """Where there is room, a measurement is one line with value, interval, unit and basis."""
+    """If there is room, a measurement is one line with value, interval, unit and basis."""
     project.test(TESTS)
     lines = _section(project.run())
     number = r"-?[\d.]+"

@@ -66,7 +66,7 @@ def silent() -> Silent:
 
 @pytest.fixture(scope="session")
 def build_cache(silent: Silent) -> BuildCache:
-    """What makes the builds: its cache is the user's, so that each is made once."""
+    """The maker of builds: its cache is the user's, so that each is made once."""
     return BuildCache(cache_root(os.environ), lock_path=machine_lock_path(), notify=silent)
 
 

@@ -120,7 +120,7 @@ def test_it_conforms(released: tuple[Engine, str, EngineBuild], locator: Shelf) 
 
 
 def test_it_says_which_release_runs(released: tuple[Engine, str, EngineBuild]) -> None:
-    """Proof of path has the version, and the folder of the environment that it was asked from."""
+    """Run record has the version, and the folder of the environment that it was asked from."""
     _, version, build = released
     with Worker(build) as worker:
         described = worker.describe()

@@ -51,7 +51,7 @@ def _release() -> str:
 
 @dataclass(frozen=True)
 class MeasurementContext:
-    """Where builds of this release are held against the normal one."""
+    """If builds of this release are held against the normal one."""
 
     runner: MeasurementRunner
 

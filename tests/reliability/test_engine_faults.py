@@ -86,7 +86,7 @@ def test_it(name, throughput):
 
 
 def _told(engine: Engine) -> dict[str, str]:
-    """What is said of each harm that an engine meets."""
+    """The words about each harm that an engine meets."""
     left_out = _OF_ANY_PROCESS if engine == "mlx" else ()
     return {name: told for name, told in (_TOLD | _REFUSED).items() if name not in left_out}
 
@@ -177,7 +177,7 @@ def test_finished_measurements_are_reported(project: Sessions, session: Session)
 
 
 def test_no_process_is_left(project: Sessions, session: Session) -> None:
-    """Whatever state it was in, each process of the engine has ended."""
+    """No matter what state it was in, each process of the engine has ended."""
     assert session.output
     assert project.left_behind() == []
 

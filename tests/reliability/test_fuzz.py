@@ -115,7 +115,7 @@ class Hostile:
 
 @dataclass(frozen=True)
 class Ground:
-    """Where inputs come from and go to.
+    """The folders of inputs, and of results.
 
     Attributes:
         chance: the source of all choices.

@@ -140,7 +140,7 @@ def rates(
 
 
 def ran(model: str) -> Ran:
-    """What ran, by the name of a model: `name:LEVEL on engine`."""
+    """The run record, by the name of a model: `name:LEVEL on engine`."""
     address = model.partition(" on ")[0]
     name, _, level = address.rpartition(":")
     known = (name, level) if name else (address, "")

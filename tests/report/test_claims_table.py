@@ -104,7 +104,7 @@ def test_no_line_is_wider_and_no_figure_is_cut(
 
 @given(name=TEXT, brief=TEXT, bound=TEXT, note=TEXT, width=st.integers(40, 200))
 def test_foreign_text_stays_text(name: str, brief: str, bound: str, note: str, width: int) -> None:
-    """Whatever a name holds, no control character reaches the terminal."""
+    """No matter what a name holds, no control character reaches the terminal."""
     row = replace(
         claim("INCONCLUSIVE", f"{name}::{note}", subject=name, brief=brief, bound=bound, why=note),
         record=ran_as(name, note),
@@ -227,7 +227,7 @@ def test_times_are_whole(seconds: float | None, text: str) -> None:
 
 
 def test_beside_a_test_stands_what_it_claims() -> None:
-    """Of a test without a claim, what it measured."""
+    """The measurement of a test without an assertion."""
     rows = [measured(), claim()]
     assert brief_text(rows) == "12 tok/s [11, 13]"
     assert brief_text(rows[:1]) == "12 tok/s [11, 13]"

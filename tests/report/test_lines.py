@@ -101,7 +101,7 @@ def test_a_broken_measurement_is_a_line() -> None:
 
 
 def test_what_tells_a_record_apart_is_in_its_name() -> None:
-    """Of a measurement after its model, of a verdict after its subject."""
+    """A measurement is named after its model, a verdict after its subject."""
     noted = [Noted("t", RECORDS[kind], apart="threads=2") for kind in ("throughput", "verdict")]
     assert [first_line(one).what for one in noted] == [
         "tg16 fake:Q8_0, threads=2",

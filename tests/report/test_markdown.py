@@ -91,7 +91,7 @@ def test_several_reports_follow_one_another() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=60), st.text(min_size=1, max_size=60))
 def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
-    """Whatever a model or an engine is called, a row has its cells, and shows the text."""
+    """No matter what a model or an engine is called, a row has its cells, and shows the text."""
     row = VerdictRecord(
         outcome=Outcome.FAIL, subject=name or "m", measured=told, rests_on="7 pairs"
     )

@@ -48,7 +48,7 @@ def test_a_claim_on_a_figure_of_no_measurement_has_all_that_its_test_measured() 
 
 
 def test_times_are_read_as_times() -> None:
-    """Where the estimate is a time, so is each run."""
+    """If the estimate is a time, so is each run."""
     document = samples.report([("t", samples.rates("m"))])
     document["rows"][0]["estimate"]["unit"] = "ms"
     (series,) = samples.shown(document).measurements[0].series
@@ -171,7 +171,7 @@ _JUNK = st.recursive(
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
-    """Whatever stands anywhere in it, there is a page or an error of ours."""
+    """No matter what stands anywhere in it, there is a page or an error of ours."""
     document = samples.report(
         [
             *(("t", samples.level(f"fake:{name}", 0.01)) for name in ("Q8_0", "Q6_K")),

@@ -82,6 +82,6 @@ def test_names_of_a_sweep_stay_apart_on_a_narrow_screen() -> None:
 
 @given(st.lists(st.text(max_size=60), max_size=5), st.integers(1, 50))
 def test_no_name_is_wider(texts: list[str], width: int) -> None:
-    """Whatever the names are, and whatever characters take two columns."""
+    """No matter what the names are, and whatever characters take two columns."""
     starts = tail_starts(texts, width)
     assert all(cell_len(cut(text, width, starts[text])) <= width for text in texts)

@@ -1,4 +1,4 @@
-"""What a reply says, in the forms of each API."""
+"""The content of a reply, in the forms of each API."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_reasoning_and_calls_of_tools_are_output() -> None:
     st.lists(st.binary(max_size=60), max_size=6), st.sampled_from(["text/event-stream", "a/json"])
 )
 def test_no_reply_is_too_broken_to_be_read(reads: list[bytes], kind: str) -> None:
-    """Whatever a server sends is a reply or a named fault, and never an exception."""
+    """Anything that a server sends is a reply or a named fault, and never an exception."""
     prefixed = [b"data: " + data + b"\n\n" for data in reads]
     for body in (reads, prefixed):
         assert read_reply(received(body, kind)).faults

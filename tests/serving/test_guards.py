@@ -156,7 +156,7 @@ def test_a_server_that_restarted_is_found() -> None:
 
 
 def test_a_cached_prompt_shows_in_its_time() -> None:
-    """Where a server does not say what it cached, one prompt in a third of the time is a hint."""
+    """If a server does not say what it cached, one prompt in a third of the time is a hint."""
     times = [30, 31, 10, 29, 32, 30]
     done = [ServedRequest(0, (1_000_000 * t,), 1_000_000 * t, 1) for t in times]
     found = guards.short_ttft(done)

@@ -47,7 +47,7 @@ def proof(
     layers_offloaded: int = 0,
     **asked: Any,
 ) -> Ran:
-    """What ran; `asked` are the settings."""
+    """The run record; `asked` are the settings."""
     release = f"lib {version}, ggml commit abc, libraries sha256 {version * 12}"
     return Ran(
         model=model,

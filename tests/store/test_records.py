@@ -1,4 +1,4 @@
-"""What a store keeps and gives back, in both databases."""
+"""The content that a store keeps and gives back, in both databases."""
 
 from __future__ import annotations
 

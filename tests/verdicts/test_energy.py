@@ -80,7 +80,7 @@ def test_energy_of_other_processes(rail: Rail, watched: Watched, outcome: Outcom
 
 
 def test_times_are_judged_on_a_busy_host() -> None:
-    """Beside the energy of the same model, whose windows have nothing to do with them."""
+    """The windows of the same model's energy have nothing to do with them."""
     verdict = _verdict(_phase("package", 90.0), BUSY, Workload("tg", 128))
     assert verdict.outcome is Outcome.PASS
     assert "counter" not in verdict.note()

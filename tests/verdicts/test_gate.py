@@ -110,7 +110,7 @@ def test_acceptance_that_dies_fails_at_full_speed() -> None:
 
 
 def test_acceptance_that_was_low_may_not_die_either() -> None:
-    """Where the draft supplies little, half of it is what may be lost."""
+    """If the draft supplies little, half of it is what may be lost."""
     assert speculation_verdict(_speculation(([6] * 12, [0] * 12)), 2).outcome is Outcome.FAIL
     assert speculation_verdict(_speculation(([6] * 12, [5] * 12)), 2).outcome is Outcome.PASS
 

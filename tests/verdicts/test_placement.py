@@ -99,7 +99,7 @@ def test_work_on_the_neural_engine_is_shown_by_every_rung() -> None:
 def test_a_plan_that_was_not_followed_fails(
     powers: dict[str, float], token_s: tuple[float, ...], failing: list[str]
 ) -> None:
-    """Whatever is planned, each rung can refute that it ran there."""
+    """No matter what is planned, each rung can refute that it ran there."""
     gpu = energy(ON_GPU, IDLE, FAST)
     verdict = _judged(energy(powers, IDLE, token_s), _plan(), gpu)
     proof = _proof(verdict)

@@ -1,4 +1,4 @@
-"""What a busy host leaves of a verdict on runs that were not paired."""
+"""The verdict of a busy host on runs that were not paired."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Foreign:
         return self.worker.serve("it", _TEXT, parse_workload(workload, where="test"))
 
     def refused(self, workload: str = "ttft32") -> str:
-        """What is said of a workload that is refused."""
+        """The message about a workload that is rejected."""
         with pytest.raises(EngineRefusedError) as caught:
             self.timed(workload)
         return str(caught.value)

@@ -1,4 +1,4 @@
-"""What llama.cpp's log says, in the words of each version."""
+"""The log of llama.cpp, in the words of each version."""
 
 from __future__ import annotations
 

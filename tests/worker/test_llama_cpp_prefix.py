@@ -98,7 +98,7 @@ def test_a_later_process_takes_the_prompts_of_an_earlier_one(
 
 
 def test_logits_are_those_of_a_computed_cache(draft: Draft, tmp_path: Path) -> None:
-    """Of every cache type, in the same process and in later ones, to the last bit."""
+    """Each cache type is restored, in the same process and in later ones, to the last bit."""
     for settings in (
         EngineSettings(threads=1),
         EngineSettings(threads=1, type_k="q8_0", type_v="q8_0"),

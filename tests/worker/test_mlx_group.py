@@ -52,7 +52,7 @@ def test_two_processes_compute_what_one_does(mlx: EngineBuild) -> None:
 
 
 def test_a_group_of_one_is_refused() -> None:
-    """What MLX gives where it finds no other process, without a word."""
+    """The result of MLX if it finds no other process, without a word."""
     mx = pytest.importorskip("mlx.core")
     from pytest_asperf.worker.engine import RefusalError
     from pytest_asperf.worker.mlx_group import require_group

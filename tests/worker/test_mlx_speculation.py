@@ -1,4 +1,4 @@
-"""What holds of speculation on MLX alone: its caches, and a fault of mlx-lm that is found."""
+"""The rules of speculation on MLX alone: its caches, and a fault of mlx-lm that is found."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_the_priority_is_known_before_an_engine_starts(nice: int) -> None:
 def test_a_session_that_stays_behind_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nice: int, session: str, shown: str | None
 ) -> None:
-    """Proof of path has the session's value where only the process's could be set."""
+    """Run record has the session's value where only the process's could be set."""
     (tmp_path / "autogroup").write_text(session)
     monkeypatch.setattr(priority, "_SESSION", tmp_path / "autogroup")
     monkeypatch.setattr(os, "getpriority", lambda *_: nice)
@@ -80,7 +80,7 @@ def test_a_session_that_stays_behind_is_told(
 
 
 def test_waits_for_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two engines started together the second asks again: the kernel takes one in 0.1 s."""
+    """The second of two engines started together asks again: the kernel takes one in 0.1 s."""
     written: list[str] = []
     answers = [BlockingIOError(), BlockingIOError(), None]
 

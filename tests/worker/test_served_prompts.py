@@ -24,7 +24,7 @@ def by_bytes(prompt: str) -> int:
 
 @given(st.integers(16, 300), st.sampled_from([by_words, by_bytes]))
 def test_a_prompt_has_the_tokens_that_are_asked_for(n_tokens: int, count: object) -> None:
-    """Whatever the tokenizer, and each time anew."""
+    """No matter what the tokenizer, and each time anew."""
     assert count in {by_words, by_bytes}
     counting = by_words if count is by_words else by_bytes
     prompts = Prompts(counting)

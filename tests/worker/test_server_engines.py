@@ -1,4 +1,4 @@
-"""What servers as engines time, and what becomes of one that fails.
+"""The times of servers as engines, and the fate of one that fails.
 
 A program in llama-server's place speaks as it does; the real servers are in test_real_servers.py.
 """

@@ -296,7 +296,7 @@ def test_greedy_keeps_the_agreeing_head() -> None:
 
 
 def test_lookup_continues_the_longest_match() -> None:
-    """Of the text's end the longest known piece is continued as it last went on."""
+    """The longest known piece of the text's end is continued as it last went on."""
     drafter = NgramDrafter()
     drafter.begin([])
     assert drafter.propose([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2).tokens == [9, 2]

@@ -59,7 +59,7 @@ _CONTEXT: Facts = {
 
 @dataclass
 class Script:
-    """What a pair does, and how far its contexts were filled.
+    """The actions of a pair, and how far its contexts were filled.
 
     Attributes:
         n_prompt: tokens of the prompt.
@@ -206,7 +206,7 @@ class WorkerHere:
         """Free nothing."""
 
     def describe(self) -> EngineFacts:
-        """What the engine reports of itself."""
+        """The engine's report about itself."""
         return EngineFacts.parse(self.call("describe"))
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
@@ -222,7 +222,7 @@ class WorkerHere:
         return LoadedFacts.parse(self.call("load", model=name, path=str(path), settings={}))
 
     def parsed(self, op: str, parse: Callable[[], Answer]) -> Answer:
-        """What `parse` makes of an answer."""
+        """The answer as `parse` reads it."""
         del op
         return parse()
 

@@ -58,7 +58,7 @@ def test_one_user_has_each_gap(kind: str, step_ns: tuple[int, ...]) -> None:
 
 
 def test_tokens_that_come_with_the_first_are_not_timed() -> None:
-    """Of nine tokens three came at once: six in 60 ns are eight in 80."""
+    """Three of nine tokens came at once: six in 60 ns are eight in 80."""
     bundled = reply(0, (100, 3), (160, 9), n=9)
     assert timing(Asked("tg", 8, 0, 1, ""), [bundled], 0).elapsed_ns == 80
     with pytest.raises(RefusalError, match="all 9 tokens came at once"):

@@ -184,7 +184,7 @@ def test_a_sound_replay_is_believed(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_broken_bench_is_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:
-    """Whatever is wrong with a timed run breaks the measurement, and its exit status is no help."""
+    """Any fault of a timed run breaks the measurement, and its exit status is no help."""
     with pytest.raises(EngineRefusedError, match=told) as caught:
         generate(tmp_path, **plan)
     assert caught.value.breaks_measurement

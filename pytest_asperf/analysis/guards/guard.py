@@ -12,7 +12,7 @@ from pytest_asperf.errors import Advice
 
 
 class Consequence(StrEnum):
-    """What a tripped guard does to the verdict on an assertion that it voids."""
+    """The effect of a tripped guard on the verdict on an assertion that it voids."""
 
     INVALID = "INVALID"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -198,7 +198,7 @@ class GuardFinding:
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """The remedy."""
         return str(self.guard.remedy)
 
     @property

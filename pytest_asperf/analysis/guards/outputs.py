@@ -1,4 +1,4 @@
-"""What an engine wrote: its log, its text and its tokens. Lines are read one at a time, once."""
+"""An engine's output: log, text and tokens. Lines are read one at a time, once."""
 
 from __future__ import annotations
 

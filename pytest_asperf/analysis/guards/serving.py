@@ -48,7 +48,7 @@ _LEAST_OVERLAP: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ServedWork:
-    """What was asked of a server, and what of its replies is timed.
+    """The work asked of a server, and the part of its replies that is timed.
 
     Attributes:
         n_users: of a closed loop; None where requests arrive at a rate, or where that is not known.

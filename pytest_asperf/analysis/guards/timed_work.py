@@ -1,4 +1,4 @@
-"""Whether timed work was done: logits that a run left, against another computation of them.
+"""True if timed work was done: logits that a run left, against another computation of them.
 
 A row has log-probabilities of groups of tokens, in nats (`engine_process.GroupedRow`).
 """
@@ -82,12 +82,12 @@ def other_logits(
 
 
 def differ(left: Rows, true: Rows) -> bool:
-    """Whether rows are further from the true ones than a healthy build's."""
+    """True if rows are further from the true ones than a healthy build's."""
     return _differing(left, true, "", "") is not None
 
 
 def predicts_nothing(tokens: Sequence[int], rows: Rows) -> bool:
-    """Whether rows predict the tokens that follow them no better than guessing, as random weights.
+    """True if rows predict the tokens that follow them no better than guessing, as random weights.
 
     Such weights turn any rounding into other logits: batches and single tokens differ by nats.
     """

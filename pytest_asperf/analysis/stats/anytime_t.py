@@ -53,6 +53,6 @@ def _independent(n: int, total: int) -> float:
 
 
 def _share(n: int, total: int) -> float:
-    """What the seen values weigh beside the mixture."""
+    """The weight of the seen values compared with the mixture."""
     independent = _independent(n, total)
     return independent / (independent + _PRECISION)

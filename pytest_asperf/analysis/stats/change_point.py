@@ -228,7 +228,7 @@ class _Scan:
         self.log_evidence: Floats = np.where(at >= _LEAST_BEFORE, log_mean - null[:, None], -np.inf)
 
     def is_shown(self, index: int, seen: int) -> bool:
-        """Whether the last nights lie on the step's side, so that bad nights are no alarm."""
+        """True if the last nights lie on the step's side, so that bad nights are no alarm."""
         best = max(self._models, key=lambda model: float(model.log_null[seen]))
         size, level, _ = best.step(index, seen)
         needed = _NIGHTS if abs(size) < _LARGE_STEP else _NIGHTS_OF_LARGE
@@ -301,7 +301,7 @@ def _white(column: Floats, shared: Floats, scale: Floats) -> Floats:
 
 
 def _located(series: NightSeries, begin: int, near: int, end: int, seen: int) -> Step:
-    """Where the one step between two nights is, and how large; an alarm placed it near a night."""
+    """The place and size of the one step between two nights; an alarm placed it near a night."""
     part = series.since(begin).until(end - begin)
     levels = np.split(part.values, [near - begin])
     part = replace(part, values=np.concatenate([_tamed(level) for level in levels]))

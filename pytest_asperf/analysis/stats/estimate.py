@@ -80,17 +80,17 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the observations sufficed for an interval."""
+        """True if the observations sufficed for an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the quantity, or its bounds, are known without sampling error."""
+        """True if the quantity, or its bounds, are known without sampling error."""
         return self.confidence == 1
 
     @property
     def basis(self) -> str:
-        """What it rests on, such as ``63 chunks``; nothing where it is exact."""
+        """Its basis, such as ``63 chunks``; empty if it is exact."""
         return "" if self.is_exact else counted_text(self.n, self.counted)
 
     def scaled(self, factor: float, unit: str) -> Estimate:
@@ -123,19 +123,19 @@ class Estimate:
         return replace(self, point=1 / self.point, low=low, high=high)
 
     def shown_below(self, limit: float) -> bool:
-        """Whether the whole interval lies below `limit`."""
+        """True if the whole interval lies below `limit`."""
         return self.high < limit
 
     def shown_above(self, limit: float) -> bool:
-        """Whether the whole interval lies above `limit`."""
+        """True if the whole interval lies above `limit`."""
         return self.low > limit
 
     def shown_at_most(self, limit: float) -> bool:
-        """Whether no part of the interval lies above `limit`."""
+        """True if no part of the interval lies above `limit`."""
         return self.high <= limit
 
     def shown_at_least(self, limit: float) -> bool:
-        """Whether no part of the interval lies below `limit`."""
+        """True if no part of the interval lies below `limit`."""
         return self.low >= limit
 
     def text(self, *, apart_from: Iterable[float] = ()) -> str:

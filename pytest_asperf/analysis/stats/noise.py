@@ -28,7 +28,7 @@ _FLOOR_CONFIDENCE: Final = 0.995
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What pairs of equal builds show of a machine.
+    """The noise of a machine, from pairs of equal builds.
 
     Attributes:
         spread: `robust_sd` of the pairs' log cost ratios.

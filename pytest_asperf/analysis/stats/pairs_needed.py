@@ -47,7 +47,7 @@ def pairs_deciding(sd: float, tolerance: float) -> int:
 
 
 def is_fit(sd: float) -> bool:
-    """Whether a machine of this noise can decide anything that a gate is used for."""
+    """True if a machine of this noise can decide anything that a gate is used for."""
     # In logarithms: the spread of a file that something else wrote may be too large for exp.
     log_tolerance = sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / _BUDGET_PAIRS)
     return log_tolerance <= math.log1p(_LARGEST_TOLERANCE)

@@ -62,7 +62,7 @@ def parse_ppl_limit(value: object, *, where: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeenChunks:
-    """What an interval rests on; arrays hold one value for each of many corpora.
+    """The basis of an interval; arrays hold one value for each of many corpora.
 
     Attributes:
         n: chunks seen.

@@ -24,12 +24,12 @@ def reach(runs: Sequence[float]) -> tuple[float, float]:
 
 
 def reaches(runs: Sequence[float], limits: Iterable[float]) -> bool:
-    """Whether a run, or twice the runs' spread, reaches one of the limits."""
+    """True if a run, or twice the runs' spread, reaches one of the limits."""
     low, high = reach(runs)
     return any(low <= limit <= high for limit in limits)
 
 
 def reach_one_another(runs: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether the ranges of two series meet."""
+    """True if the ranges of two series meet."""
     (low, high), (other_low, other_high) = reach(runs), reach(others)
     return low <= other_high and other_low <= high

@@ -279,7 +279,7 @@ class PairedTest(PairSequence):
 
     @property
     def is_within(self) -> bool:
-        """Whether a slowdown of the tolerance is excluded: the whole interval lies below it."""
+        """True if a slowdown of the tolerance is excluded: the whole interval lies below it."""
         return self.evidence_within >= 1 / self._beta
 
     @property

@@ -1,4 +1,4 @@
-"""What sequential tests share: values are taken one by one until an outcome is reached."""
+"""The common part of sequential tests: values are taken until an outcome is reached."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def nothing_to_estimate(what: str, remedy: str) -> MeasurementError:
 
 
 def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function changes its sign, to 1e-13; its ends where it does not.
+    """The root of a falling function, to 1e-13; one of its ends if it has none.
 
     Chandrupatla's method (Advances in Engineering Software 28, 1997): the inverse parabola through
     three points where they are nearly monotone, else bisection. It needs a quarter of bisection's

@@ -114,7 +114,7 @@ class TotalTimeTest(PairedTest):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether only the mean over all pairs keeps it from a PASS."""
+        """True if only the mean over all pairs keeps it from a PASS."""
         return self.is_within and self.total.is_within and sum(self.mean) > self._limit
 
     @property
@@ -126,7 +126,7 @@ class TotalTimeTest(PairedTest):
 
     @property
     def parts(self) -> bool:
-        """Whether typical turn and total time differ: neither interval holds the other's point."""
+        """True if typical turn and total time differ: neither interval holds the other's point."""
         low, high = self.interval
         total_low, total_high = self.total.interval
         typical, total = (math.log1p(test.estimate.point) for test in (self, self.total))

@@ -30,7 +30,7 @@ def open_meters() -> Meter:
 
 
 def energy_condition() -> Condition:
-    """Which rails can be measured here, for a reader; where none can, why."""
+    """The rails that can be measured here, for a reader; the reason if there are none."""
     try:
         meter = open_meters()
     except HardwareError as error:

@@ -1,4 +1,4 @@
-"""What a meter is: counters of energy, and the rails that it cannot measure, with the reason."""
+"""The meter: counters of energy, and the rails that it cannot measure, with the reason."""
 
 from __future__ import annotations
 

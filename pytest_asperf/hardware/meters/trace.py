@@ -124,7 +124,7 @@ class CounterTrace:
         return [u for u in self.updates if begin_s <= u.at_s <= end_s][_SETTLING:]
 
     def is_long_enough(self, begin_s: float) -> bool:
-        """Whether the updates of a phase that still runs suffice for a window."""
+        """True if the updates of a phase that still runs suffice for a window."""
         seen = self.within(begin_s, float("inf"))
         return len(seen) > LEAST_UPDATES and seen[-1].at_s - seen[0].at_s >= LEAST_WINDOW_S
 
@@ -182,7 +182,7 @@ class Recorder:
 
     @property
     def is_long_enough(self) -> bool:
-        """Whether every counter has a window, but for those that stand still or are too rare.
+        """True if every counter has a window, but for those that stand still or are too rare.
 
         Raises:
             Exception: a counter could not be read.

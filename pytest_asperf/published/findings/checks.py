@@ -32,10 +32,10 @@ _PERCENT: Final = number("percent above 0", usable=lambda share: share > 0)
 
 
 class FindingCheck(Protocol):
-    """What a finding claims of recorded figures."""
+    """The claim of a finding about recorded figures."""
 
     def terms(self) -> Iterator[Term]:
-        """What it rests on."""
+        """Its terms."""
         ...
 
     def judge(self, evidence: Evidence, subject: Subject) -> Verdict:

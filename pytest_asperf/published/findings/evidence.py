@@ -81,11 +81,11 @@ class AssumedSpread:
 
     @property
     def is_none(self) -> bool:
-        """Whether such figures are counted and do not vary."""
+        """True if such figures are counted and do not vary."""
         return self.cv == 0
 
     def fits(self, cell: RecordedCell) -> bool:
-        """Whether it holds for a figure."""
+        """True if it holds for a figure."""
         own = not self.source or cell.id.startswith(f"{self.source}/")
         return own and cell.metric in self.metrics
 
@@ -207,7 +207,7 @@ class Evidence:
         return self._measured(cell, confidence)
 
     def _follows_from_others(self, cell: RecordedCell) -> bool:
-        """Whether the inputs say more of a figure than the figure itself."""
+        """True if the inputs say more of a figure than the figure itself."""
         return cell.derivation is not None and cell.kind == "derived" and not _own_spread(cell)
 
     def _computed(self, term: FormulaTerm, confidence: float) -> _Box:

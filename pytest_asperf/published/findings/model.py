@@ -29,7 +29,7 @@ def count_text(parameters: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """What a finding says of the speed of one machine over that of another.
+    """The claim of a finding about the speed of one machine over that of another.
 
     Attributes:
         machines: profiles or chips; the first is the faster one.
@@ -85,7 +85,7 @@ class Finding:
     because: str
 
     def suits_engine(self, engine: Engine) -> bool:
-        """Whether it is about an engine, or about any; a script stands for all of them."""
+        """True if it is about an engine, or about any; a script stands for all of them."""
         about = {self.engine, engine}
         is_one = len(about) == 1 or about <= GGUF_ENGINES or about <= MLX_ENGINES
         return not self.engine or is_one or engine == "scripted"

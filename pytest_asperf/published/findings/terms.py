@@ -1,4 +1,4 @@
-"""What a finding rests on: a recorded figure, or what follows from several."""
+"""The basis of a finding: a recorded figure, or a figure that follows from several."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class FormulaTerm:
-    """What a formula of `FORMULAS` gives of other terms; `unit` replaces its usual one."""
+    """The result of a formula of `FORMULAS` on other terms; `unit` replaces its usual one."""
 
     name: str
     of: tuple[Term, ...]

@@ -92,7 +92,7 @@ def parse_guard(place: CheckedTable) -> RecordedGuard:
 
 
 def estimated_figures(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
-    """What holds of any recorded figure: one that is no measurement shows nothing."""
+    """The guard of any recorded figure: one that is no measurement shows nothing."""
     reported = set()
     for term in terms:
         for cell in evidence.all_cells(term):

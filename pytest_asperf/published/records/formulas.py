@@ -111,7 +111,7 @@ class DerivedCheck:
 
     @property
     def as_recorded(self) -> bool:
-        """Whether it comes out as the data says that it does."""
+        """True if it comes out as the data says that it does."""
         return self.follows == self.derivation.follows
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ def _span(cell: RecordedCell, boxes: Sequence[tuple[float, float]]) -> tuple[flo
 
 
 def _overlap(computed: tuple[float, float], printed: tuple[float, float]) -> bool:
-    """Whether a computed value can print so; ends that merely touch cannot.
+    """True if a computed value can print so; ends that merely touch cannot.
 
     Only a value without any leeway may lie on the end itself: 27.5 prints as 28.
     """

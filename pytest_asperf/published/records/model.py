@@ -30,13 +30,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a number holds for; an empty field is one that the document leaves open.
+    """The scope of a number; the document leaves an empty field open.
 
     Attributes:
         hardware: id of a profile or chip in `data/hardware.toml`.
         machine: the machine in words.
         draft: the draft model of speculative decoding; `model` is then the target.
-        level: quantisation level or bits per weight.
+        level: quantization level or bits per weight.
     """
 
     hardware: str = ""
@@ -50,7 +50,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What is known of a number beyond the number.
+    """The known facts about a number's spread.
 
     Attributes:
         n: measurements behind it; None where that is not known.
@@ -104,7 +104,7 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """What a column of a table holds.
+    """The content of a column of a table.
 
     Attributes:
         metric: the field's term: TG, PP, PPL, TTFT, size, ...

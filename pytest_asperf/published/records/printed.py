@@ -1,4 +1,4 @@
-"""What a document prints in a cell: a number with its decimals, a range, a bound or a word."""
+"""The printed content of a cell: a number with its decimals, a range, a bound or a word."""
 
 from __future__ import annotations
 

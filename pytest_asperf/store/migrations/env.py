@@ -1,4 +1,4 @@
-"""What alembic runs to bring a database to a revision; `database` gives it the connection."""
+"""The script that alembic runs to bring a database to a revision; `database` has the connection."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What llama.cpp's programs print, read: for the engine that runs them and for `asperf audit`."""
+"""The output of llama.cpp's programs, read: for the engine and for `asperf audit`."""

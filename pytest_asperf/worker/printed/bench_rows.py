@@ -29,7 +29,7 @@ _MAX_SAMPLES: Final = 100_000
 
 
 class BrokenRowError(ValueError):
-    """What should be a test of llama-bench is none; the text continues "the test …"."""
+    """A row that should be a test of llama-bench is none; the text continues "the test …"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class BenchRow:
 
     @property
     def is_generation(self) -> bool:
-        """Whether nothing but generation was timed."""
+        """True if nothing but generation was timed."""
         return bool(self.n_gen) and not self.n_prompt
 
 

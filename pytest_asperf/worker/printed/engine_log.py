@@ -1,4 +1,4 @@
-"""What llama.cpp's log says that a model and its context became."""
+"""The resolved model and context, from llama.cpp's log."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def memory_bytes(
 def context_facts(
     lines: Sequence[str], settings: Mapping[str, Any], weights_mib: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the log says of a context, else cache types as they were set.
+    """The log's facts of a context, otherwise cache types as they were set.
 
     The weights' buffers are those of the same log, or given.
     """

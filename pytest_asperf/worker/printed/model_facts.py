@@ -1,4 +1,4 @@
-"""What llama.cpp logs of each model that it loads: size, layers, where the weights went."""
+"""The log of each model that llama.cpp loads: size, layers, where the weights went."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ModelFacts:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the output head is the embedding table, shown by the number of tensors.
+        """True if the output head is the embedding table, shown by the number of tensors.
 
         All layers, or groups of them, hold equally many tensors. Where two are left over, they are
         the table and the last norm, and there is no tensor for a head. More left over show nothing:
@@ -100,7 +100,7 @@ class ModelFacts:
 
     @property
     def placement(self) -> str:
-        """Where the weights are, by the buffers that were filled; empty where it is not said."""
+        """The place of the weights, by the buffers that were filled; empty if the log lacks it."""
         if self.device_buffer_bytes:
             return "{} of {} layers offloaded".format(*self.offloaded) if self.offloaded else ""
         return "all weights on the CPU" if self.cpu_buffer_bytes else ""

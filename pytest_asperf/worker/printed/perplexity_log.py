@@ -68,7 +68,7 @@ class PerplexityRun:
 
     @property
     def lacks_chunks(self) -> bool:
-        """Whether the final estimate is of more chunks than the log's lines hold."""
+        """True if the final estimate is of more chunks than the log's lines hold."""
         if self.final is None or self.not_finite:
             return False
         return not self.running_ppl or abs(self.final[0] - self.running_ppl[-1]) > _ROUNDING

@@ -42,7 +42,7 @@ _MAX_STATISTICS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """What one way of drafting has given, by the last statistics of a log.
+    """The result of one way of drafting, by the last statistics of a log.
 
     Attributes:
         kind: its type, such as `draft-mtp` or `ngram-simple`.
@@ -58,7 +58,7 @@ class Drafter:
 
     @property
     def is_model(self) -> bool:
-        """Whether a model drafts, and no lookup."""
+        """True if a model drafts, and no lookup."""
         return self.kind.startswith("draft-")
 
 
@@ -225,7 +225,7 @@ class SpeculationReader:
             self._end()
 
     def _feed_drafting(self, line: str) -> bool:
-        """Whether a line, which is then taken, is about how tokens were drafted or verified."""
+        """True if a line, which is then taken, is about how tokens were drafted or verified."""
         if _CHECKPOINTS in line:
             self.uses_checkpoints = True
         elif _SYNTHETIC in line:

@@ -90,7 +90,7 @@ class Request:
 
     @property
     def counts_first_token(self) -> bool:
-        """Whether the rate that was printed divides all n tokens by the time of n - 1 steps."""
+        """True if the rate that was printed divides all n tokens by the time of n - 1 steps."""
         printed, whole = self.generated.printed_rate, self.generated.rate
         if printed is None or whole is None or self.rate is None or self.counts_steps:
             return False
@@ -242,7 +242,7 @@ def _is_sound(request: Request) -> bool:
 
 
 def read_timing(line: str) -> tuple[bool, PrintedTiming] | None:
-    """Whether a line times a prompt, and the timing; None for any other line."""
+    """True if a line times a prompt, and the timing; None for any other line."""
     match = _TIMING.search(line)
     return (bool(match["prompt"]), _timing(match)) if match else None
 

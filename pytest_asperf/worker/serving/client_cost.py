@@ -1,4 +1,4 @@
-"""What this client itself costs: its lag behind a server that streams at a known pace."""
+"""The cost of this client: its lag behind a server that streams at a known pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a streamed reply says, parsed after its end: tokens with their times, counts, faults.
+"""The events of a streamed reply, parsed after its end: tokens with their times, counts, faults.
 
 Reads server-sent events and JSON lines, of the APIs of OpenAI, llama-server, Ollama and LM Studio.
 An event has the time of the read that completed it. Role chunks, progress, comments and empty
@@ -50,7 +50,7 @@ class OutputEvent:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a reply said.
+    """The content of a reply.
 
     Attributes:
         events: those with output, in order.
@@ -108,7 +108,7 @@ def read_reply(record: StreamRecord) -> Reply:
 
 
 def _problem_of_head(record: StreamRecord) -> Fault | None:
-    """What the status or the type of the reply says is wrong."""
+    """The problem that the status or the type of the reply shows."""
     status, kind = record.status, record.header("content-type").partition(";")[0].strip().lower()
     if status is None:
         return None

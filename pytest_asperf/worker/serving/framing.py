@@ -1,4 +1,4 @@
-"""Where the body of a reply ends, and which bytes are its."""
+"""The end of a reply's body, and the bytes that belong to it."""
 
 from __future__ import annotations
 

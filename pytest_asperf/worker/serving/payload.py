@@ -1,4 +1,4 @@
-"""What one event of a reply holds, in the forms of each API. Any value may be of any type."""
+"""The content of one event of a reply, in the forms of each API. Values may be of any type."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def error_of(payload: dict[str, Any]) -> str | None:
 
 
 def error_text(body: bytes, kind: str) -> str:
-    """What a reply that failed says, or its beginning."""
+    """The message of a failed reply, or its beginning."""
     if "json" in kind:
         try:
             payload = json.loads(body)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was wrong with a request or its reply: a short stable word, and a sentence."""
+    """The fault of a request or its reply: a short stable word, and a sentence."""
 
     kind: str
     text: str
@@ -24,7 +24,7 @@ class FaultError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server listens. `base` is the path before those of the API."""
+    """The address of a server. `base` is the path before those of the API."""
 
     scheme: str
     host: str

@@ -39,7 +39,7 @@ def test_a_step_is_found_within_two_nights_and_located() -> None:
 
 
 def test_a_later_night_changes_no_alarm() -> None:
-    """What was shown by some nights is shown by the same nights with more behind them."""
+    """A result shown by some nights is shown by the same nights with more behind them."""
     values = _slower(_nights(3), 40)
     assert not find_steps(as_series(values[:41]), ONE_SERIES)
     seen = {find_steps(as_series(values[:n]), ONE_SERIES)[0].seen for n in range(43, 60, 4)}
@@ -115,7 +115,7 @@ def test_more_series_need_more_evidence() -> None:
 
 @pytest.mark.parametrize("n", range(6))
 def test_few_nights_show_nothing(n: int) -> None:
-    """Whatever they are."""
+    """No matter what they are."""
     assert not find_steps(as_series([0.0, 0.0, 0.5, 0.0, 0.5][:n]), ONE_SERIES)
 
 

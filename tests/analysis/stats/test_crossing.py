@@ -1,4 +1,4 @@
-"""Where a falling function changes its sign."""
+"""If a falling function changes its sign."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ finite = st.floats(-1e6, 1e6)
 
 @given(st.tuples(finite, finite, finite), st.floats(1e-6, 1e6))
 def test_scaling_keeps_the_order(values: tuple[float, float, float], factor: float) -> None:
-    """Whatever the positive factor, the bounds still enclose the point."""
+    """No matter what the positive factor, the bounds still enclose the point."""
     low, point, high = sorted(values)
     scaled = make(point, low, high).scaled(factor, "x")
     assert (scaled.low, scaled.point, scaled.high) == (low * factor, point * factor, high * factor)

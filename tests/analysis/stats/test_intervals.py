@@ -224,7 +224,7 @@ def test_delta_ppl_covers_unequal_chunks() -> None:
 
 
 def test_share_interval_covers_where_chunks_differ() -> None:
-    """Where chunks differ in their share, the interval still covers about as often as promised."""
+    """If chunks differ in their share, the interval still covers about as often as promised."""
     rng = np.random.default_rng(11)
     covered = 0
     for _ in range(1000):

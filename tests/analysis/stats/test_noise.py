@@ -29,7 +29,7 @@ def _simulated(
 
 
 def test_the_three_parts_of_the_noise_are_told_apart() -> None:
-    """Of 400 simulated pairs the spread, the position effect and the load's share are found."""
+    """The spread, the position effect and the load's share are found in 400 simulated pairs."""
     noise = _simulated(pairs=400, run_sd=0.02, load_sd=0.03, second=0.01)
     assert noise.load_sd == pytest.approx(0.03, rel=0.1)
     assert noise.position.low < math.expm1(0.01) < noise.position.high
@@ -40,7 +40,7 @@ def test_the_three_parts_of_the_noise_are_told_apart() -> None:
 
 
 def test_loads_that_add_nothing_have_no_offset() -> None:
-    """Where the runs within a load explain all, next to nothing is left for the load."""
+    """If the runs within a load explain all, next to nothing is left for the load."""
     noise = _simulated(pairs=400, run_sd=0.05, load_sd=0.0)
     assert noise.load_sd is not None
     assert noise.load_sd < 0.01

@@ -20,7 +20,7 @@ def of_singles(values: list[float], percentile: float) -> tuple[float, float]:
 
 @pytest.mark.parametrize("n", [4, 5, 8, 11, 40])
 def test_p50_is_the_median(n: int) -> None:
-    """Of independent samples it has the same bounds."""
+    """For independent samples it has the same bounds."""
     values = np.random.default_rng(n).normal(size=n).tolist()
     estimate = median_interval(values, unit="ms")
     assert of_singles(values, 50) == (estimate.low, estimate.high)

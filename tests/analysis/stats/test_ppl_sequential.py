@@ -46,7 +46,7 @@ def test_the_whole_corpus_decides_exactly(differences: list[float]) -> None:
 
 @pytest.mark.parametrize("n", [1, 4, 5])
 def test_a_corpus_of_few_chunks_decides_nothing(n: int) -> None:
-    """What four chunks have in common need not be the text's: five is the least, also of all."""
+    """Five chunks are the least, also of all: what four have in common need not be the text's."""
     test = PairedPplTest(n_chunks_total=n)
     outcomes = list(map(test.update, [0.0] * n))
     assert outcomes[-1] == (Outcome.PASS if n >= 5 else None)
@@ -83,7 +83,7 @@ def test_an_early_verdict_agrees_with_the_interval(differences: list[float]) -> 
 def test_a_larger_limit_is_no_harder_to_keep(
     differences: list[float], limit: float, times: float
 ) -> None:
-    """What is shown to be below a limit is shown to be below any larger one, and not above it."""
+    """A value shown below a limit is shown below any larger one, and not above it."""
     one, other = (
         PairedPplTest(value, n_chunks_total=80, min_chunks=len(differences))
         for value in (limit, limit * times)
@@ -146,7 +146,7 @@ def test_a_broken_chunk_delays_a_pass() -> None:
 
 @pytest.mark.parametrize("shape", ["normal", "heavy tails", "exponential", "two kinds"])
 def test_wrong_verdicts_at_the_limit_are_rare(shape: str) -> None:
-    """Where the corpus is just at the limit, at most 5 % of orders pass early, or fail."""
+    """If the corpus is just at the limit, at most 5 % of orders pass early, or fail."""
     rng = np.random.default_rng(11)
     corpora, total = size = 1000, 30
     values = {
@@ -225,6 +225,6 @@ def test_a_limit_below_rounding_is_refused(limit: str | float) -> None:
 
 @given(st.floats(1e-6, 1e6))
 def test_every_limit_that_is_read_can_be_tested(limit: float) -> None:
-    """What the parser accepts, the test accepts."""
+    """The test accepts what the parser accepts."""
     parsed = parse_ppl_limit(limit if limit < 1 else f"{100 * limit}%", where="x")
     assert PairedPplTest(parsed, n_chunks_total=5).limit == pytest.approx(limit)

@@ -109,7 +109,7 @@ def test_a_slowdown_shown_to_lie_within_the_tolerance_passes() -> None:
 
 
 def test_fail_needs_a_slowdown_near_the_tolerance_or_above() -> None:
-    """Of a tolerance of 40 %, +28 % in noise passes and +42 % fails."""
+    """With a tolerance of 40 %, +28 % in noise passes and +42 % fails."""
     rng = np.random.default_rng(3)
     passed = [fed(noisy(rng, math.log1p(0.28)), 0.4).outcome for _ in range(40)]
     failed = [fed(noisy(rng, math.log1p(0.42)), 0.4).outcome for _ in range(40)]
@@ -153,7 +153,7 @@ def test_comparisons_share_the_error() -> None:
 def test_evidence_falls_with_the_effect_it_speaks_against(
     ratios: list[float], shift: float, more: float
 ) -> None:
-    """What shows an effect above some value shows it above any lower value too."""
+    """An effect shown above some value is shown above any lower value too."""
     steepness = [1 / predicted_sd(ratios[:i]) for i in range(len(ratios))]
     assert evidence(ratios, steepness, shift) >= evidence(ratios, steepness, shift + more)
 
@@ -234,7 +234,7 @@ def test_a_run_that_never_stops_crosses_in_at_most_alpha_of_runs() -> None:
 
 
 def _crosses(rng: np.random.Generator) -> bool:
-    """Whether evidence reaches 20 within 40 pairs of equal builds, the second run always slower."""
+    """True if evidence reaches 20 within 40 pairs of equal builds, the second run always slower."""
     runs = rng.normal(0, 0.02, 80) + rng.normal(0, 0.01, 80).cumsum() + 0.002 * np.arange(80)
     runs += 0.18 * (rng.random(80) < 0.1)
     runs[1::2] += 0.02

@@ -62,7 +62,7 @@ def test_reflection_about_the_limit_mirrors_the_verdict(ratios: list[float], lim
 
 
 def test_error_rates_at_the_limit() -> None:
-    """Where the truth is the limit, with outliers, each wrong verdict stays within its 5 %."""
+    """If the truth is the limit, with outliers, each wrong verdict stays within its 5 %."""
     rng = np.random.default_rng(11)
     gates = 300
     outcomes = []

@@ -36,7 +36,7 @@ def gate(rng: np.random.Generator, *, share: float, slow_by: float) -> TotalTime
 
 @pytest.mark.parametrize(("share", "slow_by"), [(0.25, 0.5), (0.4, 0.3), (0.5, 0.2), (0.5, 0.5)])
 def test_a_candidate_with_slow_runs_does_not_pass(share: float, slow_by: float) -> None:
-    """Where the mean slowdown is 10 % and more, no gate passes, whatever the typical turn does."""
+    """If the mean slowdown is 10 % and more, no gate passes, whatever the typical turn does."""
     rng = np.random.default_rng(1)
     assert {gate(rng, share=share, slow_by=slow_by).outcome for _ in range(20)} == {Outcome.FAIL}
 
@@ -80,7 +80,7 @@ def test_evidence_of_both_is_shared() -> None:
 def test_the_total_turns_its_sign_with_the_sides_and_follows_a_factor(
     pairs: list[tuple[float, float]], factor: float
 ) -> None:
-    """Which is all that the sequential test asks of a difference."""
+    """That is all that the sequential test asks of a difference."""
     base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
     total = total_log_ratio(base, candidate)
     assert total_log_ratio(candidate, base) == pytest.approx(-total, abs=1e-9)
@@ -119,7 +119,7 @@ def test_a_pass_has_both_intervals_within_and_a_fail_has_not(
 
 @given(st.lists(st.floats(-0.3, 0.3), min_size=1, max_size=30))
 def test_with_one_turn_a_pair_it_is_the_paired_test(ratios: list[float]) -> None:
-    """Where total and typical turn are the same, judging both only withholds a PASS."""
+    """If total and typical turn are the same, judging both only withholds a PASS."""
     both, alone = TotalTimeTest(), PairedTest()
     for ratio in ratios:
         if both.update(ratio) != alone.update(ratio):
@@ -142,7 +142,7 @@ def test_slow_pairs_that_no_interval_sees_withhold_a_pass() -> None:
 
 
 def test_a_pass_waits_for_its_pairs_and_a_fail_does_not() -> None:
-    """Where a slow quarter could hide from five runs, twelve are needed to exclude it."""
+    """If a slow quarter could hide from five runs, twelve are needed to exclude it."""
     passing, failing = TotalTimeTest(pairs_for_pass=12), TotalTimeTest(pairs_for_pass=12)
     assert [passing.update(0.0) for _ in range(11)] == [None] * 11
     assert passing.expected_pairs_left == 1

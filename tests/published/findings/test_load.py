@@ -97,7 +97,7 @@ def test_a_bad_file_is_refused_by_file_finding_and_key(
     text: str | dict[str, str],
     told: str,
 ) -> None:
-    """Whatever is wrong, the message says where, and what could stand there."""
+    """No matter what is wrong, the message says where, and what could stand there."""
     text = text if isinstance(text, str) else finding_text(**text)
     with pytest.raises(ConfigError, match=told) as caught:
         make_findings(ROWS, text)

@@ -145,7 +145,7 @@ VALUES = re.findall(r'"[^"\n]*"|\[[^][\n]*\]|(?<== )[0-9.]+', GOOD)
     st.sampled_from(["1", "-1", "0.0", "nan", "1e999", "true", '""', '"x/y"', "[]", "[[1]]", "{}"]),
 )
 def test_no_value_gets_by_unchecked(old: str, new: str) -> None:
-    """Whatever stands where something else belongs is either usable or a named mistake."""
+    """Anything that stands where something else belongs is either usable or a named mistake."""
     with suppress(ConfigError):
         assert derived_checks(parsed(GOOD.replace(old, new, 1)))
 

@@ -52,6 +52,6 @@ def test_a_specified_figure_is_exact() -> None:
 
 @given(NUMBERS, PLACES)
 def test_every_rounded_number_allows_for_the_number(number: float, places: int) -> None:
-    """Whatever is rounded and printed lies within what the print allows."""
+    """A figure that is rounded and printed lies within what the print allows."""
     low, high = read_printed(Decimal(f"{number:.{places}f}")).allowed()
     assert low - 1e-9 <= number <= high + 1e-9

@@ -1,0 +1,73 @@
+"""How the project writes: docstrings begin with a noun or a verb, and pages use public terms."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_asperf.cli import every_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("pytest_asperf", "tests", "benchmarks", "scripts", "docs")
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem != "findings"),  # quotes
+]
+_CLAUSES = {"What", "Whether", "Which", "Of", "Where", "Whatever", "Beside", "Likewise"}
+#: Words of a dialect, each with the term that a reader knows.
+TERMS = {
+    r"proofs? of path": "run record",
+    r"order (of|by) (a|the) coin": "random order",
+    r"rungs?": "quantization",
+    r"foreign programs?": "external program",
+    r"in force": "selected",
+    r"arms?": "build, or side",
+    r"quantis\w+": "quantiz…",
+}
+
+
+def _docstrings() -> Iterator[str]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                    yield ast.get_docstring(node) or ""
+
+
+def _dialect(text: str) -> list[str]:
+    prose = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", "", text, flags=re.DOTALL)
+    return [
+        f"{found[0]}: write {term}"
+        for word, term in TERMS.items()
+        for found in re.finditer(rf"\b{word}\b", prose, re.IGNORECASE)
+    ]
+
+
+def test_few_docstrings_begin_with_a_clause() -> None:
+    """A docstring names the value or the action first, in 98 of 100 cases."""
+    firsts = [text.split()[0].strip(",:") for text in _docstrings() if text]
+    clauses = [first for first in firsts if first in _CLAUSES]
+    assert len(clauses) < 0.02 * len(firsts), f"{len(clauses)} of {len(firsts)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_uses_the_public_terms(page: Path) -> None:
+    """The prose of a page has no word of TERMS; code and links may."""
+    assert _dialect(page.read_text(encoding="utf-8")) == []
+
+
+def test_help_uses_the_public_terms() -> None:
+    """The help of a command has no word of TERMS either."""
+    for words, command in every_command():
+        helps = [
+            command.help or "",
+            *(getattr(param, "help", "") or "" for param in command.params),
+        ]
+        assert _dialect("\n".join(helps)) == [], words
