@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_asperf
+from pytest_asperf.errors import SETTING_NAMES
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import EngineBuild
@@ -38,6 +39,9 @@ _DISTURBING = (
     "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
 )
 
+#: How settings are named while no session of asperf is open, as when this is imported.
+_PLAIN_NAMES = SETTING_NAMES.get()
+
 #: Gives the shipped draft's GGUF file at a level.
 Draft = Callable[[str], Path]
 
@@ -54,6 +58,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("mlx")
     if fixtures & _LIVE:
         item.add_marker("live")
+
+
+@pytest.fixture(autouse=True)
+def _plain_names() -> None:
+    """Name settings as outside of a session: one that a test left open must not matter."""
+    SETTING_NAMES.set(_PLAIN_NAMES)
 
 
 @pytest.fixture(autouse=True)

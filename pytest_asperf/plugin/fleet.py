@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_asperf import __version__
-from pytest_asperf.errors import Advice, AsperfError, printable
+from pytest_asperf.config.settings import session_option
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.carried import worker_of
 from pytest_asperf.plugin.options import was_configured
 from pytest_asperf.plugin.stash import session_of
@@ -94,7 +95,7 @@ class Fleet:
 
     def _give_up(self, gateway: Any, limit_s: float) -> None:
         """End a machine's connection; xdist takes the machine for one that was lost."""
-        remedy = str(Advice("test less there, or allow more time", "machine_timeout"))
+        remedy = f"test less there, or allow more time: {session_option('machine_timeout')}"
         self._errors[gateway.id] = f"{limit_s:g} s are over", remedy
         gateway._io.kill()  # noqa: SLF001  # as execnet ends gateways that do not answer
 

@@ -73,6 +73,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         require_scope(item)
 
 
+@pytest.hookimpl(optionalhook=True)  # -p no:asperf leaves this plugin alone
 def pytest_asperf_judged(item: pytest.Item, record: JudgedRecord) -> JudgedRecord | None:
     """Label the verdict with its finding; excuse it if it is no failure of this machine."""
     if not (_is_on_a_finding(item) or _FIXTURE in getattr(item, "fixturenames", ())):
@@ -95,6 +96,7 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_asperf_summary(terminalreporter: TerminalReporter, noted: list[Noted]) -> None:
     """Print the findings in a table of their own."""
     from pytest_asperf.published.table import print_findings

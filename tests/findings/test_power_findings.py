@@ -41,3 +41,13 @@ def test_the_findings_on_power_say_what_is_missing(
     result = metered.run(*POWER, *given)
     result.assert_outcomes(skipped=8)
     result.stdout.fnmatch_lines(["SKIPPED*no energy counter here: gpu: no driver; buy one*"])
+
+
+def test_a_judged_finding_is_no_session_without_a_measurement(project: Project) -> None:
+    """What published figures decide is a result on any machine."""
+    project.test(
+        '@pytest.mark.finding("power-282")\ndef test_it(throughput):\n    pass\n'
+        "def test_too(throughput):\n    pytest.skip()\n"
+    )
+    result = project.run("--asperf-hardware=m2ultra")
+    assert "nothing was measured:" not in result.stdout.str()

@@ -168,7 +168,7 @@ def test_inputs_that_are_not_usable_fail_the_step(
 def test_words_reach_the_gate_as_in_a_shell(tmp_path: Path) -> None:
     """Quotes, lines and stars are the input's own: no shell expands them."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
-    args = "--workload tg16\n--tolerance\t'15 %' --summary '* $(touch hit)'"
+    args = "--workload tg16\n--tolerance\t'15 %' --report 'md:* $(touch hit)'"
     done = _gate(tmp_path, baseline="current", candidate="current", args=args)
     assert done.returncode == 0, done.stderr
     assert "Accepted: 15 % slower" in done.stderr

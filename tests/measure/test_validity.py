@@ -47,4 +47,4 @@ def test_a_measurement_is_refused_only_if_no_assertion_can_use_it(guard: Guard) 
         return
     with pytest.raises(MeasurementError) as caught:
         require_valid("tg128 m:Q8_0", [finding])
-    assert caught.value.remedy == guard.remedy
+    assert caught.value.remedy == str(guard.remedy)

@@ -107,7 +107,7 @@ def test_sound(throughput):
     text = result.stdout.str()
     assert told in text
     assert "test_it.py::test_bad: " in text
-    assert "why it matters:" in text
+    assert "what to do:" in text
     assert "Traceback" not in text
 
 

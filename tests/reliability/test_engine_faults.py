@@ -54,7 +54,7 @@ _TOLD = {
     "infinite": "an unreadable answer: the answer is malformed: `elapsed_ns` is inf",
     "endless": "an unreadable answer",
     "too_few": "an unreadable answer: the answer is malformed: 1 tokens in",
-    "empty": "an unreadable answer: the answer is malformed: `n_tokens` is missing",
+    "empty": "an unreadable answer: the answer is malformed: `context` is missing",
 }
 _MEASURED = ("sound", "noisy", "sound_again")
 #: Refused before anything was measured: an error of the test, and no verdict.

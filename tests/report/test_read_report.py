@@ -116,7 +116,7 @@ def test_what_is_no_report_of_ours_is_refused(tmp_path: Path, text: str, says: s
     """The error names the file, and what to give instead."""
     path = tmp_path / "r.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"asperf-report=json:FILE|the version") as refused:
+    with pytest.raises(ConfigError, match=r"name a JSON report|the version") as refused:
         read_report_file(path)
     assert refused.value.what.startswith(str(path))
     assert says in refused.value.what
