@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ELSEWHERE: Final = {"findings": "pytest_asperf.published.command"}
 #: By command, its first sentence: each is an object of this name, in a module of this name.
 COMMANDS: Final = {
-    "demo": "Measure six claims in half a minute, and explain each verdict.",
+    "demo": "Measure six assertions, and explain each verdict.",
     "init": "Write asperf.toml and test_asperf.py for models, here.",
     "bisect": "Find the release or commit at which a gate begins to fail.",
     "gate": "Compare two builds: speed, PPL, logits and speculation.",
@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "load": "Put a running server under load: latency, throughput, knee.",
     "audit": "Read other tools' output: intervals, and whether it is valid.",
     "findings": "List the published findings with their recorded verdicts.",
-    "report": "Make a page, Markdown, CSV and others of JSON reports.",
+    "report": "Convert JSON reports to HTML, Markdown, CSV or other formats.",
     "compare": "Show reports side by side, without a verdict.",
     "history": "List, draw, import, export and prune the reports that are kept.",
     "models": "List, build and verify the models in the cache.",

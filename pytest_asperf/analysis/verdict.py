@@ -48,7 +48,7 @@ class Subject:
         name: metric and models, such as ``ΔPPL asperf-target Q6_K vs F16``.
         source: whether the figures were measured now, come from a published record, or were
             computed from sizes.
-        ran: run record, as label and value.
+        ran: the run record, as label and value.
         brief: the name in a table, where it is another.
         if_failed: what to do about a FAIL.
     """

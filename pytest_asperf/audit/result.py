@@ -40,7 +40,7 @@ class FileFindings:
 
     Attributes:
         problem: why it could not be read; empty where it was.
-        ran: run record, as far as the file has it.
+        ran: the run record, as far as the file has it.
         guard_findings: guards that tripped, each with its subject.
     """
 

@@ -52,7 +52,7 @@ class ReadyBuild:
     made: MadeBuild | None = None
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """How it was made as label and text, for run record."""
+        """How it was made as label and text, for the run record."""
         if self.made is None:
             return ()
         facts, found = self.made.facts, self.made.found

@@ -23,7 +23,7 @@ _BUSY: Final = "look with asperf doctor whether this machine is too busy"
 @command()
 @settings()
 def demo() -> None:
-    """Measure six claims in half a minute, and explain each verdict.
+    """Measure six assertions, and explain each verdict.
 
     Needs llama-cpp-python; the model comes with the package. Exits with 4 if a verdict is
     not the one to be shown, as on a machine that is too busy.

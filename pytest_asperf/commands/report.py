@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 @reports(required=True)
 def report(files: tuple[Path, ...], reports: Sequence[ReportTarget]) -> None:
-    """Make a page, Markdown, CSV and others of JSON reports.
+    """Convert JSON reports to HTML, Markdown, CSV or other formats.
 
     Reads the JSON reports of pytest and of `asperf gate`.
     """

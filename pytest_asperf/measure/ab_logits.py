@@ -51,7 +51,7 @@ class Drift:
     Attributes:
         kld: of each position's distribution in the batch from that after single tokens, nats.
         same_tops: whether both have the same likeliest token, or group of tokens, at each position.
-        ran: run record.
+        ran: the run record.
         first: the first position.
     """
 

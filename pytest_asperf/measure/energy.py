@@ -33,7 +33,7 @@ class EnergyResult:
     Attributes:
         idle: the machine with the model loaded and nothing to do, just before.
         phases: of the workload, in the order they ran.
-        ran: run record.
+        ran: the run record.
         watched: the machine during them.
     """
 

@@ -207,7 +207,7 @@ class ThroughputResult:
         workload: what was timed.
         loads: the model's loads, of one counted run each, or one load of all runs.
         bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
-        ran: run record; of the last load where there are several.
+        ran: the run record; of the last load where there are several.
         watched: the machine during the runs.
         examined: what one of the runs left; None if the engine does not show it.
     """
@@ -313,7 +313,7 @@ class LevelResult:
         baseline_chunks: the baseline's scores of the same chunks, in the same pass.
         size_bytes: size of the file.
         text: what was scored.
-        ran: run record.
+        ran: the run record.
         baseline_ran: run record of the baseline.
         same: how the files show that this is the baseline over again; empty where they do not.
         why_lossless: why it may score exactly as the baseline does; empty where it may not.

@@ -150,7 +150,7 @@ class Outputs:
     Attributes:
         texts: after each prompt.
         again: what the baseline generated after the first prompt when it was asked once more.
-        ran: run record.
+        ran: the run record.
     """
 
     texts: tuple[tuple[str, str], ...]

@@ -57,7 +57,7 @@ _WITHIN: Final = "near the tolerance"
 
 #: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
 #: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
-#: corrupt prefill has nats (docs/gating.md).
+#: corrupt prefill has nats (docs/gate-checks.md).
 MEAN_HEALTHY_KLD: Final = 0.02
 LARGEST_HEALTHY_KLD: Final = 1.0
 #: Of the baseline's own, so much more is accepted, but for ten times the above.
