@@ -191,7 +191,6 @@ def test_two_at_once_are_refused(nightly: Command) -> None:
         (("old", "wached"), "CURRENT: unknown build 'wached'; did you mean 'watched'?"),
         (("old", "newest"), "ANCHOR: old is not a release of one package"),
         (("old", "watched", "--pairs", "2"), "'--pairs'"),
-        (("old", "watched", "--print-unit", "cronn"), "cronn"),
     ],
 )
 def test_what_cannot_be_done_is_said(nightly: Command, words: tuple[str, ...], says: str) -> None:

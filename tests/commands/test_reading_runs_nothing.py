@@ -59,7 +59,6 @@ LISTS: Final = [
     "gate nasty current --list",
     "gate current current --list --model fresh",
     "gate nasty-made nasty-tools --list --engine llama_tools",
-    "nightly --print-unit systemd",
 ]
 
 _EVIL: Final = '#!/bin/sh\necho "$0 $*" >> {mark}\nexit 1\n'
