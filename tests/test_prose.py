@@ -1,4 +1,4 @@
-"""How the project writes: docstrings begin with a noun or a verb, and pages use public terms."""
+"""Words and links: docstrings begin with a noun or a verb, pages use public terms and lead on."""
 
 from __future__ import annotations
 
@@ -71,3 +71,25 @@ def test_help_uses_the_public_terms() -> None:
             *(getattr(param, "help", "") or "" for param in command.params),
         ]
         assert _dialect("\n".join(helps)) == [], words
+
+
+def _slugs(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    plain = (re.sub(r"[^\w\- ]", "", head.lower()) for head in re.findall(r"(?m)^#+ (.*)$", text))
+    return {head.strip().replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+def test_a_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    """Every page can be read in the repository, without a site."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.DOTALL)
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name) if name else page
+        if "://" in link:
+            continue
+        if not target.exists() or (anchor and anchor not in _slugs(target)):
+            wrong.append(link)
+    assert wrong == []
