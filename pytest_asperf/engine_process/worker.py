@@ -13,6 +13,7 @@ from pytest_asperf.engine_process.facts import (
     RemoteFacts,
     optional,
     plain,
+    present,
     required,
 )
 from pytest_asperf.engine_process.process import EngineProcess, usable_cores
@@ -183,7 +184,7 @@ class Worker(EngineProcess):
 
     def _ran(self, what: str, name: str, answer: Mapping[str, Any], n_tokens: int) -> RawRun:
         def parse() -> RawRun:
-            return _run(answer, self._context(name, answer["context"]), n_tokens)
+            return _run(answer, self._context(name, present(answer, "context")), n_tokens)
 
         return self.parsed(what, parse)
 
