@@ -59,13 +59,14 @@ def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
     assert f"culprit: {SLOW}" in done.stdout
     effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
     assert effect is not None
-    assert 40 < int(effect[1]) < 80
+    # On some processors threads fall asleep while the engine lingers, and cost more than its 60 %.
+    assert 40 < int(effect[1]) < 110
     assert len(re.findall(r"^(?:PASS|FAIL) ", done.stdout, re.MULTILINE)) <= 3 + 2
 
 
 def test_the_map_of_several_steps(bisect: Callable[..., Result]) -> None:
     """Slow, then much slower: no culprit, and the map marks both steps."""
     done = bisect(EQUAL, SLOW, SLOW, SLOWER)
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 2, done.output
     assert "more than one step" in done.stdout
     assert len(re.findall(r" worse *$", done.stdout, re.MULTILINE)) == 2

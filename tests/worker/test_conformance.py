@@ -69,6 +69,7 @@ def test_llama_tools_conforms(tools: Path, draft_gguf: Path) -> None:
     check_engine(EngineBuild("llama_tools", PYTHON, tools), draft_gguf, EngineSettings(threads=1))
 
 
+@pytest.mark.serial  # tokens must not wait for a busy core and come together
 def test_llama_server_conforms(tools: Path, draft_gguf: Path) -> None:
     """llama-server answers every kind of request."""
     _require_program(tools, "llama-server")
@@ -76,6 +77,7 @@ def test_llama_server_conforms(tools: Path, draft_gguf: Path) -> None:
     check_engine(EngineBuild("llama_server", PYTHON, tools), draft_gguf, settings)
 
 
+@pytest.mark.serial  # tokens must not wait for a busy core and come together
 def test_llama_cpp_server_conforms(draft_gguf: Path) -> None:
     """llama-cpp-python's server answers every kind of request, two users in turn."""
     if find_spec("llama_cpp") is None or find_spec("sse_starlette") is None:
@@ -83,6 +85,7 @@ def test_llama_cpp_server_conforms(draft_gguf: Path) -> None:
     check_engine(EngineBuild("llama_cpp_server", PYTHON), draft_gguf, EngineSettings(threads=1))
 
 
+@pytest.mark.serial  # tokens must not wait for a busy core and come together
 def test_mlx_server_conforms(mlx: EngineBuild) -> None:
     """mlx-lm's server answers every kind of request."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
