@@ -35,7 +35,7 @@ def bisect(
         "--workload",
         "tg16",
         "--model",
-        "asperf-target:F16",
+        "asperf-draft:F16",  # larger weights leave a shared cache while the engine lingers
         "--set",
         "seed=3",
         "--tolerance",
@@ -59,8 +59,7 @@ def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
     assert f"culprit: {SLOW}" in done.stdout
     effect = re.search(r"effect  \+(\d+)\S* %", done.stdout)
     assert effect is not None
-    # On some processors threads fall asleep while the engine lingers, and cost more than its 60 %.
-    assert 40 < int(effect[1]) < 110
+    assert 40 < int(effect[1]) < 80
     assert len(re.findall(r"^(?:PASS|FAIL) ", done.stdout, re.MULTILINE)) <= 3 + 2
 
 
