@@ -16,18 +16,16 @@ HEAVY = {
     *("filelock", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "platformdirs"),
     *("psutil", "rich", "scipy", "sqlalchemy", "typer", "pydantic", "click"),
 }
-PLUGINS = ("-p", "pytest_asperf.plugin", "-p", "pytest_asperf.published.plugin")
+PLUGINS = ("-p", "pytest_asperf.plugin", "-p", "pytest_asperf.published")
 LOADED = {
     "pytest_asperf",
     "pytest_asperf.config",
     "pytest_asperf.config.settings",
-    "pytest_asperf.plugin.options",
+    "pytest_asperf.plugin.registration",
     "pytest_asperf.plugin.fixtures",
     "pytest_asperf.plugin",
-    "pytest_asperf.plugin.hooks",
     "pytest_asperf.plugin.stash",
     "pytest_asperf.published",
-    "pytest_asperf.published.plugin",
 }
 PROJECT = {
     "test_it.py": "def test_it():\n    assert True\n",

@@ -243,14 +243,14 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
     kind = _kind_of(keys, where=where)
     rules = Rules(folder)
     if kind == "tools":
-        path = table.need("tools", rules.path())
+        path = table.need("tools", rules.path)
         is_release = path.name.lower().endswith(ARCHIVES)
         return Archive(path) if is_release else ToolsFolder(table.need("tools", rules.tools))
     if kind == "url":
         return ServerUrl(table.need("url", rules.url))
     env = tuple(sorted((table.get("env", _ENV) or {}).items()))
     if kind == "checkout":
-        checkout = table.need("checkout", rules.path())
+        checkout = table.need("checkout", rules.path)
         commit, cmake = table.need("commit", _COMMIT), table.get("cmake", _CMAKE) or ()
         return Checkout(checkout, commit, cmake, env)
     python = table.get("python", rules.interpreter) or Path(sys.executable)
@@ -283,10 +283,10 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
 
 def _place(text: str, folder: Path, *, where: str) -> Source:
     """Read a path by what is there."""
-    path = Rules(folder).path().checked(text, where)
+    path = Rules(folder).path.checked(text, where)
     repository, at, commit = text.rpartition("@")
     if at and not path.exists() and not text.lower().endswith(ARCHIVES):
-        repository_path = Rules(folder).path().checked(repository, where)
+        repository_path = Rules(folder).path.checked(repository, where)
         return Checkout(repository_path, _COMMIT.checked(commit, where))
     if _RELEASE.fullmatch(path.name):
         return Archive(path)
@@ -348,7 +348,7 @@ def _packages(
     files, requirements, names = [], [], set()
     for word in words:
         if word.lower().endswith(ARCHIVES) and not _URL_REQUIREMENT.match(word):
-            path = Rules(folder).path().checked(word, where)
+            path = Rules(folder).path.checked(word, where)
             files.append(path)
             names.add(canonical(path.name.partition("-")[0]))
         else:

@@ -268,7 +268,7 @@ def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantize from, or"
             " `files` for published files by level; a model with `phases` may do without",
         )
-    path = Rules(folder).path()
+    path = Rules(folder).path
     engine = table.values.get("engine", "command" if pipeline else None)
     return ModelSpec(
         name=name,

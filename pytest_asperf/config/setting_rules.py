@@ -1,4 +1,4 @@
-"""The rules of settings: what an option or a key accepts, whoever reads it."""
+"""The rules of settings: the values that an option or a key accepts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, get_args
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.address import Address, has_separator, parse_path
@@ -20,6 +20,9 @@ from pytest_asperf.config.server_url import URL_RULE
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 
+Source = Literal["auto", "live", "recorded"]
+Scope = Literal["here", "all"]
+Inconclusive = Literal["fail", "xfail", "skip"]
 ReportFormat = Literal["json", "html", "md", "csv", "bencher", "github-benchmark"]
 
 _MOST: Final = 10**9
@@ -56,18 +59,10 @@ class Rules:
     remote: ClassVar[Rule[str]] = REMOTE_ADDRESS
     url: ClassVar[Rule[str]] = URL_RULE
     build: ClassVar[Rule[str]] = Rule(_text, "a build: NAME or PATH, then ,key=value")
-
-    def text(self, accepts: str) -> Rule[str]:
-        """Any text."""
-        return Rule(_text, accepts)
-
-    def word_of(self, literal: Any) -> Rule[str]:
-        """One of the words of a Literal."""
-        return one_of(get_args(literal))
-
-    def share(self, accepts: str, most: float = math.inf) -> Rule[float]:
-        """A share of more than 0."""
-        return Rule(partial(_share, most=most), f"a share such as {accepts}")
+    hardware: ClassVar[Rule[str]] = Rule(_text, "the name of a hardware profile, or auto")
+    source: ClassVar[Rule[str]] = one_of(get_args(Source))
+    scope: ClassVar[Rule[str]] = one_of(get_args(Scope))
+    inconclusive: ClassVar[Rule[str]] = one_of(get_args(Inconclusive))
 
     @property
     def count_or_all(self) -> Rule[int | None]:
@@ -77,6 +72,17 @@ class Rules:
             return None if value == "all" else self.count.read(value)
 
         return Rule(read, f"{self.count.accepts}, or all", is_whole=True)
+
+    @property
+    def tolerance(self) -> Rule[float]:
+        """A share of more than 0, up to all."""
+        accepts = 'a share such as "5%", above 0 and up to 100 %'
+        return Rule(partial(_share, most=1.0), accepts)
+
+    @property
+    def max_cv(self) -> Rule[float]:
+        """A share of more than 0."""
+        return Rule(partial(_share, most=math.inf), 'a share such as "15%", above 0')
 
     @property
     def duration(self) -> Rule[float]:
@@ -89,14 +95,20 @@ class Rules:
         named = matching(re.compile(r"[A-Za-z_]\w*", re.ASCII))
         return Rule(named, "the name of a variable of the environment")
 
-    def path(self, accepts: str = "the path of a file or folder") -> Rule[Path]:
+    @property
+    def path(self) -> Rule[Path]:
         """A path."""
-        return Rule(partial(parse_path, folder=self.folder), accepts)
+        return Rule(partial(parse_path, folder=self.folder), "the path of a file or folder")
+
+    @property
+    def folder_path(self) -> Rule[Path]:
+        """The path of a folder."""
+        return replace(self.path, accepts="the path of a folder")
 
     @property
     def files(self) -> Rule[tuple[Path, ...]]:
         """Several paths of TOML files."""
-        return list_of(self.path(), "a list of paths of TOML files")
+        return list_of(self.path, "a list of paths of TOML files")
 
     @property
     def address(self) -> Rule[Address]:

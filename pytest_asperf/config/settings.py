@@ -3,7 +3,7 @@
 A declaration has the default, the rule, and the words of a setting. pytest's options, flags of
 `asperf`, keys of `[tool.asperf]`, comments of `asperf init` and pages of the documentation all come
 from it. This module is loaded in every pytest run of its user's environment, so it imports nothing
-of ours: rules are made when something is read.
+of ours: rules are made when something is read, and are known by name until then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from dataclasses import Field, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, dataclass_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.address import Address
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.config.setting_rules import ReportTarget, Rules
+    from pytest_asperf.config.setting_rules import Inconclusive, ReportTarget, Scope, Source
     from pytest_asperf.config.table import Rule
-
-Source = Literal["auto", "live", "recorded"]
-Scope = Literal["here", "all"]
-Inconclusive = Literal["fail", "xfail", "skip"]
 
 #: The nice value of engines: before other work, and still leaving it a share.
 NICE: Final = -5
@@ -32,11 +28,11 @@ _PREFIX: Final = "--asperf-"
 _SHIPPED: Final = "asperf-target"
 
 
-class Setting(NamedTuple):
+class Setting:
     """The declaration of a setting, without its name, type and default.
 
     Attributes:
-        rule: gives what it accepts.
+        rule: the name of its rule in `setting_rules.Rules`.
         help: what it does, in a line.
         metavar: what its value is called; empty if only a configuration file has it.
         why: why its value matters, for errors.
@@ -45,16 +41,22 @@ class Setting(NamedTuple):
         is_list: whether its option may be repeated.
     """
 
-    rule: Callable[[Rules], Rule[Any]]
-    help: str
-    metavar: str = ""
-    why: str = ""
-    word: str = ""
-    shown: str = ""
-    is_list: bool = False
+    def __init__(
+        self,
+        rule: str,
+        text: str,
+        *,
+        metavar: str = "",
+        why: str = "",
+        word: str = "",
+        shown: str = "",
+        is_list: bool = False,
+    ) -> None:
+        self.rule, self.help, self.metavar = rule, text, metavar
+        self.why, self.word, self.shown, self.is_list = why, word, shown, is_list
 
 
-def setting(*, default: Any, rule: Callable[[Rules], Rule[Any]], text: str, **words: Any) -> Any:
+def setting(*, default: Any, rule: str, text: str, **words: Any) -> Any:
     """Declare a setting; a default that is a function is called for each session."""
     declared = {"setting": Setting(rule, text, **words)}
     if callable(default):
@@ -83,34 +85,34 @@ class Settings:
 
     hardware: str = setting(
         default="auto",
-        rule=lambda rules: rules.text("the name of a hardware profile, or auto"),
+        rule="hardware",
         text="hardware profile to compare numbers with; auto is this machine",
         metavar="NAME|auto",
         why="the profile gives the limits of this machine",
     )
     engine: Engine = setting(
         default="llama_cpp",
-        rule=lambda rules: rules.engine,
+        rule="engine",
         text="engine: llama_cpp, llama_tools, mlx, command; or a server: llama_server, "
         "llama_cpp_server, mlx_server, openai",
         metavar="NAME",
     )
     source: Source = setting(
         default="auto",
-        rule=lambda rules: rules.word_of(Source),
+        rule="source",
         text="measure or replay; auto measures where the profile is this machine",
         metavar="auto|live|recorded",
         why="recorded numbers must never pass for live ones",
     )
     inconclusive: Inconclusive = setting(
         default="fail",
-        rule=lambda rules: rules.word_of(Inconclusive),
+        rule="inconclusive",
         text="what becomes of a test that could not be decided",
         metavar="fail|xfail|skip",
     )
     default_model: Address = setting(
         default=_shipped,
-        rule=lambda rules: rules.address,
+        rule="address",
         text="model of tests without a marker: name, name:LEVEL or a path",
         metavar="ADDRESS",
         word="model",
@@ -118,7 +120,7 @@ class Settings:
     )
     roles: Mapping[str, Address] = setting(
         default=dict,
-        rule=lambda rules: rules.roles,
+        rule="roles",
         text="model that has a role in tests, as in target=PATH or draft=NAME:LEVEL; repeatable",
         metavar="ROLE=ADDRESS",
         word="role",
@@ -126,98 +128,98 @@ class Settings:
     )
     findings_scope: Scope = setting(
         default="here",
-        rule=lambda rules: rules.word_of(Scope),
+        rule="scope",
         text="findings to try: those about this machine and model, or all",
         metavar="here|all",
         word="findings",
     )
     repetitions: int = setting(
         default=10,
-        rule=lambda rules: rules.count,
+        rule="count",
         text="repetitions of a throughput workload",
         metavar="N",
         why="the interval around a throughput rests on them",
     )
     chunks: int | None = setting(
         default=40,
-        rule=lambda rules: rules.count_or_all,
+        rule="count_or_all",
         text="chunks that perplexity is taken over",
         metavar="N|all",
         why="PPL and its interval rest on them",
     )
     python: Path = setting(
         default=lambda: Path(sys.executable),
-        rule=lambda rules: rules.interpreter,
+        rule="interpreter",
         text="interpreter that the engine runs in",
         metavar="PATH",
         shown="this one",
     )
     tools: Path | None = setting(
         default=None,
-        rule=lambda rules: rules.tools,
+        rule="tools",
         text="folder of programs, for llama_tools, llama_server and command",
         metavar="PATH",
     )
     remote: str | None = setting(
         default=None,
-        rule=lambda rules: rules.remote,
+        rule="remote",
         text="llama.cpp RPC server of another machine, for speculation.overhead_on()",
         metavar="HOST:PORT",
     )
     url: str | None = setting(
         default=None,
-        rule=lambda rules: rules.url,
+        rule="url",
         text="server that the engine openai asks; it must be running",
         metavar="URL",
     )
     api_key_variable: str = setting(
         default="OPENAI_API_KEY",
-        rule=lambda rules: rules.variable,
+        rule="variable",
         text="variable of the environment that holds its key",
         metavar="NAME",
         why="a key belongs neither in a file nor on a command line",
     )
     baseline: str = setting(
         default="current",
-        rule=lambda rules: rules.build,
+        rule="build",
         text="build that a gate compares with: NAME or PATH[,key=value]",
         metavar="BUILD",
     )
     candidate: str | None = setting(
         default=None,
-        rule=lambda rules: rules.build,
+        rule="build",
         text="build that a gate judges",
         metavar="BUILD",
     )
     tolerance: float = setting(
         default=0.05,
-        rule=lambda rules: rules.share('"5%", above 0 and up to 100 %', most=1.0),
+        rule="tolerance",
         text="slowdown that a gate accepts; a FAIL shows one near it or above",
         metavar="SHARE",
         shown="5%",
     )
     max_pairs: int = setting(
         default=120,
-        rule=lambda rules: rules.count,
+        rule="count",
         text="pairs of one check after which a gate gives up",
         metavar="N",
     )
     max_seconds: int = setting(
         default=300,
-        rule=lambda rules: rules.seconds,
+        rule="seconds",
         text="seconds of one gate, all its checks together, after which it gives up",
         metavar="S",
     )
     max_cv: float = setting(
         default=0.15,
-        rule=lambda rules: rules.share('"15%", above 0'),
+        rule="max_cv",
         text="if the CV (SD / mean) of runs is above this, a limit within two SD is INCONCLUSIVE",
         metavar="SHARE",
         shown="15%",
     )
     seed: int | None = setting(
         default=None,
-        rule=lambda rules: rules.seed,
+        rule="seed",
         text="seed of every random order",
         metavar="N",
         why="the same seed replays the same orders",
@@ -225,7 +227,7 @@ class Settings:
     )
     self_check: int | None = setting(
         default=None,
-        rule=lambda rules: rules.count,
+        rule="count",
         text="compare the baseline with itself before every K-th gate of this machine",
         metavar="K",
         why="it shows how often this machine FAILs equal builds",
@@ -233,14 +235,14 @@ class Settings:
     )
     nice: int = setting(
         default=NICE,
-        rule=lambda rules: rules.nice,
+        rule="nice",
         text="nice value of engines: -20 puts other work last, 0 leaves it alone",
         metavar="N",
         why="it decides how much other work has to wait",
     )
     wait: float = setting(
         default=600.0,
-        rule=lambda rules: rules.duration,
+        rule="duration",
         text="longest wait for one other measurement on this machine, such as 90s",
         metavar="S",
         why="a measurement that never ends would hold up every other",
@@ -248,27 +250,27 @@ class Settings:
     )
     report: tuple[ReportTarget, ...] = setting(
         default=(),
-        rule=lambda rules: rules.reports,
+        rule="reports",
         text="write a report, such as html:FILE, json:FILE, md:FILE or csv:FILE; repeatable",
         metavar="FORMAT:PATH",
         is_list=True,
     )
     store: str | None = setting(
         default=None,
-        rule=lambda rules: rules.store,
+        rule="store",
         text="keep the report in a history: an SQLite file, or postgresql://USER@HOST/DATABASE",
         metavar="PATH|URL",
     )
     store_keep: int | None = setting(
         default=None,
-        rule=lambda rules: rules.days,
+        rule="days",
         text="days after which sessions are removed, except those that a state is based on",
         metavar="DAYS",
         shown="never",
     )
     machine_timeout: float | None = setting(
         default=None,
-        rule=lambda rules: rules.duration,
+        rule="duration",
         text="longest time of one of several machines, such as 30min",
         metavar="S",
         why="a slow machine would hold up all others",
@@ -276,25 +278,25 @@ class Settings:
     )
     cache: Path | None = setting(
         default=None,
-        rule=lambda rules: rules.path("the path of a folder"),
+        rule="folder_path",
         text="folder of model files and builds; it overrides the environment's `ASPERF_CACHE`",
         shown="your user cache folder",
     )
     call_timeout_s: int = setting(
         default=600,
-        rule=lambda rules: rules.seconds,
+        rule="seconds",
         text="seconds after which a call to the engine, or its start, is given up",
         why="a hang would hold up every test behind it",
     )
     findings: tuple[Path, ...] = setting(
         default=(),
-        rule=lambda rules: rules.files,
+        rule="files",
         text="files of your own findings, in addition to the shipped ones",
         why="nobody would notice findings that are left out",
     )
     records: tuple[Path, ...] = setting(
         default=(),
-        rule=lambda rules: rules.files,
+        rule="files",
         text="files of your own published figures",
     )
 
@@ -368,7 +370,8 @@ def rule_of(key: str, folder: Path) -> Rule[Any]:
     """The values that a setting accepts."""
     from pytest_asperf.config.setting_rules import Rules  # noqa: PLC0415  # as the docstring says
 
-    return DECLARED[key].rule(Rules(folder)).because(DECLARED[key].why)
+    rule: Rule[Any] = getattr(Rules(folder), DECLARED[key].rule)
+    return rule.because(DECLARED[key].why)
 
 
 def parse_values(

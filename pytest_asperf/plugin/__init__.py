@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.plugin import registration
 from pytest_asperf.plugin.fixtures import (
     _asperf_bench,
     _asperf_ref,
@@ -27,7 +28,7 @@ from pytest_asperf.plugin.fixtures import (
     speculation,
     throughput,
 )
-from pytest_asperf.plugin.options import MARKERS, add_options, was_configured
+from pytest_asperf.plugin.registration import MARKERS, add_options, was_configured
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -66,9 +67,7 @@ _COMMON_MARKERS = frozenset({"model", "quant"})
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Register the hooks that others may have."""
-    from pytest_asperf.plugin import hooks
-
-    pluginmanager.add_hookspecs(hooks)
+    pluginmanager.add_hookspecs(registration)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

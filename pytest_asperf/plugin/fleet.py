@@ -18,7 +18,7 @@ from pytest_asperf import __version__
 from pytest_asperf.config.settings import session_option
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.carried import worker_of
-from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.plugin.registration import was_configured
 from pytest_asperf.plugin.stash import session_of
 from pytest_asperf.records.kinds import BrokenRecord, Noted
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.plugin.carried import noted_in, worker_of
 from pytest_asperf.plugin.fleet import Fleet
-from pytest_asperf.plugin.options import was_configured
+from pytest_asperf.plugin.registration import was_configured
 from pytest_asperf.records.codec import decode
 from pytest_asperf.report.row_names import told_apart
 from pytest_asperf.report.session_meta import MeasuringMachine

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_asperf.config.settings import Inconclusive
+    from pytest_asperf.config.setting_rules import Inconclusive
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.records.kinds import AnyRecord
 

@@ -14,7 +14,7 @@ from pytest_asperf.config.engines import FOLDER_ENGINES
 from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.settings import OPTIONS, Settings, parse_typed, session_option
 from pytest_asperf.errors import Advice, AsperfError, ConfigError, suggest
-from pytest_asperf.plugin.options import MARKERS
+from pytest_asperf.plugin.registration import MARKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,8 +28,8 @@ from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import AsperfError, ConfigError
-from pytest_asperf.plugin.options import MARKERS, add_options
 from pytest_asperf.plugin.parsing import parse_settings, read_marks, usage_errors
+from pytest_asperf.plugin.registration import MARKERS, add_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

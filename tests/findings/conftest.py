@@ -13,4 +13,4 @@ __all__ = ["_described_once", "_undisturbed", "described", "live", "project", "r
 @pytest.fixture(scope="session")
 def plugins() -> list[str]:
     """The core's options, and the plugin of findings."""
-    return [*tests.conftest.LOADED, "-ppytest_asperf.published.plugin"]
+    return [*tests.conftest.LOADED, "-ppytest_asperf.published"]

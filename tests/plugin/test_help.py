@@ -9,7 +9,7 @@ import pytest
 from pytest_asperf import plugin
 from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
-from pytest_asperf.plugin.options import MARKERS
+from pytest_asperf.plugin.registration import MARKERS
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project

@@ -1,4 +1,4 @@
-"""The options and markers, as they are registered with pytest.
+"""Options, markers and hooks (docs/plugins.md), as they are registered with pytest.
 
 Loaded in every pytest run of its user's environment, so what reads them is elsewhere, in `config`.
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
 
 if TYPE_CHECKING:
-    import pytest
+    from _pytest.terminal import TerminalReporter
+
+    from pytest_asperf.records.kinds import JudgedRecord, Noted
 
 MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
@@ -45,3 +49,17 @@ def add_options(parser: pytest.Parser) -> None:
             help=help_text(key).replace("%", "%%"),  # argparse formats it
             action="append" if DECLARED[key].is_list else "store",
         )
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_asperf_judged(item: pytest.Item, record: JudgedRecord) -> JudgedRecord | None:
+    """Give a verdict labels (`about`), or say why it fails no test (`excused`).
+
+    Called for each verdict of a test, and for each measurement that broke. Return a changed copy,
+    made with `dataclasses.replace`, or None to leave it as it is.
+    """
+
+
+@pytest.hookspec
+def pytest_asperf_summary(terminalreporter: TerminalReporter, noted: list[Noted]) -> None:
+    """Print verdicts in a form of your own before asperf's table; remove these from the list."""
