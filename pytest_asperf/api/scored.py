@@ -70,7 +70,9 @@ class ScoredRung:
     def subject(self, metric: str) -> Subject:
         """The subject of a comparison of one of its quantities."""
         result = self.result()
-        return Subject(f"{metric} {result.ran.model} vs {self.baseline}", "live", result.rows())
+        name = f"{metric} {result.ran.model} vs {self.baseline}"
+        if_failed = "name a quantization that loses less, or accept this loss with another limit"
+        return Subject(name, "live", result.rows(), if_failed=if_failed)
 
     def _guard_findings(self, result: LevelResult) -> tuple[GuardFinding, ...]:
         return level_trips(result, is_other_model=self.is_other_model)

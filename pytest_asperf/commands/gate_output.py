@@ -45,14 +45,14 @@ def print_plan(
     from pytest_asperf.gate.summary import error_budget
 
     base, candidate = (printable(build.name) for build in gate.builds)
-    n_cells = f"{len(plan.cells)} cell{'s' * (len(plan.cells) > 1)}"
-    print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {n_cells}")
+    n_checks = f"{len(plan.cells)} check{'s' * (len(plan.cells) > 1)}"
+    print_text(out, f"gate: {candidate} against {base}, {gate.engine}, {n_checks}")
     is_gain = not gate.limits.budget.is_gate
     print_text(out, f"{gate.limits_text} {error_budget(shared_by(plan.cells), is_gain=is_gain)}.")
     for left_out in plan.left_out:
         print_text(out, f"left out: {left_out.what}: {left_out.reason}")
     budget = gate.limits.budget
-    amounts = f"{budget.max_pairs} pairs a cell, {budget.max_seconds:g} s in all"
+    amounts = f"{budget.max_pairs} pairs a check, {budget.max_seconds:g} s in all"
     print_text(out, f"at most {amounts}, seed {budget.seed}")
     if priority:
         print_text(out, str(Advice(f"engines run at {priority}; to change that", "nice")))

@@ -110,7 +110,7 @@ class NightReport:
             self._remarks.append(f"{result.word}: {result.cell.name}: {result.measured}")
         if broken or len(outcome.results) < len(outcome.plan.cells):
             n, whole = len(outcome.results) - len(broken), len(outcome.plan.cells)
-            self._answer(f"only {n} of {whole} cells were measured", ExitCode.INVALID)
+            self._answer(f"only {n} of {whole} checks were measured", ExitCode.INVALID)
 
     def cannot_gate(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
         """Take why a new build is not gated."""

@@ -82,11 +82,11 @@ def cost_text(cells: Sequence[GateCell], costs: Mapping[GateCell, CellCost]) -> 
     alike = f", {n_like} of them taken to be like it" if n_like else ""
     n_checks = len(cells) - len(costs)
     checks = (
-        f"{n_checks} cell{'s' * (n_checks > 1)} that {'are' if n_checks > 1 else 'is'} not timed"
+        f"{n_checks} check{'s' * (n_checks > 1)} that {'are' if n_checks > 1 else 'is'} not timed"
     )
     top = f"; {checks}, and loads, come on top" if n_checks else ""
     return (
-        f"expected here of equal builds: about {seconds:.0f} s for {len(costs)} timed cells, "
-        f"{pairs:.0f} pairs a cell at {number_text(seconds / (pairs * len(costs)), 2)} s a pair, "
+        f"expected here of equal builds: about {seconds:.0f} s for {len(costs)} timed checks, "
+        f"{pairs:.0f} pairs a check at {number_text(seconds / (pairs * len(costs)), 2)} s a pair, "
         f"by this machine's noise ({of}{alike}){top}"
     )

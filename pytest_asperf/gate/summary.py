@@ -82,10 +82,10 @@ def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
     if is_gain:
         wrong = "a FAIL of such a gain, or a PASS of a smaller one"
         return f"Errors: {wrong} in at most {100 * BETA:g} % of runs"
-    alone = "" if n_cells == 1 else f" in any of {n_cells} cells"
+    alone = "" if n_cells == 1 else f" in any of {n_cells} checks"
     return (
         f"Errors: equal builds FAIL by time{alone} in at most {100 * GATE_ALPHA:g} % of runs, "
-        f"a cell that is that much slower PASSes in at most {100 * BETA:g} %"
+        f"a check that is that much slower PASSes in at most {100 * BETA:g} %"
     )
 
 

@@ -29,6 +29,7 @@ from pytest_asperf.records.compared import compared_chunks, compared_pairs, side
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
 from pytest_asperf.verdicts.paired import (
+    AGAIN,
     advice_on_pairs,
     build_subject,
     coverage,
@@ -112,7 +113,9 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         threshold,
         said,
         ((label or pairs.workload.name, ratio_of(pairs, decisive)),),
-        advice_on_pairs(outcome, subject, test.expected_pairs_left, _WITHIN),
+        advice_on_pairs(
+            outcome, subject, test.expected_pairs_left, _WITHIN, stopped=result.interrupted
+        ),
         details,
         accepted=((None, 1 + test.tolerance),),
         brief=brief,
@@ -163,7 +166,9 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{test.n} of {counted_text(test.n_chunks_total, 'chunks')} scored"
         at_least = counted_text(test.min_chunks, "chunks")
-        advice = str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
+        advice = AGAIN
+        if not comparison.interrupted:
+            advice = str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
     verdict = Verdict(
         outcome,
         subject,

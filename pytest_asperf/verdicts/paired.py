@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.results import Provenance
+
+#: The advice if Ctrl-C ended a measurement.
+AGAIN: Final = "run it again, and let it end"
 
 
 def coverage(pairs: WorkloadPairs, result: ABResult) -> str:
@@ -66,22 +69,27 @@ def nothing_finished(
     subject: Subject, threshold: str, what: str, details: tuple[str, ...], *, stopped: bool
 ) -> Verdict:
     """The verdict if not one unit was finished: it was stopped from outside, or time ran out."""
-    advice = "run it again, and let it end"
-    if not stopped:
-        advice = str(Advice("allow more time", "max_seconds"))
+    advice = AGAIN if stopped else str(Advice("allow more time", "max_seconds"))
     return Verdict(
         Outcome.INCONCLUSIVE, subject, threshold, f"no {what} was finished", (), advice, details
     )
 
 
 def advice_on_pairs(
-    outcome: Outcome | None, subject: Subject, pairs_left: int | None, reason: str
+    outcome: Outcome | None,
+    subject: Subject,
+    pairs_left: int | None,
+    reason: str,
+    *,
+    stopped: bool,
 ) -> str:
     """The advice after a verdict on pairs; the reason is why more of them might not decide."""
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.FAIL:
         return subject.if_failed
+    if stopped:
+        return AGAIN
     if pairs_left is None:
         return (
             f"more pairs will not decide this: the effect lies {reason}, or the machine is too "

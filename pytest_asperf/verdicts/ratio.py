@@ -192,7 +192,13 @@ def _judged(
         brief=f"{sides} {unit}, {verdict.brief}",
         why="",
         figures=((pairs.workload.name, estimate),),
-        advice=advice_on_pairs(outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT),
+        advice=advice_on_pairs(
+            outcome,
+            subject,
+            test.expected_pairs_left,
+            _AT_THE_LIMIT,
+            stopped=result.interrupted,
+        ),
         details=details,
         compared=compared_pairs(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),
     )

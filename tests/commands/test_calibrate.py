@@ -161,10 +161,10 @@ def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseSto
     assert kept.pair_s is not None
     assert kept.pair_s > 0
     told = done.output.partition("the default gate")[2]
-    assert "s for 8 timed cells, 5 pairs a cell at" in told
+    assert "s for 8 timed checks, 5 pairs a check at" in told
     assert "tg128 0 %" in told
     assert "7 of them taken to be like it" in told
-    assert "7 cells that are not timed" in told
+    assert "7 checks that are not timed" in told
 
 
 def test_a_calibration_of_an_earlier_version_is_still_used(

@@ -40,7 +40,7 @@ def test_equal_builds_pass(gate: Command) -> None:
     assert done.exit_code == 0, done.output
     assert [words[1] for words in _cell_lines(done.output)] == ["tg32", "pp64", "ppl", "logits"]
     assert done.stdout.startswith("PASS: current against current, 4 PASS in ")
-    assert "in any of 3 cells in at most 1 % of runs" in done.output
+    assert "in any of 3 checks in at most 1 % of runs" in done.output
     assert "4 PASS in" in done.output
     assert "SCRIPT 1 MiB; 0/2 layers on a GPU, in both" in done.output
 

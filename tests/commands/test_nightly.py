@@ -164,7 +164,7 @@ def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Comman
     nightly.script(faults={"generate": "crash"})
     done = nightly("old", "watched", *_WORDS, "--notify", "no-such-program")
     assert done.exit_code == 4, done.output
-    assert "only 0 of 1 cells were measured" in done.stdout
+    assert "only 0 of 1 checks were measured" in done.stdout
     assert "not notified: no-such-program: No such file" in done.stderr
     assert len(_stored()) == 3
 

@@ -54,10 +54,10 @@ def test_the_sentence_says_what_it_rests_on() -> None:
     cells = (TG, DEEP, PPL)
     text = cost_text(cells, expected_costs(cells, [_known("tg128", 0.02)], BUDGET))
     assert text.startswith(
-        "expected here of equal builds: about 5 s for 2 timed cells, 5 pairs a cell"
+        "expected here of equal builds: about 5 s for 2 timed checks, 5 pairs a check"
     )
     assert "(tg128 2 % of 2026-01-02, 1 of them taken to be like it)" in text
-    assert text.endswith("1 cell that is not timed, and loads, come on top")
+    assert text.endswith("1 check that is not timed, and loads, come on top")
 
 
 def test_without_usable_noise_nothing_is_said() -> None:

@@ -161,6 +161,6 @@ def test_a_fact_of_both_builds_is_named() -> None:
 
 def test_the_error_is_shared_by_all_cells() -> None:
     """Fourteen cells have a fourteenth each."""
-    assert "FAIL by time in any of 14 cells in at most 1 % of runs" in error_budget(14)
+    assert "FAIL by time in any of 14 checks in at most 1 % of runs" in error_budget(14)
     assert "in any" not in error_budget(1)
     assert "slower PASSes in at most 5 %" in error_budget(1)

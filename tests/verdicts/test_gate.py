@@ -258,3 +258,14 @@ def test_no_finished_pair_advises_by_its_reason(*, interrupted: bool, advice: st
     claim = PairedClaim(("a", "b"), "tg8", ">=", Limit(1.5, RATIO), is_rate=True)
     for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
         assert (verdict.outcome, verdict.advice) == (Outcome.INCONCLUSIVE, advice)
+
+
+def test_ctrl_c_after_some_pairs_advises_to_run_it_again() -> None:
+    """More pairs or time is no advice if neither was used up."""
+    pairs = WorkloadPairs(Workload("tg", 8), TotalTimeTest(0.05), [])
+    for _ in range(2):
+        pairs.add(Pair((1000,), (1040,), candidate_first=False))
+    result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=True)
+    claim = PairedClaim(("a", "b"), "tg8", ">=", Limit(0.96, RATIO), is_rate=True)
+    for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
+        assert verdict.advice == "run it again, and let it end"
