@@ -163,6 +163,11 @@ class WorkloadPairs:
                 again.add(pair)
         return again
 
+    def swapped(self) -> WorkloadPairs:
+        """The same pairs, with the candidate as baseline; its test has not looked at them."""
+        examined = self.examined[::-1] if self.examined else None
+        return replace(self, pairs=[pair.swapped() for pair in self.pairs], examined=examined)
+
     def after(self, failed: WorkloadPairs) -> WorkloadPairs:
         """The same, behind pairs of other processes that showed a FAIL."""
         return replace(self, failed_before=failed, elapsed_s=failed.elapsed_s + self.elapsed_s)
@@ -202,6 +207,11 @@ class ABResult:
     interrupted: bool = False
     surroundings: Surroundings = field(default_factory=Surroundings)
     phases: tuple[PhaseEnergy, ...] = ()
+
+    def swapped(self) -> ABResult:
+        """The same pairs, with the candidate as baseline, for another claim to look at."""
+        by_workload = tuple(pairs.swapped() for pairs in self.by_workload)
+        return replace(self, by_workload=by_workload, ran=self.ran[::-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,16 @@ class Pair:
         )
         return base, candidate
 
+    def swapped(self) -> Pair:
+        """The same runs, with the candidate as baseline."""
+        return replace(
+            self,
+            baseline_costs=self.candidate_costs,
+            candidate_costs=self.baseline_costs,
+            candidate_first=not self.candidate_first,
+            n_tokens=self.n_tokens[::-1],
+        )
+
     @property
     def _costs(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return self.baseline_costs, self.candidate_costs

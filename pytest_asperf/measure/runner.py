@@ -274,7 +274,8 @@ class MeasurementRunner:
     def paired(self, sides: tuple[ComparedSide, ComparedSide], budget: Budget) -> ABResult:
         """Pairs of two sides until the budget's claim is decided.
 
-        Pairs that were run for an earlier claim about the same sides count, and are not run again.
+        Pairs that were run for an earlier claim about the same sides, in either order, count, and
+        are not run again.
 
         Args:
             sides: baseline and candidate, each with its workload.
@@ -283,8 +284,14 @@ class MeasurementRunner:
         Raises:
             AsperfError: as of `compare`.
         """
-        key = (sides, tuple(source_state(ref) for side in sides for ref in side.refs))
+        key, swapped = (
+            (order, tuple(source_state(ref) for side in order for ref in side.refs))
+            for order in (sides, sides[::-1])
+        )
         number, earlier = self._pairs.get(key, (0, None))
+        if earlier is None and swapped in self._pairs:
+            number, other = self._pairs[swapped]
+            earlier = other.swapped()
         if earlier is None:
             # A pair is divided into parts that both sides have.
             workload = min((side.workload for side in sides if side.workload), key=most_parts)

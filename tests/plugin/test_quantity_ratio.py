@@ -75,7 +75,7 @@ def test_workloads_of_one_model(project: Project) -> None:
 def test_pairs_count_for_each_claim_about_the_same_two_sides(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """A chain, and later claims that the pairs decide, start no process."""
+    """A chain, the inverse, and later claims that the pairs decide, start no process."""
     log = project.path / "log.txt"
     project.script("q4", log=str(log))
     project.test("""
@@ -87,6 +87,7 @@ def test_it(ladder):
     assert 1.2 <= ratio < 1.6
     assert ladder["Q4_K_M"].throughput("tg8") > ladder["F16"].throughput("tg8")
     assert 1.4 < ratio.estimate.point < 1.5
+    assert ladder["F16"].throughput("tg8") / ladder["Q4_K_M"].throughput("tg8") <= 0.8
     assert open("log.txt").read().count("load ") == loads
     assert (ratio < 1.42).outcome != "PASS"
 """)
@@ -95,6 +96,7 @@ def test_it(ladder):
     assert pairs[0] == pairs[1] == pairs[2]
     assert len(pairs[-1]) > len(pairs[0])
     assert pairs[-1][: len(pairs[0])] == pairs[0]
+    assert [1 / ratio for ratio in pairs[3]] == pytest.approx(pairs[0])
 
 
 def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
