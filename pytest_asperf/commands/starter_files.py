@@ -251,17 +251,22 @@ import pytest
 
 from pytest_asperf import assert_no_regression
 '''
-_SPEED: Final = """
+#: A ratio is measured in pairs, so that it needs no figure of this machine.
+_CACHES: Final = """
 @pytest.mark.model({address})
-def test_{name}_speed(throughput):
-    # Write the speed that you need; the table at the end of a run has the one measured.
-    assert throughput("tg128") >= "1 tok/s"
+@pytest.mark.kv_ladder({small}, "f16", chunks=8)
+def test_{name}_kv_cache(ladder):  # is a smaller KV cache as good, and as fast?
+    small, whole = ladder[{small}], ladder["f16"]
+    assert small.delta < "1%"
+    assert small.throughput("tg32@d256") / whole.throughput("tg32@d256") >= "75%"
 """
 _LEVELS: Final = """
 @pytest.mark.model({address})
-@pytest.mark.quant_ladder({level}, baseline={baseline})
-def test_{name}_quants(perplexity):
-    assert perplexity.delta < "1%"
+@pytest.mark.quant_ladder({level}, {baseline}, baseline={baseline}, chunks=8)
+def test_{name}_quants(ladder):  # is the smaller quantization nearly as good, and faster?
+    small, large = ladder[{level}], ladder[{baseline}]
+    assert small.delta < {most}
+    assert small.throughput("tg32") > large.throughput("tg32")
 """
 _GATE: Final = """
 def test_upgrade(gate):  # skipped until {candidate} names a build
@@ -356,20 +361,32 @@ def _tests_of(models: Sequence[GivenModel]) -> Iterator[str]:
     for model in models:
         file, name = model.files[0], _identifier(model.name, used)
         skip = "" if file.fits else f"\n@pytest.mark.skip(reason={quoted(file.need)})"
-        yield skip + _SPEED.format(address=quoted(model.address(file)), name=name)
+        small = "8bit" if file.engine == "mlx" else "q8_0"
+        yield skip + _caches(model.address(file), name, small)
         if model.is_source and file.level is not None:
-            level = "8bit" if file.engine == "mlx" else "Q8_0"
-            yield skip + _levels(model.name, name, level, file.level)
+            yield skip + _levels(model.name, name, small.replace("q", "Q"), file.level, "1%")
+        elif len(model.files) > 1:
+            by_size = sorted(model.files, key=lambda each: each.weights_bytes)
+            level, baseline = str(by_size[0].level), str(by_size[-1].level)
+            yield skip + _levels(model.name, name, level, baseline, "5%")
 
 
 def _shipped_tests() -> Iterator[str]:
-    yield _SPEED.format(address=quoted(f"{_SHIPPED}:Q8_0"), name="target")
-    yield _levels(_SHIPPED, "target", "Q8_0", "F16")
+    yield _caches(f"{_SHIPPED}:Q8_0", "target", "q8_0")
+    yield _levels(_SHIPPED, "target", "Q8_0", "F16", "1%")
 
 
-def _levels(address: str, name: str, level: str, baseline: str) -> str:
+def _caches(address: str, name: str, small: str) -> str:
+    return _CACHES.format(address=quoted(address), name=name, small=quoted(small))
+
+
+def _levels(address: str, name: str, level: str, baseline: str, most: str) -> str:
     return _LEVELS.format(
-        address=quoted(address), name=name, level=quoted(level), baseline=quoted(baseline)
+        address=quoted(address),
+        name=name,
+        level=quoted(level),
+        baseline=quoted(baseline),
+        most=quoted(most),
     )
 
 

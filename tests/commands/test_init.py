@@ -88,7 +88,7 @@ def test_without_a_file_both_are_about_the_shipped_model(
     assert done.stdout.splitlines()[-1] == "next: pytest test_asperf.py"
     settings = load_catalogue(tmp_path, shipped_models()).settings
     assert str(settings.default_model) == "asperf-target"
-    names = ["test_target_speed", "test_target_quants[Q8_0]", "test_upgrade"]
+    names = ["test_target_kv_cache", "test_target_quants", "test_upgrade"]
     assert re.findall(r"py::(.+)", run_pytest("--collect-only", "-q")) == names
 
 
@@ -162,6 +162,9 @@ def test_levels_of_one_model_are_one_table(tmp_path: Path) -> None:
         file("q/unknown.gguf.gguf", None),
     ]
     models = named(files, ["asperf-target"])
+    tests = first_tests(models, None, "test_asperf.py")
+    ast.parse(tests)
+    assert '@pytest.mark.quant_ladder("Q4_K_M", "Q8_0", baseline="Q8_0", chunks=8)' in tests
     (tmp_path / "asperf.toml").write_text(configuration(models, None, "here"))
     found = load_catalogue(tmp_path, shipped_models()).models[len(shipped_models()) :]
     assert {spec.name: [level for level, _ in spec.files] for spec in found} == {
