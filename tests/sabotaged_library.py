@@ -25,6 +25,28 @@ def end_of(context):
 def tokens_of(batch):
     return [batch.token[i] for i in range(batch.n_tokens)]
 """
+#: The logits of a scored text are changed, row by row, by a function that is to be defined.
+_OF_TEXT = """
+import numpy as np
+scored = []
+def sabotaged(context, batch):
+    scored[:] = []
+    if batch.logits:
+        wanted = [i for i in range(batch.n_tokens - 1) if batch.logits[i]]
+        scored[:] = [(i, batch.token[i + 1]) for i in wanted]
+    return decode(context, batch)
+L.llama_decode = sabotaged
+def sabotaged_logits(context, i):
+    found = get_logits(context, i)
+    if scored and i == scored[0][0]:
+        n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
+        rows = np.ctypeslib.as_array(found, shape=(len(scored), n))
+        for row, (_, label) in zip(rows, scored):
+            change(row, label)
+        scored[:] = []
+    return found
+L.llama_get_logits_ith = sabotaged_logits
+"""
 #: By name: what is done to llama-cpp-python before the engine is imported.
 LLAMA_CPP: dict[str, str] = {
     # A prompt whose logits nobody asks for is decoded from its last 64 tokens on.
@@ -96,6 +118,50 @@ def sabotaged(context, i):
         rows.append((ctypes.c_float * 2048)(*found[:2048]))
     return ctypes.cast(rows[0], ctypes.POINTER(ctypes.c_float)) if i == -1 and rows else found
 L.llama_get_logits_ith = sabotaged
+""",
+    # Of the sequences of a batch, the first alone is computed: the others have its logits.
+    "first_of_several": """
+import numpy as np
+found_rows = []
+def sabotaged(context, batch):
+    found_rows[:] = []
+    n = batch.n_tokens
+    if batch.logits and batch.seq_id:
+        found_rows[:] = [batch.seq_id[i][0] for i in range(n) if batch.logits[i]]
+    return decode(context, batch)
+L.llama_decode = sabotaged
+def sabotaged_logits(context, i):
+    found = get_logits(context, i)
+    others = max(found_rows, default=0)
+    if i == 0 and others:
+        n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
+        rows = np.ctypeslib.as_array(found, shape=(others + 1, len(found_rows) // (others + 1), n))
+        rows[1:] = rows[0]
+        found_rows[:] = []
+    return found
+L.llama_get_logits_ith = sabotaged_logits
+""",
+    # Of a scored text, each likeliest wrong token changes places with the next one if that is
+    # nearly as likely. The probability of the text's own tokens stays, and so does PPL.
+    "swaps_near_tokens": _OF_TEXT
+    + """
+def change(row, label):
+    row[label], kept = -np.inf, row[label]
+    first, second = np.argsort(row)[-1:-3:-1]
+    if row[first] - row[second] < 1:
+        row[[first, second]] = row[[second, first]]
+    row[label] = kept
+""",
+    # The distribution of all tokens but the text's own is too flat.
+    "too_hot": _OF_TEXT
+    + """
+def lse(row):
+    return row.max() + np.log(np.exp(row - row.max()).sum())
+def change(row, label):
+    row[label], kept = -np.inf, row[label]
+    hot = row / 1.5
+    row[:] = hot + lse(row) - lse(hot)
+    row[label] = kept
 """,
     # A prompt that was decoded before is not decoded again; what it left is forgotten later.
     "keeps_results": """

@@ -17,6 +17,7 @@ from pytest_asperf.api.measurement_context import (
 )
 from pytest_asperf.api.quantity import LimitText, conclude
 from pytest_asperf.api.throughput import Rate, rate
+from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
@@ -55,14 +56,15 @@ class GatedWorkloads(NoTruthValue):
         cells = ", ".join(f"{cell.name} of {cell.what}" for cell in self.cells)
         return f"<GatedWorkloads {cells}: {_versus(self.builds)}>"
 
-    def judged(self, budget: Budget, ppl_below: float) -> Iterator[CellResult]:
+    def judged(self, budget: Budget, ppl_below: float, kld_below: float) -> Iterator[CellResult]:
         """The result of each cell, measured unless the same assertion was made before.
 
         Args:
             budget: what is accepted of times.
             ppl_below: ΔPPL to stay below, a fraction.
+            kld_below: mean KLD to stay below, nats.
         """
-        limits = GateLimits(budget, ppl_below, shared_by(self.cells))
+        limits = GateLimits(budget, ppl_below, kld_below, shared_by(self.cells))
         return judge_cells(self.measurement.runner, self.cells, self.builds, limits)
 
 
@@ -82,7 +84,7 @@ class Gate(FixtureValue):
         return f"<Gate on {self.ref.title}: {_versus(self.builds)}>"
 
     def __call__(self, *names: str) -> GatedWorkloads:
-        """Workloads (`tg128`, `pp512`, `ttft512`, ...), `ppl`, `logits` or `sd`, to be gated.
+        """Workloads (`tg128`, `pp512`, ...), `ppl`, `kld`, `logits` or `sd`, to be gated.
 
         The error rates hold for all that are named together.
 
@@ -150,11 +152,12 @@ def assert_no_regression(
     tolerance: LimitText | None = None,
     faster_by: LimitText | None = None,
     ppl_below: LimitText = "1%",
+    kld_below: float = MOST_KLD,
 ) -> tuple[Verdict, ...]:
     """Assert that the candidate build is no worse than the baseline, or that it is faster.
 
     If it is to be faster, the typical run pair is judged, and not the total time. What is not timed
-    (`ppl`, `logits`) has the same limits either way.
+    (`ppl`, `kld`, `logits`) has the same limits either way.
 
     Args:
         gate: the workloads, from `gate(...)`.
@@ -162,6 +165,7 @@ def assert_no_regression(
         faster_by: how much faster at least on every workload that is timed, `"5%"` or a fraction of
             the baseline's rate, instead of a tolerance.
         ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
+        kld_below: accepted mean KLD of the candidate from the baseline, nats, if `kld` is gated.
 
     Returns:
         The verdict on each workload, all PASS.
@@ -185,15 +189,22 @@ def assert_no_regression(
         budget = replace(budget, tolerance=share)
     if faster_by is not None:
         budget = budget.faster_by(parse_percent(faster_by, where=f"{where}: faster_by"))
-    return _settled(gate, budget, parse_ppl_limit(ppl_below, where=f"{where}: ppl_below"))
+    of_ppl = parse_ppl_limit(ppl_below, where=f"{where}: ppl_below")
+    if not kld_below > 0:
+        raise ConfigError(
+            f"{where}: kld_below={shown(kld_below)} is no limit",
+            why="a mean KLD is a number of nats above 0",
+            remedy=f"write kld_below={MOST_KLD:g}",
+        )
+    return _settled(gate, gate.judged(budget, of_ppl, kld_below))
 
 
-def _settled(gate: GatedWorkloads, budget: Budget, ppl_below: float) -> tuple[Verdict, ...]:
+def _settled(gate: GatedWorkloads, results: Iterator[CellResult]) -> tuple[Verdict, ...]:
     """The verdicts, all noted; the gravest is raised unless all are PASS."""
     __tracebackhide__ = True
     verdicts: list[Verdict] = []
     interrupted = False
-    for result in gate.judged(budget, ppl_below):
+    for result in results:
         verdicts.append(result.unbroken())
         base, candidate = (build.name for build in gate.builds)
         judged = replace(

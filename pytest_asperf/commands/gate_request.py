@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_asperf.commands.options import max_ppl_delta, model_option, workload_option
+from pytest_asperf.commands.options import max_kld, max_ppl_delta, model_option, workload_option
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def gated(function: Callable[..., None]) -> Callable[..., None]:
         ),
         model_option("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
         max_ppl_delta,
+        max_kld,
     )
     for option in reversed(options):
         function = option(function)
@@ -62,6 +64,7 @@ class GateOptions:
     workloads: tuple[str, ...] = ()
     draft: str | None = None
     max_ppl_delta: str = "1%"
+    max_kld: float = MOST_KLD
     faster_by: str | None = None
     engine: Engine | None = None
     arguments: tuple[str, str] = ("BASE", "CAND")
@@ -103,6 +106,8 @@ class GateRequest:
         from pytest_asperf.verdicts.ratio import faster_text
 
         budget, ppl = self.limits.budget, f"ΔPPL below {100 * self.limits.max_ppl_delta:g} %."
+        if self.limits.max_kld != MOST_KLD:
+            ppl = f"KLD below {self.limits.max_kld:g} nats, {ppl}"
         if budget.is_gate:
             return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"
         return f"Claimed: {faster_text(budget.least_gain)}, {ppl}"
@@ -148,7 +153,7 @@ def read_request(options: GateOptions, project: Workspace) -> GateRequest:
         budget = budget.faster_by(parse_percent(options.faster_by, where="--faster-by"))
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(options, project, engine, models)
-    limits = GateLimits(budget, limit)
+    limits = GateLimits(budget, limit, options.max_kld)
     return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits)
 
 

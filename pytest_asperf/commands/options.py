@@ -11,7 +11,7 @@ import click
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands import completion
 from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
-from pytest_asperf.config.settings import DECLARED, flag, help_text
+from pytest_asperf.config.settings import DECLARED, MOST_KLD, flag, help_text
 from pytest_asperf.errors import (
     SETTING_NAMES,
     AsperfError,
@@ -148,6 +148,15 @@ max_ppl_delta = click.option(
     metavar="SHARE",
     default="1%",
     help="ΔPPL of the same file that is accepted (default: 1%).",
+)
+
+
+max_kld = click.option(
+    "--max-kld",
+    metavar="NATS",
+    type=click.FloatRange(1e-6, 10),
+    default=MOST_KLD,
+    help=f"Mean KLD against the baseline that is accepted (default: {MOST_KLD:g} nats).",
 )
 
 

@@ -210,6 +210,25 @@ class Worker(EngineProcess):
         )
         return self.parsed(f"recompute {name}", lambda: _grouped_rows(answer["rows"]))
 
+    def together(
+        self, name: str, sequences: Sequence[Sequence[int]], n_prompt: int
+    ) -> tuple[tuple[tuple[GroupedRow, ...], ...], ContextFacts]:
+        """The logits of each position of sequences that are decoded together, and the context.
+
+        The first `n_prompt` tokens of all are one batch, and then one token of each.
+        """
+        answer = self.call(
+            "run_together", model=name, sequences=[list(s) for s in sequences], n_prompt=n_prompt
+        )
+        shape = len(sequences), len(sequences[0])
+        return self.parsed(
+            f"together {name}",
+            lambda: (
+                _rows_of_sequences(answer["rows"], shape),
+                self._context(name, present(answer, "context")),
+            ),
+        )
+
     def score(
         self,
         names: Sequence[str],
@@ -218,11 +237,22 @@ class Worker(EngineProcess):
         *,
         concurrency: int = 1,
         following: Sequence[int] = (),
+        keep: Path | None = None,
+        against: Path | None = None,
     ) -> dict[str, tuple[ChunkScore, ContextFacts]]:
         """Score a chunk's logits from position `first` on with each model, compared with the first.
 
         The result has, for each model, its scores and what its context resolved to. The chunk that
         follows, if it is known, is computed meanwhile where a GPU would be idle.
+
+        Args:
+            names: the models.
+            tokens: the chunk.
+            first: the first position that is scored.
+            concurrency: models that are computed at a time.
+            following: the next chunk.
+            keep: a file that the first model's logits are written to.
+            against: such a file of another process; every model is compared with it instead.
 
         Raises:
             MeasurementError: scores that no model can have; see `ChunkScore`.
@@ -234,6 +264,8 @@ class Worker(EngineProcess):
             first=first,
             concurrency=concurrency,
             following=list(following),
+            keep=str(keep or ""),
+            against=str(against or ""),
         )
 
         def parse(name: str) -> tuple[ChunkScore, ContextFacts]:
@@ -270,10 +302,22 @@ def _tokens(value: object) -> list[int]:
 
 
 def _grouped_rows(rows: Mapping[str, Any]) -> dict[int, GroupedRow]:
-    parsed = {int(position): tuple(map(float, row)) for position, row in rows.items()}
-    for row in parsed.values():
-        if len(row) != GROUPS or not -math.inf < min(row) <= max(row) < _ROUNDING:
-            raise ValueError("a row is not log-probabilities of groups of tokens")
+    return {int(position): _grouped_row(row) for position, row in rows.items()}
+
+
+def _rows_of_sequences(
+    rows: Sequence[Any], shape: tuple[int, int]
+) -> tuple[tuple[GroupedRow, ...], ...]:
+    n_sequences, length = shape
+    if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
+        raise ValueError(f"there are not {length} rows of each of {n_sequences} sequences")
+    return tuple(tuple(map(_grouped_row, of_one)) for of_one in rows)
+
+
+def _grouped_row(row: Sequence[Any]) -> GroupedRow:
+    parsed = tuple(map(float, row))
+    if len(parsed) != GROUPS or not -math.inf < min(parsed) <= max(parsed) < _ROUNDING:
+        raise ValueError("a row is not log-probabilities of groups of tokens")
     return parsed
 
 

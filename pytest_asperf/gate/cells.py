@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_asperf.errors import AsperfError
 
 
-CheckKind = Literal["ppl", "logits", "sd"]
+CheckKind = Literal["ppl", "kld", "logits", "sd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +28,45 @@ class GateCheck:
     """A check of a gate that is not the time of one model.
 
     Attributes:
-        kind: `ppl`; `logits`, prefill against decoding; or `sd`, speculation.
+        kind: `ppl`; `kld`, the candidate's distribution against the baseline's; `logits`, prefill
+            against decoding; or `sd`, speculation.
         depth: tokens of context before those that are scored; 0 for as few as usual.
+        users: sequences that are computed together, if each is compared with itself alone.
     """
 
     kind: CheckKind
     depth: int = 0
+    users: int = 1
 
     PPL: ClassVar[GateCheck]
+    KLD: ClassVar[GateCheck]
     LOGITS: ClassVar[GateCheck]
     SPECULATION: ClassVar[GateCheck]
 
     def __str__(self) -> str:
         """The name that a user gives it."""
-        return f"{self.kind}@d{self.depth}" if self.depth else self.kind
+        depth = f"@d{self.depth}" if self.depth else ""
+        return f"{self.kind}{depth}{f'@c{self.users}' if self.users > 1 else ''}"
+
+    @property
+    def scores_chunks(self) -> bool:
+        """True if it scores chunks of a text, which serve all such checks of a model at a depth."""
+        return self.kind in {"ppl", "kld"}
 
 
-GateCheck.PPL, GateCheck.LOGITS, GateCheck.SPECULATION = map(GateCheck, get_args(CheckKind))
+_CHECKS: Final = tuple(map(GateCheck, get_args(CheckKind)))
+GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS, GateCheck.SPECULATION = _CHECKS
 
-_CHECK: Final = re.compile(r"(ppl|logits)@d([1-9]\d{0,6})")
+#: The checks that may be made after a context.
+_PLACED: Final = frozenset({"ppl", "kld", "logits"})
+_AT: Final = re.compile(r"(?P<kind>[a-z]+)@d(?P<depth>[1-9]\d{0,6})")
+_TOGETHER: Final = re.compile(r"logits@c(?P<users>[2-9]|[1-5]\d|6[0-4])")
 _EXAMPLES: Final = (
     *get_args(CheckKind),
     "ppl@d1024",
+    "kld@d1024",
     "logits@d1024",
+    "logits@c4",
     "pp512",
     "tg128",
     "tg128@d4096",
@@ -97,8 +113,11 @@ class GateCell:
 
     @property
     def shares_error(self) -> bool:
-        """True if its verdict can be wrong by chance: what is computed once cannot."""
-        return not isinstance(self.workload, GateCheck) or self.workload.kind != "logits"
+        """True if its verdict shares the error of a FAIL with others.
+
+        What is computed once cannot be wrong by chance, and `kld` has an error of its own.
+        """
+        return not isinstance(self.workload, GateCheck) or self.workload.kind in {"ppl", "sd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +215,22 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
     Raises:
         ConfigError: it names nothing that a gate can decide.
     """
-    for check in (GateCheck.PPL, GateCheck.LOGITS, GateCheck.SPECULATION):
+    for check in _CHECKS:
         if name == str(check):
             return check
-    if match := _CHECK.fullmatch(name):
-        return GateCheck("ppl" if match[1] == "ppl" else "logits", int(match[2]))
+        if (match := _AT.fullmatch(name)) and match["kind"] == check.kind in _PLACED:
+            return replace(check, depth=int(match["depth"]))
+    if match := _TOGETHER.fullmatch(name):
+        return replace(GateCheck.LOGITS, users=int(match["users"]))
     try:
         return parse_workload(name, where=where, any_cost=True)
     except ConfigError as error:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",
             why=error.why,
-            remedy=f"{error.remedy}; or ppl, logits (prefill against decoding), ppl@d1024 and "
-            "logits@d1024 (after 1024 tokens of context), sd (speculation)",
+            remedy=f"{error.remedy}; or ppl, kld (against the baseline's distribution), logits "
+            "(prefill against decoding), each also after 1024 tokens of context (ppl@d1024), "
+            "logits@c4 (each of 4 sequences alone and among them), sd (speculation)",
         ) from None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
+from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import Advice, AsperfError, BuildError
@@ -15,12 +16,13 @@ from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
 from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
-from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment
+from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment, ScoreLimits
 from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment, spread_of
 from pytest_asperf.measure.experiment import Visit
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
 from pytest_asperf.verdicts.gate import (
+    kld_verdict,
     logits_verdict,
     ppl_verdict,
     speculation_verdict,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
@@ -51,11 +54,13 @@ class GateLimits:
     Attributes:
         budget: the slowdown that is accepted, pairs of each cell, and seconds of all cells.
         max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
+        max_kld: mean KLD against the baseline to stay below, nats.
         comparisons: cells that share the error of a FAIL.
     """
 
     budget: Budget
     max_ppl_delta: float
+    max_kld: float = MOST_KLD
     comparisons: int = 1
 
 
@@ -117,17 +122,21 @@ def _total_change(pairs: WorkloadPairs) -> Estimate | None:
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
-    """Group the timed cells of each model, which share processes; others stay by themselves."""
-    groups: list[list[GateCell]] = []
-    timed: dict[ModelRef, list[GateCell]] = {}
+    """Group the cells that one experiment measures; others stay by themselves.
+
+    The timed cells of a model share processes, and those that score chunks share the chunks.
+    """
+    groups: dict[object, list[GateCell]] = {}
     for cell in cells:
-        group = [cell]
-        if isinstance(cell.workload, Workload):
-            group = timed.setdefault(cell.ref, [])
-            group.append(cell)
-        if len(group) == 1:
-            groups.append(group)
-    return groups
+        match cell.workload:
+            case Workload():
+                shared: object = cell.ref
+            case GateCheck(scores_chunks=True, depth=depth):
+                shared = cell.ref, depth
+            case _:
+                shared = cell
+        groups.setdefault(shared, []).append(cell)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +214,16 @@ class _BuildComparison:
         """The runner of checks that alternate, and the models that it runs."""
         (cell, *_), budget, n = cells, self.limits.budget, self.limits.comparisons
         match cell.workload:
-            case GateCheck(kind="ppl", depth=depth):
-                limit = self.limits.max_ppl_delta
-                experiment = PplExperiment(limit, budget.seed, n, visit, budget.beta, depth)
+            case GateCheck(scores_chunks=True, depth=depth):
+                kinds = {str(c.workload).partition("@")[0] for c in cells}
+                limits = ScoreLimits(
+                    self.limits.max_ppl_delta if "ppl" in kinds else None,
+                    self.limits.max_kld if "kld" in kinds else None,
+                )
+                experiment = PplExperiment(limits, budget.seed, n, visit, budget.beta, depth)
                 return experiment, cell.ref
-            case GateCheck(kind="logits", depth=depth):
-                return LogitsExperiment(depth), cell.ref
+            case GateCheck(kind="logits", depth=depth, users=users):
+                return LogitsExperiment(depth, users), cell.ref
             case GateCheck():
                 pairing = cell.pairing or Pairing(cell.ref, None)
                 n_tests = _TESTS_OF_SPECULATION * n
@@ -223,14 +236,11 @@ class _BuildComparison:
 
     def _judged(self, group: Turns, result: object, visit_s: float) -> list[CellResult]:
         (cell, *_), elapsed_s = group.cells, visit_s + _earlier_s(group, group.cells[0])
-        effect: Estimate | None = None
         match result:
             case ABResult():
                 return _timed(group, result, visit_s)
             case PplComparison():
-                verdict, interrupted = ppl_verdict(result), result.interrupted
-                outlook = _chunks_left(result)
-                effect = result.test.estimate if result.test.n else None
+                return _of_chunks(group, result, visit_s)
             case LogitsComparison():
                 verdict, interrupted, outlook = logits_verdict(result), False, None
             case SpeculationComparison():
@@ -238,11 +248,7 @@ class _BuildComparison:
                 verdict = speculation_verdict(result, n_tests)
                 interrupted = result.speed.interrupted
                 outlook = _pairs_left(result.speed.by_workload[0])
-        return [
-            CellResult(
-                cell, elapsed_s, verdict, interrupted=interrupted, outlook=outlook, effect=effect
-            )
-        ]
+        return [CellResult(cell, elapsed_s, verdict, interrupted=interrupted, outlook=outlook)]
 
     def _broken(
         self, cell: GateCell, error: AsperfError, try_again: Callable[[], Tried]
@@ -301,9 +307,29 @@ def _pairs_left(timed: WorkloadPairs) -> Outlook | None:
     return Outlook(n, "pairs", timed.elapsed_s, left, spread_of(timed))
 
 
-def _chunks_left(comparison: PplComparison) -> Outlook | None:
-    test = comparison.test
+def _of_chunks(group: Turns, result: PplComparison, visit_s: float) -> list[CellResult]:
+    judged = []
+    for cell in group.cells:
+        is_ppl = isinstance(cell.workload, GateCheck) and cell.workload.kind == "ppl"
+        test = result.test if is_ppl else result.drift
+        if test is None:
+            raise ValueError(f"{cell.name} was not asked for")
+        effect = result.test.estimate if is_ppl and result.test and result.test.n else None
+        judged.append(
+            CellResult(
+                cell,
+                _earlier_s(group, cell) + visit_s / len(group.cells),
+                ppl_verdict(result) if is_ppl else kld_verdict(result),
+                interrupted=result.interrupted,
+                outlook=_chunks_left(test, result.elapsed_s / len(group.cells)),
+                effect=effect,
+            )
+        )
+    return judged
+
+
+def _chunks_left(test: PairedPplTest | DriftTest, spent_s: float) -> Outlook | None:
     left = test.n_chunks_total - test.n
     if test.outcome is not None or not left:
         return None
-    return Outlook(test.n, "chunks", comparison.elapsed_s, left)
+    return Outlook(test.n, "chunks", spent_s, left)

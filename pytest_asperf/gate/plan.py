@@ -57,7 +57,7 @@ _SERVED: Final = (
     Workload("tg", 64, users=4),
 )
 _MOST_USERS: Final = 4
-_CHECKS: Final = (GateCheck.PPL, GateCheck.LOGITS)
+_CHECKS: Final = (GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS)
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 _PP: Final = Workload("pp", 512)
@@ -160,7 +160,11 @@ def default_cells(
         return GatePlan(tuple(served), (LeftOut(what, f"{engine} shows times and no logits"),))
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
-        cells += [GateCell(moe, work) for work in (_PP, _TG, GateCheck.PPL, GateCheck.LOGITS)]
+        cells += [GateCell(moe, work) for work in (_PP, _TG)]
+        checks = list(_CHECKS)
+        if engine in _SHOWING_RUNS:
+            checks.append(GateCheck("logits", users=_MOST_USERS))
+        cells += [GateCell(moe, check) for check in checks]
     cells += [GateCell(pair.target, GateCheck.SPECULATION, pair) for pair in pairs]
     reasons = (
         (engine != "mlx", "flash attention on and off", "MLX chooses its kernel by itself"),
@@ -181,8 +185,9 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
     of_each = ref, *quantised_kv
     scored = [GateCell(each, check) for check in _CHECKS for each in of_each]
     if engine in _SHOWING_RUNS:
-        scored.append(GateCell(ref, GateCheck("ppl", depth)))
+        scored += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
         scored += [GateCell(each, GateCheck("logits", depth)) for each in of_each]
+        scored.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
     return [
         *(GateCell(ref, workload) for workload in (_PP, _TG, deep)),
         *(GateCell(variant, deep) for variant in quantised_kv),

@@ -1,8 +1,12 @@
-"""Prefill against decoding: the same tokens in one batch, and one at a time, under each build.
+"""The same tokens computed in two ways under each build, which must give the same logits.
+
+Prefill against decoding: the tokens in one batch, and one at a time. Or several users: each one's
+tokens alone, and among those of the others in the same calls.
 
 Batches and single tokens go through different kernels. A build whose prefill is corrupt decodes
 as fast and as well as ever once the cache is filled, and one whose decoding is corrupt has the PPL
-of its prefill: either shows only where the two are compared.
+of its prefill: either shows only where the two are compared. A build that computes only the first
+sequence of a batch is right wherever there is one.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_asperf.config.engines import Engine
+    from pytest_asperf.engine_process.worker import GroupedRow
     from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
@@ -33,6 +38,10 @@ _SINGLY: Final = "singly"
 _TOKENS: Final = 768
 #: Tokens compared after a depth.
 _DEEP_TOKENS: Final = 64
+#: Tokens of each sequence that is computed with others: a prompt, so short that four of them are
+#: one physical batch, and those that are decoded one call after the other.
+_PROMPT_TOGETHER: Final = 96
+_DECODED_TOGETHER: Final = 16
 #: Models up to this size are cheap to hold more than once.
 _SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
@@ -46,19 +55,22 @@ _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
 
 @dataclass(frozen=True)
 class Drift:
-    """How far a build's batched logits are from those of single tokens.
+    """How far a build's batched logits are from those of single tokens, or of one user.
 
     Attributes:
-        kld: of each position's distribution in the batch from that after single tokens, nats.
+        kld: of each position's distribution in the batch from that after single tokens, or of each
+            user's positions from those of the same user alone, nats.
         same_tops: whether both have the same likeliest token, or group of tokens, at each position.
         ran: the run record.
         first: the first position.
+        users: whose positions follow one another; 1 if nobody else is computed.
     """
 
     kld: tuple[float, ...]
     same_tops: tuple[bool, ...]
     ran: Provenance
     first: int = 0
+    users: int = 1
 
     @cached_property
     def mean_kld(self) -> float:
@@ -71,9 +83,12 @@ class Drift:
         return max(self.kld)
 
     @property
-    def position(self) -> int:
-        """The position where it is largest."""
-        return self.first + self.kld.index(self.largest_kld)
+    def place(self) -> str:
+        """The position where it is largest, in words."""
+        index, of_each = self.kld.index(self.largest_kld), len(self.kld) // self.users
+        of_user = f" of user {index // of_each + 1}" if self.users > 1 else ""
+        position = self.first + index % of_each
+        return f"position {position} of {self.first + of_each}{of_user}"
 
     @property
     def same_top(self) -> float:
@@ -83,7 +98,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class LogitsComparison:
-    """Prefill against decoding in two arms.
+    """Prefill against decoding, or users together against alone, in two arms.
 
     Attributes:
         drifts: of baseline and candidate.
@@ -102,16 +117,18 @@ class LogitsComparison:
 
 @dataclass(frozen=True, slots=True)
 class LogitsExperiment:
-    """Scores the same tokens in one batch and one at a time, in both arms.
+    """Scores the same tokens in one batch and one at a time, or of users, in both arms.
 
     Without a depth the model is loaded twice in one process, which costs its memory twice where an
     engine does not share weights of one file.
 
     Attributes:
         depth: tokens before those that are compared, decoded in batches; 0 for none.
+        users: sequences that are computed together, and each alone; 1 for prefill against decoding.
     """
 
     depth: int = 0
+    users: int = 1
 
     def run(self, lease: MachineLease) -> LogitsComparison:
         """Score.
@@ -137,11 +154,11 @@ class LogitsExperiment:
 
     def _drift(self, arm: Arm, lease: MachineLease) -> Drift:
         with RunningArm(arm, lease) as running:
-            return (
-                _deep_drift(running, lease, self.depth)
-                if self.depth
-                else _drift(running, arm, lease)
-            )
+            if self.users > 1:
+                return _drift_of_users(running, lease, self.users)
+            if self.depth:
+                return _deep_drift(running, lease, self.depth)
+            return _drift(running, arm, lease)
 
 
 def _drift(running: RunningArm, arm: Arm, lease: MachineLease) -> Drift:
@@ -175,11 +192,34 @@ def _deep_drift(running: RunningArm, lease: MachineLease, depth: int) -> Drift:
         )
     computed = worker.recompute(MODEL, tokens, list(singly))
     rows = [(singly[position], computed[position]) for position in sorted(singly)]
+    return _drift_of_rows(rows, running.ran(run.context), first=min(singly))
+
+
+def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Drift:
+    """Compare each user's logits among those of others with the same user's alone."""
+    worker, room = running.worker, running.loaded.n_ctx_train
+    n_prompt = min(_PROMPT_TOGETHER, room // 2)
+    length = n_prompt + min(_DECODED_TOGETHER, room - n_prompt)
+    tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", users * length))
+    starts = range(0, len(tokens), length)
+    # Each begins as the text does, with BOS if the tokenizer adds one.
+    sequences = [[tokens[0], *tokens[start + 1 : start + length]] for start in starts]
+    among, context = worker.together(MODEL, sequences, n_prompt)
+    alone = [worker.together(MODEL, [sequence], n_prompt)[0][0] for sequence in sequences]
+    pairs = zip(alone, among, strict=True)
+    rows = [pair for of_each in pairs for pair in zip(*of_each, strict=True)]
+    return _drift_of_rows(rows, running.ran(context), users=users)
+
+
+def _drift_of_rows(
+    rows: Sequence[tuple[GroupedRow, GroupedRow]], ran: Provenance, first: int = 0, users: int = 1
+) -> Drift:
     return Drift(
         tuple(kld(true, other) for true, other in rows),
         tuple(_top(true) == _top(other) for true, other in rows),
-        running.ran(run.context),
-        min(singly),
+        ran,
+        first,
+        users,
     )
 
 

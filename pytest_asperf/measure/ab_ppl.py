@@ -1,4 +1,8 @@
-"""PPL of one file under two builds: chunks in random order until the limit is decided."""
+"""PPL and KLD of one file under two builds: chunks in random order until the limits are decided.
+
+The baseline's logits of a chunk pass to the candidate's process through a file, so that a chunk is
+computed once in each build whether PPL, KLD or both are judged.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
+from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
+from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import MeasurementError, UnfitError
@@ -23,6 +30,7 @@ from pytest_asperf.measure.running_build import open_together
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.feeding import ScoredText
@@ -30,17 +38,39 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+#: Share of changed top tokens that is accepted of a candidate.
+MOST_CHANGED_TOPS: Final = 0.08
 #: Tokens of a chunk that follow the context at a depth, if the model has room for them.
 _MOST_SCORED: Final = 256
 _LEAST_SCORED: Final = 64
+#: Engines that start their program again for logits of a chunk before the last one. So many chunks
+#: are drawn at once, and no test looks before they are scored.
+_SCORING_IN_ORDER: Final = frozenset({"llama_tools"})
+_IN_ORDER: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreLimits:
+    """The limits that chunks are scored for.
+
+    Attributes:
+        ppl_delta: ΔPPL to stay below, a fraction; None if nobody asks for it.
+        kld: mean KLD to stay below, nats; None if nobody asks for it.
+        changed_tops: share of changed top tokens to stay below, if KLD is asked for.
+    """
+
+    ppl_delta: float | None = None
+    kld: float | None = None
+    changed_tops: float = MOST_CHANGED_TOPS
 
 
 @dataclass(frozen=True, slots=True)
 class PplComparison:
-    """PPL of one model file in two arms.
+    """PPL, KLD or both of one model file in two arms.
 
     Attributes:
-        test: decided, or stopped.
+        test: of ΔPPL, decided or stopped; None if nobody asked for it.
+        drift: of KLD; None if nobody asked for it.
         elapsed_s: time that scoring took.
         seed: of the chunks' order.
         ran: run record of each arm, baseline first.
@@ -49,7 +79,8 @@ class PplComparison:
         depth: tokens before those that were scored; 0 for half of a chunk.
     """
 
-    test: PairedPplTest
+    test: PairedPplTest | None
+    drift: DriftTest | None
     elapsed_s: float
     seed: int
     ran: tuple[Provenance, Provenance]
@@ -57,21 +88,26 @@ class PplComparison:
     interrupted: bool
     depth: int = 0
 
+    @property
+    def tests(self) -> tuple[PairedPplTest | DriftTest, ...]:
+        """The tests that chunks are scored for."""
+        return tuple(test for test in (self.test, self.drift) if test is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class PplExperiment:
-    """Scores one model file in two arms until a limit of ΔPPL is decided.
+    """Scores one model file in two arms until the limits of ΔPPL and KLD are decided.
 
     Attributes:
-        limit: ΔPPL to stay below, a fraction.
+        limits: what is asked for.
         seed: of the order in which chunks are drawn.
-        comparisons: tests that share the error of a FAIL, this one among them.
+        comparisons: tests that share the error of a FAIL, these among them.
         visit: continues the chunks of an earlier one.
         beta: bound on a wrong PASS.
         depth: tokens of each chunk before those that are scored; 0 for half of a usual chunk.
     """
 
-    limit: float
+    limits: ScoreLimits
     seed: int
     comparisons: int = 1
     visit: Visit[PplComparison] = field(default_factory=Visit)
@@ -87,6 +123,7 @@ class PplExperiment:
         """
         deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
+            kept = Path(stack.enter_context(TemporaryDirectory(prefix="asperf-")), "logits.npy")
             opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
             arms = open_together(stack, opening)
             (base_chunks, text), (other_chunks, _) = _at_once(
@@ -94,31 +131,82 @@ class PplExperiment:
             )
             chunks = _same_chunks(base_chunks, other_chunks)
             earlier = self.visit.earlier
-            test = earlier.test if earlier else self._test(len(chunks))
+            n_in_order = 0
+            if self.limits.kld is not None and arms[0].worker.build.engine in _SCORING_IN_ORDER:
+                n_in_order = min(_IN_ORDER, len(chunks))
+            n_least = max(LEAST_CHUNKS, n_in_order)
+            test, drift = self._tests(len(chunks), n_least)
+            if earlier is not None:
+                test, drift = earlier.test, earlier.drift
+            tests = [one for one in (test, drift) if one is not None]
+            n_before = max(one.n for one in tests)
             contexts: list[ContextFacts | None] = [None, None]
             began = time.monotonic()
             interrupted = False
             try:
-                # Drawn without replacement: what the test's error bounds rest on.
-                order = random.Random(self.seed).sample(chunks, len(chunks))  # noqa: S311  # logged
-                for chunk in order[test.n :]:
-                    if test.outcome is not None or time.monotonic() > deadline:
+                for chunk in [chunks[i] for i in self._order(len(chunks), n_in_order)[n_before:]]:
+                    if all(one.outcome for one in tests) or time.monotonic() > deadline:
                         break
-                    figure = f"Δ {shown(test.estimate)}" if test.n else ""
-                    lease.progress("ppl", test.n, len(chunks), SoFar(figure, "chunks"))
-                    test.update(_delta_nll(arms, chunk, self._first(chunk), contexts))
+                    self._show(lease, test, drift, len(chunks))
+                    base, candidate = _scored(
+                        arms, chunk, self._first(chunk), contexts, kept if drift else None
+                    )
+                    if test is not None and test.outcome is None:
+                        test.update(fmean(candidate.nll) - fmean(base.nll))
+                    if drift is not None and drift.outcome is None:
+                        drift.update(candidate)
             except KeyboardInterrupt:
                 interrupted = True
             elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
             ran = [arm.ran(context) for arm, context in zip(arms, contexts, strict=True)]
-        base, candidate = ran
-        sides = base, candidate
-        return PplComparison(test, elapsed_s, self.seed, sides, text, interrupted, depth=self.depth)
-
-    def _test(self, n_chunks: int) -> PairedPplTest:
-        return PairedPplTest(
-            self.limit, n_chunks_total=n_chunks, comparisons=self.comparisons, beta=self.beta
+        sides = ran[0], ran[1]
+        return PplComparison(
+            test, drift, elapsed_s, self.seed, sides, text, interrupted, depth=self.depth
         )
+
+    def _tests(
+        self, n_chunks: int, min_chunks: int
+    ) -> tuple[PairedPplTest | None, DriftTest | None]:
+        limits = self.limits
+        make = partial(
+            PairedPplTest,
+            n_chunks_total=n_chunks,
+            min_chunks=min_chunks,
+            comparisons=self.comparisons,
+            beta=self.beta,
+        )
+        test = None if limits.ppl_delta is None else make(limits.ppl_delta)
+        drift = None
+        if limits.kld is not None:
+            drift = DriftTest(
+                limits.kld,
+                limits.changed_tops,
+                n_chunks_total=n_chunks,
+                min_chunks=min_chunks,
+                beta=self.beta,
+            )
+        return test, drift
+
+    def _order(self, n_chunks: int, n_in_order: int) -> list[int]:
+        """Indices of the chunks as they are drawn, the first few in the text's order."""
+        # Drawn without replacement: what the tests' error bounds rest on.
+        drawn = random.Random(self.seed).sample(range(n_chunks), n_chunks)  # noqa: S311  # logged
+        return sorted(drawn[:n_in_order]) + drawn[n_in_order:]
+
+    @staticmethod
+    def _show(
+        lease: MachineLease, test: PairedPplTest | None, drift: DriftTest | None, n_chunks: int
+    ) -> None:
+        """Show how far it is."""
+        figures, n = [], 0
+        if test is not None and test.n:
+            figures.append(f"Δ {shown(test.estimate)}")
+            n = test.n
+        if drift is not None and drift.n:
+            figures.append(f"KLD {shown(drift.kld.estimate)}")
+            n = max(n, drift.n)
+        label = ", ".join(name for name, one in (("ppl", test), ("kld", drift)) if one is not None)
+        lease.progress(label, n, n_chunks, SoFar(", ".join(figures), "chunks"))
 
     def attempt(self, lease: MachineLease) -> None:
         """Score one chunk with the lease's one side."""
@@ -147,17 +235,27 @@ class PplExperiment:
         return self.depth or len(chunk) // 2
 
 
-def _delta_nll(
+def _scored(
     arms: Sequence[RunningArm],
     chunk: Sequence[int],
     first: int,
     contexts: list[ContextFacts | None],
-) -> float:
-    """The candidate's mean NLL of a chunk less the baseline's; keeps the contexts' facts."""
-    rows = _at_once(arms, lambda arm: arm.worker.score([MODEL], chunk, first))
+    kept: Path | None,
+) -> list[ChunkScore]:
+    """Both arms' scores of a chunk; keeps the contexts' facts.
+
+    With a file to keep logits in, the candidate is compared with the baseline's.
+    """
+    if kept is None:
+        rows = _at_once(arms, lambda arm: arm.worker.score([MODEL], chunk, first))
+    else:
+        base, candidate = (arm.worker for arm in arms)
+        rows = [
+            base.score([MODEL], chunk, first, keep=kept),
+            candidate.score([MODEL], chunk, first, against=kept),
+        ]
     contexts[:] = [row[MODEL][1] for row in rows]
-    base, candidate = (fmean(row[MODEL][0].nll) for row in rows)
-    return candidate - base
+    return [row[MODEL][0] for row in rows]
 
 
 def _at_once(arms: Sequence[RunningArm], ask: Callable[[RunningArm], Answer]) -> list[Answer]:

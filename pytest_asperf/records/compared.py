@@ -88,6 +88,8 @@ def compared_suite(result: SpeculationResult) -> ComparedPairs:
 def compared_chunks(comparison: PplComparison) -> ComparedChunks:
     """The chunks that two builds scored, in the order they were drawn."""
     test = comparison.test
+    if test is None:
+        raise ValueError("nobody asked for PPL")
     base, candidate = (side.facts() for side in comparison.ran)
     return ComparedChunks(
         ran=(base, candidate),

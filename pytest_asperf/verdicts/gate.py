@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, threshold_text
 from pytest_asperf.analysis.stats.estimate import (
     DECISION_CONFIDENCE,
     SHARE,
     Estimate,
     counted_text,
+    limit_text,
     number_text,
     percent_text,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.measure.ab_logits import LogitsComparison
     from pytest_asperf.measure.ab_ppl import PplComparison
@@ -144,17 +146,13 @@ def _queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
 
 
 def ppl_verdict(comparison: PplComparison) -> Verdict:
-    """The verdict on the chunks that two builds scored."""
+    """The verdict on the PPL of chunks that two builds scored."""
     test = comparison.test
-    after = f" after {comparison.depth} tokens," if comparison.depth else ""
-    subject = build_subject(f"ΔPPL{after}", comparison.ran, "worse")
-    subject = replace(subject, ran=(*subject.ran, ("text", str(comparison.text))))
+    if test is None:
+        raise ValueError("nobody asked for PPL")
+    subject = _of_text(comparison, "ΔPPL", "worse")
     threshold = f"below {percent_text(test.limit)}"
-    scored = f"{test.n} of {test.n_chunks_total} chunks in random order"
-    details = (
-        f"{scored}, seed {comparison.seed}",
-        *differences(*comparison.ran),
-    )
+    details = _drawn(comparison, test.n, test.n_chunks_total)
     if not test.n:
         return nothing_finished(
             subject, threshold, "chunk", details, stopped=comparison.interrupted
@@ -164,11 +162,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     advice = "" if outcome is Outcome.PASS else subject.if_failed
     why = ""
     if outcome is Outcome.INCONCLUSIVE:
-        why = f"{test.n} of {counted_text(test.n_chunks_total, 'chunks')} scored"
-        at_least = counted_text(test.min_chunks, "chunks")
-        advice = AGAIN
-        if not comparison.interrupted:
-            advice = str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
+        why, advice = _undecided(comparison, test)
     verdict = Verdict(
         outcome,
         subject,
@@ -187,15 +181,87 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     return guarded(verdict, [guard_finding] if guard_finding else [])
 
 
+def kld_verdict(comparison: PplComparison) -> Verdict:
+    """The verdict on the candidate's distributions against the baseline's."""
+    drift = comparison.drift
+    if drift is None:
+        raise ValueError("nobody asked for KLD")
+    subject = replace(
+        _of_text(comparison, "KLD", "other answers"),
+        if_failed="the candidate prefers other tokens than the baseline: look for the kernel, "
+        "template or default that changed; a change of PPL alone is what ppl judges",
+    )
+    parts = ("mean KLD", drift.kld), ("changed top tokens", drift.changed)
+    threshold = " and ".join(
+        f"{label} {threshold_text('<', test.limit, test.unit)}" for label, test in parts
+    )
+    details = _drawn(comparison, drift.n, drift.n_chunks_total)
+    if not drift.n:
+        return nothing_finished(
+            subject, threshold, "chunk", details, stopped=comparison.interrupted
+        )
+    figures = tuple((label, test.estimate) for label, test in parts)
+    verdict = joined(
+        [(label, judge_below(test.estimate, test.limit, subject)) for label, test in parts],
+        figures,
+        subject,
+        threshold,
+    )
+    outcome = drift.outcome or Outcome.INCONCLUSIVE
+    why, advice = "", "" if outcome is Outcome.PASS else subject.if_failed
+    if outcome is Outcome.INCONCLUSIVE:
+        why, advice = _undecided(comparison, drift.kld)
+    shown = [
+        estimate.text(apart_from=(t.limit,))
+        for (_, t), (_, estimate) in zip(parts, figures, strict=True)
+    ]
+    measured = f"mean KLD {shown[0]}, top tokens changed {shown[1]}"
+    return replace(
+        verdict,
+        outcome=outcome,
+        measured=measured,
+        advice=advice,
+        details=(f"largest KLD of a position {number_text(drift.largest, 2)} nats", *details),
+        brief=f"KLD {number_text(figures[0][1].point, 2)} nats, "
+        f"tops changed {percent_text(figures[1][1].point, 2)}",
+        bound=f"< {limit_text(drift.kld.limit, drift.kld.unit)}",
+        why=why,
+        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+    )
+
+
+def _of_text(comparison: PplComparison, what: str, complaint: str) -> Subject:
+    after = f" after {comparison.depth} tokens," if comparison.depth else ""
+    subject = build_subject(f"{what}{after}", comparison.ran, complaint)
+    return replace(subject, ran=(*subject.ran, ("text", str(comparison.text))))
+
+
+def _drawn(comparison: PplComparison, n: int, n_total: int) -> tuple[str, ...]:
+    scored = f"{n} of {n_total} chunks in random order"
+    return (f"{scored}, seed {comparison.seed}", *differences(*comparison.ran))
+
+
+def _undecided(comparison: PplComparison, test: ChunksTest) -> tuple[str, str]:
+    """The reason why chunks decided nothing, and the advice."""
+    why = f"{test.n} of {counted_text(test.n_chunks_total, 'chunks')} scored"
+    if comparison.interrupted:
+        return why, AGAIN
+    at_least = counted_text(test.min_chunks, "chunks")
+    return why, str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
+
+
 def logits_verdict(comparison: LogitsComparison) -> Verdict:
-    """The verdict on prefill against decoding in the candidate."""
+    """The verdict on logits that the candidate computes in two ways."""
     base, candidate = comparison.drifts
+    ways, kernel = "prefill against decoding", "one of them alone"
+    if base.users > 1:
+        ways, kernel = f"{base.users} users together against each alone", "several sequences"
     after = f" after {base.first} tokens" if base.first else ""
     subject = replace(
-        build_subject(f"logits of prefill against decoding{after},", comparison.ran, "corrupt"),
-        if_failed="prefill and decoding disagree: "
-        + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
-        + "; look for a kernel that is used for one of them alone",
+        build_subject(f"logits of {ways}{after},", comparison.ran, "corrupt"),
+        if_failed=f"{ways}: the candidate's logits differ, "
+        + ("the baseline's as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
+        + f"; look for a kernel that is used for {kernel}",
     )
     mean = _drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
     largest = _drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
@@ -209,8 +275,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     ]
     by_build = tuple(
         f"{side}: mean KLD {number_text(drift.mean_kld, 2)} nats, largest "
-        f"{number_text(drift.largest_kld, 2)} at position "
-        f"{drift.position} of {drift.first + len(drift.kld)}, same likeliest token at "
+        f"{number_text(drift.largest_kld, 2)} at {drift.place}, same likeliest token at "
         f"{100 * drift.same_top:.1f} %"
         for side, drift in (("baseline", base), ("candidate", candidate))
     )

@@ -215,6 +215,23 @@ class Revisitable(Protocol):
 
 
 @runtime_checkable
+class TakesSequences(Protocol):
+    """A model that can decode several sequences in one call."""
+
+    context: Facts
+
+    def together(
+        self, sequences: Sequence[Sequence[int]], n_prompt: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of sequences of one length, decoded together in a fresh memory.
+
+        The first `n_prompt` tokens of all are one batch, and then the next token of each, until
+        there are none. For each call, rows of the shape (sequences, positions, n_vocab). A row may
+        be a view that the next one overwrites.
+        """
+
+
+@runtime_checkable
 class LooksAhead(Protocol):
     """A model that can compute the next chunk while the logits of the last are read."""
 

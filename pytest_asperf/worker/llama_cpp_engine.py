@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
-import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
 from .identity import files_sha256
+from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefixes
@@ -33,8 +33,9 @@ from .rpc_remote import Remotes
 from .threads import default_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from .rpc_remote import Remote
@@ -272,6 +273,18 @@ class LlamaCppModel:
         finally:
             llama_cpp.llama_free(context)
 
+    def together(
+        self, sequences: Sequence[Sequence[int]], n_prompt: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of sequences that are decoded together in a fresh context."""
+        self._close_context()
+        n, length = len(sequences), len(sequences[0])
+        context, self.context = self._new_context(n * length, n * n_prompt, 0, n)
+        try:
+            yield from together(context, sequences, n_prompt, self._n_vocab, self._log.complaint)
+        finally:
+            llama_cpp.llama_free(context)
+
     def close(self) -> None:
         """Free the context and the model."""
         self._close_context()
@@ -332,15 +345,18 @@ class LlamaCppModel:
         self._context, self.context = self._new_context(n_ctx, self._n_batch, None)
         self._open_for = n_ctx
 
-    def _new_context(self, n_ctx: int, n_batch: int, n_outputs: int | None) -> tuple[Any, Facts]:
-        """A context and the settings that it resolved to.
+    def _new_context(
+        self, n_ctx: int, n_batch: int, n_outputs: int | None, n_sequences: int = 1
+    ) -> tuple[Any, Facts]:
+        """A context for so many sequences, and the settings that it resolved to.
 
         Of a batch, `n_outputs` positions may have logits: 0 is all of them, None one.
         """
-        require_context(n_ctx, self.facts)
+        require_context(n_ctx // n_sequences, self.facts)
         settings = self._settings
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_ctx
+        params.n_seq_max = n_sequences
         params.n_batch = n_batch
         params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
         params.n_threads = params.n_threads_batch = self._threads
@@ -486,33 +502,6 @@ class ChunkContexts:
         self._n_ctx, self._ahead = 0, None
         while self._contexts:
             llama_cpp.llama_free(self._contexts.pop())
-
-
-def decode_chunk(context: Any, tokens: Sequence[int], wanted: Container[int]) -> int:
-    """Decode a chunk in one batch, synchronised, with the wanted positions' logits; the status."""
-    batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
-    try:
-        batch.n_tokens = len(tokens)
-        for i, token in enumerate(tokens):
-            batch.token[i] = token
-            batch.pos[i] = i
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
-            batch.logits[i] = i in wanted
-        status: int = llama_cpp.llama_decode(context, batch)
-    finally:
-        llama_cpp.llama_batch_free(batch)
-    llama_cpp.llama_synchronize(context)
-    return status
-
-
-def rows_of(context: Any, position: int, n_vocab: int, n_rows: int = 1) -> NDArray[np.float32]:
-    """Rows of the last batch's logits, as a view of the library's buffer."""
-    pointer = llama_cpp.llama_get_logits_ith(context, position)
-    if not pointer:
-        raise RefusalError("logits", "the context returned no logits")
-    rows: NDArray[np.float32] = np.ctypeslib.as_array(pointer, shape=(n_rows, n_vocab))
-    return rows
 
 
 class ContextLeftByRun:

@@ -18,7 +18,7 @@ from .engine import RefusalError
 from .mlx_refusal import quoted, refusing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -61,6 +61,22 @@ class MlxCaches:
                 for position in positions:
                     if start <= position < start + n_batch:
                         yield np.array(rows[position - start].astype(mx.float32))
+
+    def rows_together(
+        self,
+        sequences: Sequence[Sequence[int]],
+        n_prompt: int,
+        note: Callable[[int, list[Any]], None],
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of sequences decoded together; `note` is given the length and the cache."""
+        cache, every = self.new(), mx.array([list(sequence) for sequence in sequences])
+        length = every.shape[1]
+        for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
+            with refusing("decode"):
+                rows = self._model(every[:, first:end], cache=cache)
+                mx.eval(rows, [layer.state for layer in cache])
+                note(length, cache)
+                yield np.array(rows.astype(mx.float32))
 
     def _require_quantized(self) -> None:
         """Refuse bits that this model's cache cannot have, before anything is measured."""

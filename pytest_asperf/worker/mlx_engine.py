@@ -262,6 +262,12 @@ class MlxModel:
         """The logits of ascending positions of a text, with a new cache."""
         return self._caches.rows_of(tokens, positions, self.facts["n_vocab"])
 
+    def together(
+        self, sequences: Sequence[Sequence[int]], n_prompt: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of sequences that are decoded together, with a new cache."""
+        return self._caches.rows_together(sequences, n_prompt, self._note_context)
+
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits from position `first` of a fresh context, shape (n - first, n_vocab)."""
         require_context(len(tokens), self.facts)

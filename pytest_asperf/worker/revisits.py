@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .engine import RefusalError, Revisitable
+from .engine import RefusalError, Revisitable, TakesSequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ class Revisits:
         self.operations: dict[str, Callable[..., dict[str, Any]]] = {
             "run_revisit": self._revisit,
             "run_recompute": self._recompute,
+            "run_together": self._together,
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
@@ -50,6 +51,17 @@ class Revisits:
         ascending = sorted(positions)
         rows = map(_grouped, loaded.recompute(tokens, ascending))
         return {"rows": dict(zip(map(str, ascending), rows, strict=True))}
+
+    def _together(self, model: str, sequences: list[list[int]], n_prompt: int) -> dict[str, Any]:
+        """The rows of sequences that are decoded together: of each, by position."""
+        loaded = self._find(model)
+        if not isinstance(loaded, TakesSequences):
+            raise RefusalError("unsupported", "this engine takes one sequence at a time here")
+        rows: list[list[list[float]]] = [[] for _ in sequences]
+        for call in loaded.together(sequences, n_prompt):
+            for of_one, more in zip(rows, call, strict=True):
+                of_one.extend(map(_grouped, more))
+        return {"rows": rows, "context": loaded.context}
 
 
 def _grouped(row: NDArray[np.float32]) -> list[float]:

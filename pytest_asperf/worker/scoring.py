@@ -6,7 +6,7 @@ distributions are close, so single precision keeps its digits where they are nee
 
 All models' logits of a chunk are gone through together, block by block: the baseline's
 probabilities of a block are computed once, used for every level while they are in the cache, and
-never kept.
+never kept. Of a baseline in another process, that process keeps them in a file.
 
 Where a program saved log-probabilities, they are used as they are: what it cut off at its floor
 makes their sum differ from 1, and normalising them again would add that to every NLL.
@@ -15,7 +15,9 @@ makes their sum differ from 1, and normalising them again would add that to ever
 from __future__ import annotations
 
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -61,8 +63,14 @@ class ChunkScorer:
         first: int,
         concurrency: int,
         following: Sequence[int] = (),
+        *,
+        keep: str = "",
+        against: str = "",
     ) -> dict[str, dict[str, Any]]:
         """Score positions from `first` on with every model, so many at a time.
+
+        The first model's logits are written to the file `keep`. With `against`, the file that
+        another process kept takes the first model's place, and every model is compared with it.
 
         A GPU computes the chunk that follows while this one is scored. The result has for each
         model `{"nll": [n floats]}`, in nats; for those after the first, which are compared with
@@ -70,7 +78,8 @@ class ChunkScorer:
         """
         loaded = [self._find(name) for name in models]
         base = loaded[0]
-        if len(models) == 1 and isinstance(base, ScoresInOrder):
+        is_alone = len(models) == 1 and not keep and not against
+        if is_alone and isinstance(base, ScoresInOrder):
             return {models[0]: {"nll": base.nll(tokens, first)}}
         # The last position's logits predict a token of the next chunk, which is not scored.
         n_scored = len(tokens) - 1 - first
@@ -78,9 +87,14 @@ class ChunkScorer:
         # Threads suffice: the engine and numpy both work outside the interpreter's lock.
         with ThreadPoolExecutor(max(1, concurrency)) as pool:
             logits = list(pool.map(lambda model: model.logits(tokens, first)[:n_scored], loaded))
-            for name, matrix in zip(models, logits, strict=True):
+            if keep:
+                _keep(logits[0], Path(keep))
+            if against:
+                logits.insert(0, np.load(against, mmap_mode="r"))
+            names = ["the baseline", *models] if against else models
+            for name, matrix in zip(names, logits, strict=True):
                 if matrix.shape != logits[0].shape:
-                    what = f"{name} and {models[0]} differ in vocabulary size"
+                    what = f"{name} and {names[0]} differ in vocabulary size"
                     raise RefusalError("vocabulary", what)
             ahead = [
                 pool.submit(model.look_ahead, following, first)
@@ -91,7 +105,7 @@ class ChunkScorer:
             by_model = self._score_chunk(logits, targets, weigh)
             for done in ahead:
                 done.result()
-        return dict(zip(models, by_model, strict=True))
+        return dict(zip(models, by_model[bool(against) :], strict=True))
 
     def _score_chunk(
         self, logits: Sequence[Matrix], targets: Indices, weigh: Weigh
@@ -113,6 +127,13 @@ class ChunkScorer:
             for columns in zip(nll.tolist(), kld.tolist(), same_top.tolist(), strict=True)
         )
         return [{"nll": base["nll"]}, *levels]
+
+
+def _keep(logits: Matrix, path: Path) -> None:
+    """Write logits whole or not at all: processes that share a model write the same file."""
+    own = path.with_name(f"{os.getpid()}.npy")
+    np.save(own, logits)
+    own.replace(path)
 
 
 def _blocks(n_rows: int, n_vocab: int, *, n_threads: int) -> Iterator[slice]:

@@ -203,6 +203,17 @@ class ScriptedModel:
         self._is_examined = False
         return (self._row(tokens[: position + 1]) for position in positions)
 
+    def together(
+        self, sequences: Sequence[Sequence[int]], n_prompt: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The same rows of each sequence."""
+        import numpy as np  # noqa: PLC0415  # as below
+
+        length = len(sequences[0])
+        for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
+            of_each = [[self._row(s[: i + 1]) for i in range(first, end)] for s in sequences]
+            yield np.array(of_each)
+
     def _row(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         import numpy as np  # noqa: PLC0415  # as below
 

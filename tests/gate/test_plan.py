@@ -43,11 +43,11 @@ def _names(plan: GatePlan) -> list[tuple[str, str]]:
 
 
 def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
-    """Prompt, decoding, depth, cache, both attentions, experts, PPL, logits, speculation."""
+    """Prompt, decoding, depth, cache, attention, experts, PPL, KLD, logits, users, speculation."""
     names = _names(_shipped("llama_cpp"))
     dense = "asperf-target:Q4_K_M"
     kv = f"{dense} KV q8_0"
-    assert len(names) == 20
+    assert len(names) == 26
     assert {
         ("pp512", dense),
         ("tg128", dense),
@@ -58,9 +58,15 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
         ("tg128", "asperf-target+experts:Q4_K_M"),
         ("ppl", dense),
         ("ppl", f"{dense} KV q8_0"),
+        ("kld", dense),
+        ("kld", f"{dense} KV q8_0"),
+        ("kld", "asperf-target+experts:Q4_K_M"),
+        ("logits@c4", dense),
+        ("logits@c4", "asperf-target+experts:Q4_K_M"),
         ("logits", dense),
         ("logits", f"{dense} KV q8_0"),
         ("ppl@d1024", dense),
+        ("kld@d1024", dense),
         ("logits@d1024", dense),
         ("logits@d1024", kv),
         ("sd", "asperf-draft:Q8_0 → asperf-target:F16, k=4"),
@@ -124,5 +130,10 @@ def test_unknown_workloads_are_refused_with_the_nearest() -> None:
     """A typo is told before anything is measured."""
     assert parse_gated("tg128@d4096", where="test") == Workload("tg", 128, 4096)
     assert parse_gated("sd", where="test") is GateCheck.SPECULATION
+    assert parse_gated("kld@d1024", where="test") == GateCheck("kld", 1024)
+    assert parse_gated("logits@c4", where="test") == GateCheck("logits", users=4)
+    for name in ("sd@d1024", "ppl@c4", "logits@c1", "logits@c65", "logits@d0"):
+        with pytest.raises(ConfigError, match="is not a workload"):
+            parse_gated(name, where="test")
     with pytest.raises(ConfigError, match="did you mean 'logits'"):
         parse_gated("logit", where="test")

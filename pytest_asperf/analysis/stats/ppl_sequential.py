@@ -1,4 +1,4 @@
-"""A sequential test of ΔPPL: chunks in random order until one side of the limit is shown.
+"""Sequential tests of ΔPPL and KLD: chunks in random order until one side of the limit is shown.
 
 Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
 comes next. The question is about the whole corpus, a finite number of chunks. The test is Student's
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +20,11 @@ from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.anytime_t import half_width
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
-from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
 from pytest_asperf.analysis.stats.sequential_frame import (
     ALPHA,
     BETA,
+    GATE_ALPHA,
     SequentialTest,
     nothing_to_estimate,
 )
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from pytest_asperf.analysis.metrics import ChunkScore
 
     Floats = float | NDArray[np.float64]
 
@@ -113,20 +117,125 @@ def _upper(seen: SeenChunks, total: int, least: float, error: float) -> Floats:
     return bound
 
 
-class PairedPplTest(SequentialTest):
-    """Takes the mean NLL difference of one chunk at a time until there is an outcome.
+class ChunksTest(SequentialTest):
+    """Takes one chunk's value at a time until their mean is shown to be below a limit, or not.
 
-    PASS means that ΔPPL over the whole corpus is below `limit`, FAIL that it is not. After the last
-    chunk it is known. Before, either verdict is wrong with a probability of at most `beta` or
-    `alpha`, if the chunks come in random order and their differences are not strongly skewed.
+    PASS means that the mean over the whole corpus is below `limit`, FAIL that it is not. After the
+    last chunk it is known. Before, either verdict is wrong with a probability of at most `beta` or
+    `alpha`, if the chunks come in random order and their values are not strongly skewed.
 
     Args:
-        limit: ΔPPL to stay below, as a fraction.
+        limit: what the mean is to stay below.
         n_chunks_total: chunks of the corpus, all of the same number of tokens.
         alpha: bound on a wrong FAIL.
         beta: bound on a wrong PASS.
         min_chunks: no verdict before this many; none at all where the corpus is shorter.
         comparisons: how many tests share `alpha` (Bonferroni).
+        unit: of the values.
+        named: what a value is, for a reader.
+        least: no value can be below it.
+    """
+
+    def __init__(
+        self,
+        limit: float,
+        *,
+        n_chunks_total: int,
+        alpha: float = ALPHA,
+        beta: float = BETA,
+        min_chunks: int = LEAST_CHUNKS,
+        comparisons: int = 1,
+        unit: str = "",
+        named: str,
+        least: float = -math.inf,
+    ) -> None:
+        super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
+        if min(n_chunks_total, min_chunks) < 1:
+            raise ValueError(
+                f"n_chunks_total={n_chunks_total} and min_chunks={min_chunks} must be at least 1"
+            )
+        self._limit = self.limit = limit
+        self.unit = unit
+        self._named = named
+        self._least = least
+        self.n_chunks_total = n_chunks_total
+        self.min_chunks = min_chunks
+
+    def update(self, value: float) -> Outcome | None:
+        """Take a chunk's value and return the outcome.
+
+        Raises:
+            MeasurementError: the value is not finite; the state is unchanged.
+            RuntimeError: the outcome has been returned already.
+        """
+        self._require_open()
+        if not math.isfinite(value):
+            raise MeasurementError(
+                f"the {self._named} of the chunk drawn as number {self.n + 1} is {value!r}",
+                why=f"the {self._named} of a chunk is a finite number",
+                remedy="score this chunk again with both models and look at their logs",
+            )
+        self._values.append(value)
+        self._outcome = self._decide()
+        return self._outcome
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Means of the whole corpus not excluded; valid at every n at once.
+
+        Infinite while there are too few chunks to exclude any.
+        """
+        if self.n == self.n_chunks_total:
+            mean = fmean(self._values)
+            return mean, mean
+        low, high = SeenChunks.of(self._values).interval(
+            self.n_chunks_total, self._limit, alpha=self._alpha, beta=self._beta
+        )
+        return max(float(low), self._least), float(high)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The mean with `interval`: of this corpus, not of text beyond it."""
+        if not self._values:
+            raise nothing_to_estimate("no chunk was scored", "allow more time, or a longer corpus")
+        low, high = self.interval
+        whole = (
+            "the whole corpus"
+            if low == high
+            else f"anytime-valid t on {self.n_chunks_total} chunks"
+        )
+        return Estimate(
+            fmean(self._values),
+            low,
+            high,
+            self.n,
+            method=f"mean of each chunk's {self._named}, {whole}",
+            unit=self.unit,
+            counted="chunks",
+            confidence=1.0 if low == high else 1 - self._alpha - self._beta,
+        )
+
+    def _decide(self) -> Outcome | None:
+        if self.n < self.min_chunks:
+            return None
+        if self.n == self.n_chunks_total:
+            return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
+        low, high = self.interval
+        if low > self._limit:
+            return Outcome.FAIL
+        return Outcome.PASS if high < self._limit else None
+
+
+class PairedPplTest(ChunksTest):
+    """Takes a chunk's mean ``NLL_candidate - NLL_baseline`` (nats) until ΔPPL is decided.
+
+    Args:
+        limit: ΔPPL to stay below, as a fraction.
+        n_chunks_total: as of `ChunksTest`.
+        alpha: as of `ChunksTest`.
+        beta: as of `ChunksTest`.
+        min_chunks: as of `ChunksTest`.
+        comparisons: as of `ChunksTest`.
     """
 
     def __init__(
@@ -143,76 +252,79 @@ class PairedPplTest(SequentialTest):
             raise ValueError(
                 f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
-        super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
-        if min(n_chunks_total, min_chunks) < 1:
-            raise ValueError(
-                f"n_chunks_total={n_chunks_total} and min_chunks={min_chunks} must be at least 1"
-            )
-        self._limit = math.log1p(limit)
-        self.limit = limit
-        self.n_chunks_total = n_chunks_total
-        self.min_chunks = min_chunks
-
-    def update(self, difference: float) -> Outcome | None:
-        """Take a chunk's mean ``NLL_candidate - NLL_baseline`` (nats) and return the outcome.
-
-        Raises:
-            MeasurementError: the difference is not finite; the state is unchanged.
-            RuntimeError: the outcome has been returned already.
-        """
-        self._require_open()
-        if not math.isfinite(difference):
-            raise MeasurementError(
-                f"the NLL difference of the chunk drawn as number {self.n + 1} is {difference!r}",
-                why="a mean of NLL differences is a finite number",
-                remedy="score this chunk again with both models and look at their logs",
-            )
-        self._values.append(difference)
-        self._outcome = self._decide()
-        return self._outcome
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Mean NLL differences of the whole corpus not excluded, in nats; valid at every n at once.
-
-        Infinite while there are too few chunks to exclude any.
-        """
-        if self.n == self.n_chunks_total:
-            mean = fmean(self._values)
-            return mean, mean
-        low, high = SeenChunks.of(self._values).interval(
-            self.n_chunks_total, self._limit, alpha=self._alpha, beta=self._beta
+        super().__init__(
+            math.log1p(limit),
+            n_chunks_total=n_chunks_total,
+            alpha=alpha,
+            beta=beta,
+            min_chunks=min_chunks,
+            comparisons=comparisons,
+            named="NLL difference",
         )
-        return float(low), float(high)
+        self.limit = limit
 
     @property
     def estimate(self) -> Estimate:
         """ΔPPL with `interval`: of this corpus, not of text beyond it."""
-        if not self._values:
-            raise nothing_to_estimate("no chunk was scored", "allow more time, or a longer corpus")
-        low, high = self.interval
-        whole = (
-            "the whole corpus"
-            if low == high
-            else f"anytime-valid t on {self.n_chunks_total} chunks"
-        )
-        return Estimate(
-            fmean(self._values),
-            low,
-            high,
-            self.n,
-            method=f"mean of paired NLL differences, {whole}",
-            unit="",
-            counted="chunks",
-            confidence=1.0 if low == high else 1 - self._alpha - self._beta,
-        ).change_of_log()
+        return super().estimate.change_of_log()
 
-    def _decide(self) -> Outcome | None:
-        if self.n < self.min_chunks:
-            return None
-        if self.n == self.n_chunks_total:
-            return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
-        low, high = self.interval
-        if low > self._limit:
+
+class DriftTest:
+    """Takes a chunk's KLD and changed top tokens until both are shown to be small, or one is not.
+
+    Args:
+        max_kld: mean KLD to stay below, nats.
+        max_changed: share of changed top tokens to stay below.
+        n_chunks_total: chunks of the corpus.
+        min_chunks: no verdict before this many.
+        alpha: bound on a wrong FAIL.
+        beta: bound on a wrong PASS.
+
+    Attributes:
+        kld: the test of the mean KLD.
+        changed: the test of the share of positions whose likeliest token is another one.
+        largest: KLD of the position where it is largest so far, nats.
+    """
+
+    def __init__(
+        self,
+        max_kld: float,
+        max_changed: float,
+        *,
+        n_chunks_total: int,
+        min_chunks: int = LEAST_CHUNKS,
+        alpha: float = GATE_ALPHA,
+        beta: float = BETA,
+    ) -> None:
+        make = partial(
+            ChunksTest,
+            n_chunks_total=n_chunks_total,
+            min_chunks=min_chunks,
+            alpha=alpha,
+            beta=beta,
+            comparisons=2,
+            least=0.0,
+        )
+        self.kld = make(max_kld, unit="nats", named="mean KLD")
+        self.changed = make(max_changed, unit=SHARE, named="share of changed top tokens")
+        self.largest = 0.0
+        self.n = 0
+        self.n_chunks_total = n_chunks_total
+
+    def update(self, score: ChunkScore) -> Outcome | None:
+        """Take a chunk's score, which was compared with the baseline, and return the outcome."""
+        self.n += 1
+        self.largest = max(self.largest, *score.kld)
+        values = fmean(score.kld), 1 - fmean(score.same_top)
+        for test, value in zip((self.kld, self.changed), values, strict=True):
+            if test.outcome is None:
+                test.update(value)
+        return self.outcome
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """FAIL if either is, PASS if both are, or None while more chunks are needed."""
+        outcomes = {self.kld.outcome, self.changed.outcome}
+        if Outcome.FAIL in outcomes:
             return Outcome.FAIL
-        return Outcome.PASS if high < self._limit else None
+        return None if None in outcomes else Outcome.PASS

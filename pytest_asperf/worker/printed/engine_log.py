@@ -67,9 +67,15 @@ def flash_attention(lines: Sequence[str]) -> str:
 
 
 def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
-    """The types of the K and V caches, where the log says them."""
-    match = _last(_CACHE, lines)
-    return (match[1], match[2]) if match else (None, None)
+    """The types of the K and V caches, where the log says them.
+
+    A model with sliding windows has two caches: types that differ between them are joined by `+`.
+    """
+    found = [match.groups() for line in lines if (match := _CACHE.search(line))]
+    if not found:
+        return None, None
+    type_k, type_v = ("+".join(dict.fromkeys(types)) for types in zip(*found, strict=True))
+    return type_k, type_v
 
 
 def memory_bytes(

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.ppl_sequential import (
+    DriftTest,
     PairedPplTest,
     SeenChunks,
     parse_ppl_limit,
@@ -228,3 +230,42 @@ def test_every_limit_that_is_read_can_be_tested(limit: float) -> None:
     """The test accepts what the parser accepts."""
     parsed = parse_ppl_limit(limit if limit < 1 else f"{100 * limit}%", where="x")
     assert PairedPplTest(parsed, n_chunks_total=5).limit == pytest.approx(limit)
+
+
+def _scores(klds: list[float], changed: float = 0.0) -> list[ChunkScore]:
+    n_changed = round(changed * 100)
+    same = (False,) * n_changed + (True,) * (100 - n_changed)
+    return [ChunkScore((1.0,) * 100, (kld,) * 100, same) for kld in klds]
+
+
+@pytest.mark.parametrize(
+    ("kld", "changed", "outcome"),
+    [
+        (0.0, 0.0, Outcome.PASS),
+        (0.003, 0.02, Outcome.PASS),
+        (0.05, 0.02, Outcome.FAIL),
+        (0.003, 0.3, Outcome.FAIL),
+    ],
+)
+def test_answers_drift_by_kld_or_by_top_tokens(
+    kld: float, changed: float, outcome: Outcome
+) -> None:
+    """Either of them beyond its limit is a FAIL, and both below are a PASS."""
+    test = DriftTest(0.01, 0.08, n_chunks_total=40)
+    rng = np.random.default_rng(1)
+    for score in _scores((kld * rng.uniform(0.8, 1.2, 40)).tolist(), changed):
+        if test.update(score) is not None:
+            break
+    assert test.outcome == outcome
+    assert 5 <= test.n < 40
+    assert test.kld.interval[0] >= 0
+
+
+def test_drift_of_a_whole_corpus_is_known() -> None:
+    """After the last chunk there is no doubt left."""
+    test = DriftTest(0.01, 0.08, n_chunks_total=6)
+    for score in _scores([0.009] * 6):
+        test.update(score)
+    assert test.outcome == Outcome.PASS
+    assert test.kld.estimate.point == pytest.approx(0.009)
+    assert test.kld.estimate.is_exact

@@ -1,0 +1,52 @@
+"""A candidate whose answers drift is a FAIL of `kld`, whatever its PPL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sabotaged_library import write_sabotaged
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import EngineBuild
+    from tests.plugin.conftest import Project
+
+GATE = """
+@pytest.mark.model("{model}", threads=1)
+def test_gate(gate):
+    assert_no_regression(gate({names}){limit})
+"""
+
+
+@pytest.mark.parametrize("how", ["swaps_near_tokens", "too_hot"])
+def test_answers_that_drift_fail_while_ppl_stays(live: Project, how: str) -> None:
+    """The text's own tokens keep their probability: only KLD and the top tokens show it."""
+    names = "'ppl', 'kld', 'ppl@d256', 'kld@d256'"
+    live.test(GATE.format(model="asperf-draft", names=names, limit=""))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
+    result.stdout.fnmatch_lines(
+        ["✓ *gate ppl *", "✓ *gate ppl@d256 *", "✗ *gate kld *", "✗ *gate kld@d256 *"]
+    )
+
+
+def test_equal_builds_pass_with_other_attention(live: Project) -> None:
+    """Another kernel rounds differently, by less than is accepted."""
+    live.test(GATE.format(model="asperf-draft:Q4_K_M", names="'kld', 'ppl'", limit=""))
+    result = live.run("--asperf-candidate=current,flash_attn=off", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate kld * KLD 0.00*", "✓ *gate ppl *"])
+
+
+def test_the_limit_is_the_tests_own(live: Project) -> None:
+    """A limit below what rounding does is a FAIL."""
+    live.test(GATE.format(model="asperf-draft:Q4_K_M", names="'kld'", limit=", kld_below=1e-5"))
+    result = live.run("--asperf-candidate=current,flash_attn=off", "-v")
+    result.stdout.fnmatch_lines(["✗ *gate kld *< 0.00001 nats*"])
+
+
+def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+    """MLX's logits pass to the other process in the same way."""
+    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.test("def test_gate(gate):\n    assert_no_regression(gate('ppl', 'kld'))\n")
+    result = live.run("--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate ppl *", "✓ *gate kld * KLD 0*"])

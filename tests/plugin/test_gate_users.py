@@ -1,0 +1,43 @@
+"""Each user's logits are the same alone and among others, or the candidate is a FAIL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sabotaged_library import write_sabotaged
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import EngineBuild
+    from tests.plugin.conftest import Project
+
+GATE = """
+@pytest.mark.model("{model}", threads=1)
+def test_gate(gate):
+    assert_no_regression(gate({names}))
+"""
+
+
+def test_a_build_that_computes_one_sequence_of_a_batch_fails(live: Project) -> None:
+    """It is right wherever there is one sequence, as in every other check."""
+    names = "'logits@c4', 'logits', 'ppl'"
+    live.test(GATE.format(model="asperf-draft", names=names))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'first_of_several')}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✓ *gate ppl *", "✗ *gate logits@c4 *"])
+
+
+@pytest.mark.parametrize("model", ["asperf-draft", "asperf-draft:Q4_K_M"])
+def test_users_of_a_sound_build_get_their_own_logits(live: Project, model: str) -> None:
+    """Kernels for several columns round differently, by less than is accepted."""
+    live.test(GATE.format(model=model, names="'logits@c4', 'logits@c2'"))
+    result = live.run("--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits@c4 *", "✓ *gate logits@c2 *"])
+
+
+def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+    """MLX computes the rows of a batch by themselves."""
+    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4'))\n")
+    result = live.run("--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits@c4 *"])
