@@ -119,6 +119,32 @@ def sabotaged(context, i):
     return ctypes.cast(rows[0], ctypes.POINTER(ctypes.c_float)) if i == -1 and rows else found
 L.llama_get_logits_ith = sabotaged
 """,
+    # Each context leaves 32 MiB behind that nothing uses.
+    "forgets_to_free": """
+make, left = L.llama_init_from_model, []
+def sabotaged(model, params):
+    left.append(b"x" * 2**25)
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+""",
+    # Physical batches are four times as large as asked for.
+    "larger_batches": """
+make = L.llama_init_from_model
+def sabotaged(model, params):
+    params.n_ubatch *= 4
+    params.n_batch *= 4
+    params.n_ctx *= 4
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+""",
+    # The cache has 16 bits, whatever is asked for.
+    "keeps_f16": """
+make = L.llama_init_from_model
+def sabotaged(model, params):
+    params.type_k = params.type_v = 1
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+""",
     # Of the sequences of a batch, the first alone is computed: the others have its logits.
     "first_of_several": """
 import numpy as np

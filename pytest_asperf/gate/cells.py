@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_asperf.errors import AsperfError
 
 
-CheckKind = Literal["ppl", "kld", "logits", "sd"]
+CheckKind = Literal["ppl", "kld", "logits", "memory", "sd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class GateCheck:
 
     Attributes:
         kind: `ppl`; `kld`, the candidate's distribution against the baseline's; `logits`, prefill
-            against decoding; or `sd`, speculation.
+            against decoding; `memory`, what both builds take; or `sd`, speculation.
         depth: tokens of context before those that are scored; 0 for as few as usual.
         users: sequences that are computed together, if each is compared with itself alone.
     """
@@ -41,6 +41,7 @@ class GateCheck:
     PPL: ClassVar[GateCheck]
     KLD: ClassVar[GateCheck]
     LOGITS: ClassVar[GateCheck]
+    MEMORY: ClassVar[GateCheck]
     SPECULATION: ClassVar[GateCheck]
 
     def __str__(self) -> str:
@@ -55,10 +56,16 @@ class GateCheck:
 
 
 _CHECKS: Final = tuple(map(GateCheck, get_args(CheckKind)))
-GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS, GateCheck.SPECULATION = _CHECKS
+(
+    GateCheck.PPL,
+    GateCheck.KLD,
+    GateCheck.LOGITS,
+    GateCheck.MEMORY,
+    GateCheck.SPECULATION,
+) = _CHECKS
 
 #: The checks that may be made after a context.
-_PLACED: Final = frozenset({"ppl", "kld", "logits"})
+_PLACED: Final = frozenset({"ppl", "kld", "logits", "memory"})
 _AT: Final = re.compile(r"(?P<kind>[a-z]+)@d(?P<depth>[1-9]\d{0,6})")
 _TOGETHER: Final = re.compile(r"logits@c(?P<users>[2-9]|[1-5]\d|6[0-4])")
 _EXAMPLES: Final = (
@@ -230,7 +237,7 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
             why=error.why,
             remedy=f"{error.remedy}; or ppl, kld (against the baseline's distribution), logits "
             "(prefill against decoding), each also after 1024 tokens of context (ppl@d1024), "
-            "logits@c4 (each of 4 sequences alone and among them), sd (speculation)",
+            "logits@c4 (each of 4 sequences alone and among them), memory, sd (speculation)",
         ) from None
 
 

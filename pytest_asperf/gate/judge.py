@@ -16,6 +16,7 @@ from pytest_asperf.gate.cost import cost_text, expected_costs
 from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
 from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
+from pytest_asperf.measure.ab_memory import MemoryABExperiment, MemoryComparison
 from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment, ScoreLimits
 from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment, spread_of
 from pytest_asperf.measure.experiment import Visit
@@ -28,6 +29,7 @@ from pytest_asperf.verdicts.gate import (
     speculation_verdict,
     speed_verdict,
 )
+from pytest_asperf.verdicts.memory import memory_verdict
 from pytest_asperf.verdicts.noise_notes import gate_note
 
 if TYPE_CHECKING:
@@ -224,6 +226,8 @@ class _BuildComparison:
                 return experiment, cell.ref
             case GateCheck(kind="logits", depth=depth, users=users):
                 return LogitsExperiment(depth, users), cell.ref
+            case GateCheck(kind="memory", depth=depth):
+                return MemoryABExperiment(depth), cell.ref
             case GateCheck():
                 pairing = cell.pairing or Pairing(cell.ref, None)
                 n_tests = _TESTS_OF_SPECULATION * n
@@ -243,6 +247,9 @@ class _BuildComparison:
                 return _of_chunks(group, result, visit_s)
             case LogitsComparison():
                 verdict, interrupted, outlook = logits_verdict(result), False, None
+            case MemoryComparison():
+                tolerance = self.limits.budget.tolerance
+                verdict, interrupted, outlook = memory_verdict(result, tolerance), False, None
             case SpeculationComparison():
                 n_tests = _TESTS_OF_SPECULATION * self.limits.comparisons
                 verdict = speculation_verdict(result, n_tests)

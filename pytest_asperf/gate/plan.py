@@ -60,6 +60,8 @@ _MOST_USERS: Final = 4
 _CHECKS: Final = (GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS)
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
+#: Engines that count what they allocate.
+_COUNTING_MEMORY: Final = ("llama_cpp", "mlx")
 _PP: Final = Workload("pp", 512)
 _TG: Final = Workload("tg", 128)
 
@@ -184,6 +186,8 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
     ]
     of_each = ref, *quantised_kv
     scored = [GateCell(each, check) for check in _CHECKS for each in of_each]
+    if engine in _COUNTING_MEMORY:
+        scored += [GateCell(each, GateCheck.MEMORY) for each in of_each]
     if engine in _SHOWING_RUNS:
         scored += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
         scored += [GateCell(each, GateCheck("logits", depth)) for each in of_each]

@@ -43,7 +43,7 @@ _DEEP_TOKENS: Final = 64
 _PROMPT_TOGETHER: Final = 96
 _DECODED_TOGETHER: Final = 16
 #: Models up to this size are cheap to hold more than once.
-_SMALL_BYTES: Final = 2**28
+SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
@@ -140,7 +140,7 @@ class LogitsExperiment:
         lease.progress("logits", 0, 1)
         arms = [arm for (arm,) in lease.sides]
         # Four copies are then in memory.
-        if max(arm.model.size_bytes for arm in arms) <= _SMALL_BYTES:
+        if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES:
             with ThreadPoolExecutor(len(arms)) as pool:
                 base, candidate = pool.map(lambda arm: self._drift(arm, lease), arms)
         else:

@@ -28,7 +28,7 @@ from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import open_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.engine_process import ContextFacts
@@ -123,7 +123,7 @@ class PplExperiment:
         """
         deadline = time.monotonic() + self.visit.max_seconds
         with ExitStack() as stack:
-            kept = Path(stack.enter_context(TemporaryDirectory(prefix="asperf-")), "logits.npy")
+            kept = Path(stack.enter_context(TemporaryDirectory(prefix="asperf-")))
             opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
             arms = open_together(stack, opening)
             (base_chunks, text), (other_chunks, _) = _at_once(
@@ -143,18 +143,19 @@ class PplExperiment:
             contexts: list[ContextFacts | None] = [None, None]
             began = time.monotonic()
             interrupted = False
+            order = [chunks[i] for i in self._order(len(chunks), n_in_order)[n_before:]]
+            score = partial(_scored, arms, order, self._first(chunks[0]))
             try:
-                for chunk in [chunks[i] for i in self._order(len(chunks), n_in_order)[n_before:]]:
-                    if all(one.outcome for one in tests) or time.monotonic() > deadline:
-                        break
-                    self._show(lease, test, drift, len(chunks))
-                    base, candidate = _scored(
-                        arms, chunk, self._first(chunk), contexts, kept if drift else None
-                    )
+                for rows in score(kept if drift else None):
+                    contexts[:] = [context for _, context in rows]
+                    (base, _), (candidate, _) = rows
                     if test is not None and test.outcome is None:
                         test.update(fmean(candidate.nll) - fmean(base.nll))
                     if drift is not None and drift.outcome is None:
                         drift.update(candidate)
+                    self._show(lease, test, drift, len(chunks))
+                    if all(one.outcome for one in tests) or time.monotonic() > deadline:
+                        break
             except KeyboardInterrupt:
                 interrupted = True
             elapsed_s = time.monotonic() - began + (earlier.elapsed_s if earlier else 0.0)
@@ -236,26 +237,36 @@ class PplExperiment:
 
 
 def _scored(
-    arms: Sequence[RunningArm],
-    chunk: Sequence[int],
-    first: int,
-    contexts: list[ContextFacts | None],
-    kept: Path | None,
-) -> list[ChunkScore]:
-    """Both arms' scores of a chunk; keeps the contexts' facts.
+    arms: Sequence[RunningArm], order: Sequence[Sequence[int]], first: int, kept: Path | None
+) -> Iterator[list[tuple[ChunkScore, ContextFacts]]]:
+    """Both arms' scores of each chunk, and their contexts.
 
-    With a file to keep logits in, the candidate is compared with the baseline's.
+    With a folder to keep logits in, the candidate is compared with the baseline, which computes the
+    next chunk meanwhile.
     """
     if kept is None:
-        rows = _at_once(arms, lambda arm: arm.worker.score([MODEL], chunk, first))
-    else:
-        base, candidate = (arm.worker for arm in arms)
-        rows = [
-            base.score([MODEL], chunk, first, keep=kept),
-            candidate.score([MODEL], chunk, first, against=kept),
-        ]
-    contexts[:] = [row[MODEL][1] for row in rows]
-    return [row[MODEL][0] for row in rows]
+        for chunk in order:
+            yield _at_once(arms, partial(_score, chunk, first))
+        return
+    if not order:
+        return
+    base, candidate = (arm.worker for arm in arms)
+
+    def ahead(index: int) -> tuple[ChunkScore, ContextFacts]:
+        return base.score([MODEL], order[index], first, keep=files[index % 2])[MODEL]
+
+    files = kept / "even.npy", kept / "odd.npy"
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(ahead, 0)
+        for index, chunk in enumerate(order):
+            scored = following.result()
+            if index + 1 < len(order):
+                following = pool.submit(ahead, index + 1)
+            yield [scored, candidate.score([MODEL], chunk, first, against=files[index % 2])[MODEL]]
+
+
+def _score(chunk: Sequence[int], first: int, arm: RunningArm) -> tuple[ChunkScore, ContextFacts]:
+    return arm.worker.score([MODEL], chunk, first)[MODEL]
 
 
 def _at_once(arms: Sequence[RunningArm], ask: Callable[[RunningArm], Answer]) -> list[Answer]:

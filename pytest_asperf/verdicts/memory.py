@@ -1,4 +1,4 @@
-"""True if a model fits in memory: by its sizes, or by what an engine allocated for it."""
+"""Verdicts on memory: if a model fits, and if one build takes more than another."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import Fit, fit, judge_fit
+from pytest_asperf.analysis.combined_verdict import joined
+from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import predicted_against_measured
-from pytest_asperf.analysis.stats.estimate import number_text
-from pytest_asperf.analysis.verdict import Subject, guarded
+from pytest_asperf.analysis.limit_verdict import judge_limit
+from pytest_asperf.analysis.stats.estimate import Estimate, memory_text, number_text, percent_text
+from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
+from pytest_asperf.verdicts.paired import build_subject, differences
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.capacity import Demand, MemoryCapacity
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
+    from pytest_asperf.measure.ab_memory import HeldMemory, MemoryComparison
     from pytest_asperf.measure.memory import MemoryResult
 
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
 #: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.
 _POSITIONS_STEP: Final = 256
+_MIB: Final = 2**20
+#: Growth that is accepted whatever the tolerance, bytes: an engine's count is of whole buffers, and
+#: resident memory differs between processes of one build (docs/gate-checks.md).
+_COUNTED_SLACK: Final = _MIB
+_RSS_SLACK: Final = 8 * _MIB
 _TOO_LARGE: Final = "use a smaller level, a shorter context or a quantized KV cache"
 
 
@@ -69,6 +79,59 @@ def measured_fit(
     sizes = " and ".join(f"{number_text(a, 4)} beside {number_text(b, 4)} MiB" for a, b in known)
     verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {sizes}"))
     return guarded(verdict, filter(None, guard_findings))
+
+
+def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
+    """The verdict on the memory of two builds, by the engine's count and by their processes.
+
+    Args:
+        comparison: what both take.
+        tolerance: growth that is accepted, a fraction, in addition to what equal builds differ by.
+    """
+    subject = replace(
+        build_subject(f"memory at {comparison.n_ctx} tokens,", comparison.ran, "larger"),
+        if_failed="the candidate takes more memory: look for a cache of another type or size, "
+        "buffers that grew, or weights that are copied",
+    )
+    sizes = _sizes(comparison.base), _sizes(comparison.candidate)
+    figures, verdicts, rows = [], [], []
+    for (label, slack, base), (_, _, candidate) in zip(*sizes, strict=True):
+        growth = Estimate.exact((candidate - base) / _MIB, "MiB")
+        limit = (base * tolerance + slack) / _MIB
+        figures.append((f"growth of {label}", growth))
+        verdicts.append((label, judge_limit(growth, "<=", limit, subject)))
+        rows.append(f"{label}: {memory_text(base)} → {memory_text(candidate)}")
+    threshold = (
+        f"at most +{percent_text(tolerance)} of each, and {memory_text(_COUNTED_SLACK)} by the "
+        f"engine's count or {memory_text(_RSS_SLACK)} of its process"
+    )
+    verdict = joined(verdicts, tuple(figures), subject, threshold)
+    grown = [
+        row for row, (_, one) in zip(rows, verdicts, strict=True) if one.outcome is not Outcome.PASS
+    ]
+    counted = (comparison.base.counted.total, comparison.candidate.counted.total)
+    brief = " → ".join(map(memory_text, counted))
+    measured = "; ".join(grown) or f"{brief} by the engine's count, {rows[-2]}, {rows[-1]}"
+    return replace(
+        verdict,
+        measured=measured,
+        brief="; ".join(grown) or brief,
+        bound=f"≤ +{percent_text(tolerance)}",
+        details=(*rows, *differences(*comparison.ran)),
+        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+    )
+
+
+def _sizes(held: HeldMemory) -> tuple[tuple[str, int, int], ...]:
+    """What is compared, how much equal builds may differ by, and the bytes."""
+    counted = held.counted
+    return (
+        ("weights", _COUNTED_SLACK, counted.weights),
+        ("KV cache", _COUNTED_SLACK, counted.kv),
+        ("compute buffers", _COUNTED_SLACK, counted.compute),
+        ("peak RSS", _RSS_SLACK, held.peak_rss_bytes),
+        ("steady RSS", _RSS_SLACK, held.steady_rss_bytes),
+    )
 
 
 def _subject(model: str, context: int, hardware: Hardware) -> Subject:

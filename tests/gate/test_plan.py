@@ -47,7 +47,7 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
     names = _names(_shipped("llama_cpp"))
     dense = "asperf-target:Q4_K_M"
     kv = f"{dense} KV q8_0"
-    assert len(names) == 26
+    assert len(names) == 28
     assert {
         ("pp512", dense),
         ("tg128", dense),
@@ -61,6 +61,8 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
         ("kld", dense),
         ("kld", f"{dense} KV q8_0"),
         ("kld", "asperf-target+experts:Q4_K_M"),
+        ("memory", dense),
+        ("memory", kv),
         ("logits@c4", dense),
         ("logits@c4", "asperf-target+experts:Q4_K_M"),
         ("logits", dense),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_asperf.worker.printed.engine_log import flash_attention, layer_counts
+from pytest_asperf.worker.printed.engine_log import cache_types, flash_attention, layer_counts
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,25 @@ def test_layers_are_counted_as_the_log_counts_them(
     ]
     assert layer_counts(lines, 46) == {"n_layers": 47, "layers_offloaded": offloaded}
     assert layer_counts(lines[1:], 46) == {"n_layers": 46, "layers_offloaded": 0}
+
+
+def _cache(name: str) -> str:
+    counted = "(   512 cells,   8 layers,  1/1 seqs)"
+    return f"llama_kv_cache: size = 4.00 MiB {counted}, K ({name}): 2.00 MiB, V ({name}): 2.00 MiB"
+
+
+@pytest.mark.parametrize(
+    ("full", "window", "held"), [("q8_0", "q8_0", "q8_0"), ("q8_0", "f16", "q8_0+f16")]
+)
+def test_both_caches_of_sliding_windows_count(full: str, window: str, held: str) -> None:
+    """The cache of the windows may have another type than the one asked for."""
+    lines = [
+        "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells",
+        _cache(full),
+        "llama_kv_cache_iswa: creating     SWA KV cache, size = 1024 cells",
+        _cache(window),
+    ]
+    assert cache_types([_cache("f32"), *lines]) == (held, held)
+    # Another context, such as a draft's, has types of its own.
+    assert cache_types([*lines, _cache("f16")]) == ("f16", "f16")
+    assert cache_types([]) == (None, None)

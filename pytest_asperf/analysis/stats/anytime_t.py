@@ -9,6 +9,7 @@ Gaussian mixture above 0. Derivation, and what it assumes: ``docs/statistics.md`
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Final
 
 from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
@@ -31,6 +32,7 @@ def log_evidence(n: int, total: int, correlation: float) -> float:
     return math.log(2 * math.sqrt(1 - share) * stdtr(n, slope)) - n / 2 * math.log(rest)
 
 
+@cache
 def half_width(n: int, total: int, error: float) -> float:
     """How far a mean must lie from the seen mean to be excluded, in roots of the sum of squares.
 

@@ -17,6 +17,7 @@ _BUFFER: Final = re.compile(
 )
 _OFFLOADED: Final = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _CACHE: Final = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
+_FIRST_OF_TWO: Final = re.compile(r"creating non-SWA KV cache")
 #: In words, in those of 2025, and as the switch that it was before.
 _FLASH: Final = re.compile(
     r"Flash Attention (?:was auto, set to )?(enabled|disabled|not supported)"
@@ -69,9 +70,17 @@ def flash_attention(lines: Sequence[str]) -> str:
 def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
     """The types of the K and V caches, where the log says them.
 
-    A model with sliding windows has two caches: types that differ between them are joined by `+`.
+    A context for sliding windows has two caches: types that differ between them are joined by `+`.
+    Of several contexts the last one counts.
     """
-    found = [match.groups() for line in lines if (match := _CACHE.search(line))]
+    found: list[tuple[str, ...]] = []
+    n_more = 0
+    for line in lines:
+        if _FIRST_OF_TWO.search(line):
+            found, n_more = [], 2
+        elif match := _CACHE.search(line):
+            found = [*(found if n_more else []), match.groups()]
+            n_more = max(0, n_more - 1)
     if not found:
         return None, None
     type_k, type_v = ("+".join(dict.fromkeys(types)) for types in zip(*found, strict=True))

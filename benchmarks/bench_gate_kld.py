@@ -1,0 +1,104 @@
+"""How often the gate's test of KLD is wrong, and how many chunks it scores.
+
+Run it as ``python benchmarks/bench_gate_kld.py``: seeded, prints Markdown and exits with 1 if an
+error rate is above its bound. Corpora of 40 chunks are drawn from the chunks that two builds or
+settings scored (fixtures/gate_kld_chunks.json), as they are, and with their mean moved to just
+below and just above the limit; in addition from exponential chunks, which are more skewed than any
+that were measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from timing import table
+
+from pytest_asperf.analysis.metrics import ChunkScore
+from pytest_asperf.analysis.stats.ppl_sequential import DriftTest
+from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
+from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.config.settings import MOST_KLD
+from pytest_asperf.measure.ab_ppl import MOST_CHANGED_TOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "gate_kld_chunks.json"
+N_CHUNKS: Final = 40
+N_SCORED: Final = 255
+GATES: Final = 300
+#: Errors beyond the bound that so many gates show by chance in less than 1 of 1,000.
+SLACK: Final = 4.0
+
+
+def gates(klds: Sequence[float], tops: Sequence[float], seed: int) -> Iterator[DriftTest]:
+    """Gates on corpora whose chunks are drawn from these, with means of exactly theirs."""
+    rng = np.random.default_rng(seed)
+    for _ in range(GATES):
+        drawn = rng.integers(0, len(klds), N_CHUNKS)
+        kld = np.array(klds)[drawn]
+        kld *= fmean(klds) / kld.mean()
+        test = DriftTest(MOST_KLD, MOST_CHANGED_TOPS, n_chunks_total=N_CHUNKS)
+        for value, index in zip(kld, drawn, strict=True):
+            n_changed = round(tops[index] * N_SCORED)
+            same = (False,) * n_changed + (True,) * (N_SCORED - n_changed)
+            score = ChunkScore((1.0,) * N_SCORED, (float(value),) * N_SCORED, same)
+            if test.update(score) is not None:
+                break
+        yield test
+
+
+def row(label: str, klds: Sequence[float], tops: Sequence[float], seed: int) -> list[str]:
+    """A line of the table."""
+    done = list(gates(klds, tops, seed))
+    outcomes = [test.outcome for test in done]
+    shares = [outcomes.count(outcome) / GATES for outcome in (Outcome.PASS, Outcome.FAIL)]
+    n = sorted(test.n for test in done)
+    return [
+        label,
+        f"{fmean(klds):.4f}",
+        f"{100 * fmean(tops):.1f} %",
+        *(f"{100 * share:.1f} %" for share in shares),
+        f"{n[GATES // 2]} ({n[GATES * 9 // 10]})",
+    ]
+
+
+def is_within(share: str, bound: float) -> bool:
+    """True if a share of wrong gates is no more than its bound allows."""
+    deviation = math.sqrt(bound * (1 - bound) / GATES)
+    return float(share.removesuffix(" %")) / 100 <= bound + SLACK * deviation
+
+
+def main() -> int:
+    """Print the tables; 1 if an error rate is above its bound."""
+    measured = json.loads(FIXTURE.read_text("utf-8"))
+    skewed = np.random.default_rng(1).exponential(MOST_KLD, 400).tolist()
+    head = ["candidate", "mean KLD", "tops changed", "PASS", "FAIL", "chunks (90 %)"]
+    real, moved, wrong = [], [], []
+    cases = {**measured, "exponential": (skewed, [0.0] * len(skewed))}
+    for seed, (label, (klds, tops)) in enumerate(cases.items()):
+        if label in measured:
+            real.append(row(label, klds, tops, seed))
+        for factor, name, bound, column in (
+            (0.999, "just below", GATE_ALPHA, 4),
+            (1.001, "just above", BETA, 3),
+        ):
+            scale = MOST_KLD * factor / fmean(klds)
+            # Tops that never decide: the error is that of KLD alone.
+            moved.append(
+                row(f"{label}, {name}", [k * scale for k in klds], [0.0] * len(tops), seed)
+            )
+            if not is_within(moved[-1][column], bound):
+                wrong.append(f"{moved[-1][0]}: {moved[-1][column]} is above {100 * bound:g} %")
+    print(table(head, real), table(head, moved), *wrong, sep="\n\n")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
