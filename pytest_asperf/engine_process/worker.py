@@ -210,25 +210,6 @@ class Worker(EngineProcess):
         )
         return self.parsed(f"recompute {name}", lambda: _grouped_rows(answer["rows"]))
 
-    def together(
-        self, name: str, sequences: Sequence[Sequence[int]], n_prompt: int
-    ) -> tuple[tuple[tuple[GroupedRow, ...], ...], ContextFacts]:
-        """The logits of each position of sequences that are decoded together, and the context.
-
-        The first `n_prompt` tokens of all are one batch, and then one token of each.
-        """
-        answer = self.call(
-            "run_together", model=name, sequences=[list(s) for s in sequences], n_prompt=n_prompt
-        )
-        shape = len(sequences), len(sequences[0])
-        return self.parsed(
-            f"together {name}",
-            lambda: (
-                _rows_of_sequences(answer["rows"], shape),
-                self._context(name, present(answer, "context")),
-            ),
-        )
-
     def score(
         self,
         names: Sequence[str],
@@ -302,19 +283,11 @@ def _tokens(value: object) -> list[int]:
 
 
 def _grouped_rows(rows: Mapping[str, Any]) -> dict[int, GroupedRow]:
-    return {int(position): _grouped_row(row) for position, row in rows.items()}
+    return {int(position): grouped_row(row) for position, row in rows.items()}
 
 
-def _rows_of_sequences(
-    rows: Sequence[Any], shape: tuple[int, int]
-) -> tuple[tuple[GroupedRow, ...], ...]:
-    n_sequences, length = shape
-    if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
-        raise ValueError(f"there are not {length} rows of each of {n_sequences} sequences")
-    return tuple(tuple(map(_grouped_row, of_one)) for of_one in rows)
-
-
-def _grouped_row(row: Sequence[Any]) -> GroupedRow:
+def grouped_row(row: Sequence[Any]) -> GroupedRow:
+    """One row of an answer, if it has the log-probabilities of all groups of tokens."""
     parsed = tuple(map(float, row))
     if len(parsed) != GROUPS or not -math.inf < min(parsed) <= max(parsed) < _ROUNDING:
         raise ValueError("a row is not log-probabilities of groups of tokens")

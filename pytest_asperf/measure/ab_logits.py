@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.guards import kld
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process.sequences import decoded_together
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_asperf.config.engines import Engine
-    from pytest_asperf.engine_process.worker import GroupedRow
+    from pytest_asperf.engine_process import GroupedRow
     from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
@@ -204,8 +205,8 @@ def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Dri
     starts = range(0, len(tokens), length)
     # Each begins as the text does, with BOS if the tokenizer adds one.
     sequences = [[tokens[0], *tokens[start + 1 : start + length]] for start in starts]
-    among, context = worker.together(MODEL, sequences, n_prompt)
-    alone = [worker.together(MODEL, [sequence], n_prompt)[0][0] for sequence in sequences]
+    among, context = decoded_together(worker, MODEL, sequences, n_prompt)
+    alone = [decoded_together(worker, MODEL, [sequence], n_prompt)[0][0] for sequence in sequences]
     pairs = zip(alone, among, strict=True)
     rows = [pair for of_each in pairs for pair in zip(*of_each, strict=True)]
     return _drift_of_rows(rows, running.ran(context), users=users)

@@ -372,7 +372,15 @@ class LlamaCppModel:
             context = llama_cpp.llama_init_from_model(self._model, params)
             if not context:
                 raise RefusalError("context", self._log.complaint())
-            return context, self._describe_context(context)
+            facts = {
+                "n_ctx": llama_cpp.llama_n_ctx(context),
+                "n_batch": llama_cpp.llama_n_batch(context),
+                "n_ubatch": llama_cpp.llama_n_ubatch(context),
+                "threads": llama_cpp.llama_n_threads(context),
+                # What a memory without a KV cache says of itself is not looked for.
+                **context_facts(self._log.lines, settings, self.facts["buffers_mib"]),
+            }
+            return context, facts
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
@@ -394,16 +402,6 @@ class LlamaCppModel:
             # It has decoded tokens, to see how it is rolled back.
             self.remote.require_work(before, 1, self._n_vocab)
         return stepper
-
-    def _describe_context(self, context: Any) -> Facts:
-        return {
-            "n_ctx": llama_cpp.llama_n_ctx(context),
-            "n_batch": llama_cpp.llama_n_batch(context),
-            "n_ubatch": llama_cpp.llama_n_ubatch(context),
-            "threads": llama_cpp.llama_n_threads(context),
-            # What a memory without a KV cache, or with two, says of itself is not looked for.
-            **context_facts(self._log.lines, self._settings, self.facts["buffers_mib"]),
-        }
 
     def _close_context(self) -> None:
         if self._context:

@@ -294,7 +294,8 @@ class MlxModel:
         """Open a cache of its own that can be stepped and rolled back."""
         require_context(n_ctx, self.facts)
         with refusing("decode"):
-            context = self._context_facts(n_ctx, self._caches.new())
+            type_kv = kv_type(self._caches.new(), self.facts["dtype"])
+            context = _context_facts(n_ctx, self._n_batch, type_kv, self._threads)
             return MlxStepper(
                 self._model, context, self._caches.new, max_outputs=max_outputs, rollback=rollback
             )
@@ -356,23 +357,13 @@ class MlxModel:
         self._prefill(prefix, cache)
         return cache
 
-    def _context_facts(self, n_ctx: int, cache: list[Any]) -> Facts:
-        type_kv = kv_type(cache, self.facts["dtype"])
-        return {
-            "n_ctx": n_ctx,
-            "n_batch": self._n_batch,
-            "type_k": type_kv,
-            "type_v": type_kv,
-            # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
-            "flash_attn": "the engine's own",
-            "threads": self._threads,
-        }
-
     def _note_context(self, n_ctx: int, cache: list[Any]) -> None:
         """Note what a run resolved to, and MLX's allocations: resident memory has no GPU's."""
         peak = int(mx.get_peak_memory())
         self.context = {
-            **self._context_facts(n_ctx, cache),
+            **_context_facts(
+                n_ctx, self._n_batch, kv_type(cache, self.facts["dtype"]), self._threads
+            ),
             "peak_memory_bytes": peak,
             "memory_bytes": {
                 "weights": self._size_bytes,
@@ -381,6 +372,18 @@ class MlxModel:
                 "compute": max(0, peak - int(mx.get_active_memory())),
             },
         }
+
+
+def _context_facts(n_ctx: int, n_batch: int, type_kv: str, threads: int) -> Facts:
+    return {
+        "n_ctx": n_ctx,
+        "n_batch": n_batch,
+        "type_k": type_kv,
+        "type_v": type_kv,
+        # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
+        "flash_attn": "the engine's own",
+        "threads": threads,
+    }
 
 
 def _timing(slow_by: float, n_tokens: int, began_ns: int, steps: list[int]) -> Timing:

@@ -131,9 +131,8 @@ class ChunksTest(SequentialTest):
         beta: bound on a wrong PASS.
         min_chunks: no verdict before this many; none at all where the corpus is shorter.
         comparisons: how many tests share `alpha` (Bonferroni).
-        unit: of the values.
+        unit: of the values, which are then at least 0; empty for differences.
         named: what a value is, for a reader.
-        least: no value can be below it.
     """
 
     def __init__(
@@ -147,7 +146,6 @@ class ChunksTest(SequentialTest):
         comparisons: int = 1,
         unit: str = "",
         named: str,
-        least: float = -math.inf,
     ) -> None:
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if min(n_chunks_total, min_chunks) < 1:
@@ -157,7 +155,6 @@ class ChunksTest(SequentialTest):
         self._limit = self.limit = limit
         self.unit = unit
         self._named = named
-        self._least = least
         self.n_chunks_total = n_chunks_total
         self.min_chunks = min_chunks
 
@@ -191,7 +188,8 @@ class ChunksTest(SequentialTest):
         low, high = SeenChunks.of(self._values).interval(
             self.n_chunks_total, self._limit, alpha=self._alpha, beta=self._beta
         )
-        return max(float(low), self._least), float(high)
+        # A KLD and a share are sizes; a difference has no unit.
+        return max(float(low), 0.0 if self.unit else -math.inf), float(high)
 
     @property
     def estimate(self) -> Estimate:
@@ -303,7 +301,6 @@ class DriftTest:
             alpha=alpha,
             beta=beta,
             comparisons=2,
-            least=0.0,
         )
         self.kld = make(max_kld, unit="nats", named="mean KLD")
         self.changed = make(max_changed, unit=SHARE, named="share of changed top tokens")
