@@ -253,14 +253,15 @@ def _undecided(comparison: PplComparison, test: ChunksTest) -> tuple[str, str]:
 def logits_verdict(comparison: LogitsComparison) -> Verdict:
     """The verdict on logits that the candidate computes in two ways."""
     base, candidate = comparison.drifts
-    ways, kernel = "prefill against decoding", "one of them alone"
+    ways, both, kernel = "prefill against decoding", "prefill and decoding", "one of them alone"
     if base.users > 1:
-        ways, kernel = f"{base.users} users together against each alone", "several sequences"
+        ways, both = f"{base.users} users together against each alone", "users together and alone"
+        kernel = "several sequences"
     after = f" after {base.first} tokens" if base.first else ""
     subject = replace(
         build_subject(f"logits of {ways}{after},", comparison.ran, "corrupt"),
-        if_failed=f"{ways}: the candidate's logits differ, "
-        + ("the baseline's as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
+        if_failed=f"{both} disagree: "
+        + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + f"; look for a kernel that is used for {kernel}",
     )
     mean = _drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
