@@ -1,20 +1,21 @@
 """Regressions that users reported, gated forwards and backwards: does the gate agree with them?
 
 Run it as ``python benchmarks/field/run.py [--case NAME]`` on a quiet machine: about two minutes a
-case, and half a minute to install each build the first time. It prints Markdown and exits with 1 if
-a verdict contradicts a report. INCONCLUSIVE and a build that cannot run here contradict none.
+case, and the time to compile each release the first time. It prints Markdown and exits with 1 if a
+verdict contradicts a report. INCONCLUSIVE and a build that cannot run here contradict none.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -30,6 +31,7 @@ AGREEING: Final = {
     "slower": ("FAIL", "PASS"),
     "faster": ("PASS", "FAIL"),
     "same": ("PASS", "PASS"),
+    "unknown": (None, None),
 }
 COLUMNS: Final = ("case", "direction", "verdict", "measured", "pairs", "seconds", "agreed")
 
@@ -43,10 +45,11 @@ class Case:
     candidate: str
     model: str
     workload: str
-    reported: Literal["slower", "faster", "same"]
+    reported: Literal["slower", "faster", "same", "unknown"]
     source: str
     engine: str = "llama_cpp"
     settings: str = ""
+    env: dict[str, str] = field(default_factory=dict)
 
     def builds(self) -> tuple[str, str]:
         """The builds as the command line names them."""
@@ -66,6 +69,7 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
             stdout=subprocess.DEVNULL,
             text=True,
             check=False,
+            env={**os.environ, **case.env},
         )
         rows = read(json.loads(file.read_text()), str(file)).rows if file.exists() else ()
     for row in rows:
@@ -88,7 +92,9 @@ def rows(case: Case) -> Iterator[tuple[str, ...]]:
         began = time.monotonic()
         verdict, measured, pairs = gated(case, builds)
         decided = verdict in {"PASS", "FAIL"}
-        agreed = ("yes" if verdict == agreeing else "NO") if decided else "open"
+        agreed = "yes" if verdict == agreeing else "NO"
+        if agreeing is None or not decided:
+            agreed = "open"
         seconds = f"{time.monotonic() - began:.0f}"
         yield case.name, direction, verdict, measured, str(pairs), seconds, agreed
 
