@@ -54,7 +54,8 @@ class Provenance:
         loaded: what the model resolved to.
         context: what the context resolved to, None before there is one.
         requested: engine settings that were asked for.
-        made: how the build came about, where it was made here, as label and text.
+        made: the types of a mixed file, and how a build that was made here came about, as label and
+            text.
         title: the model's own name in its file, and its size; empty where the file has neither.
         ref: the model as it was asked for.
         build_name: what the user calls the build; empty for the own one.

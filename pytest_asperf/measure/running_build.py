@@ -164,7 +164,7 @@ class RunningBuild:
             self._loaded[name],
             context,
             arm.settings,
-            arm.build.rows(),
+            (*model.made_rows(), *arm.build.rows()),
             model.title,
             model.ref,
             arm.build_name,

@@ -1,7 +1,8 @@
-"""The quantizations that can be made from a GGUF file.
+"""The quantizations that can be made from a GGUF file, and those that a file is of.
 
-llama.cpp quantizes a tensor whose rows do not fit the level's blocks to another type, and says so
-in a log only. A file called Q4_K_M that is half Q5_0 would be measured under the wrong name.
+A tensor whose rows are no multiple of a type's block gets another type, which llama.cpp names in a
+log only: Q4_K_M of a model with rows of 576 elements is mostly Q5_0. It is what people download
+under that name, so it is made and measured, and the run record names the types.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _FLOAT_LEVELS: Final = frozenset({"F32", "F16", "BF16"})
 _FLOAT_TYPES: Final = _FLOAT_LEVELS | {"F64", "I8", "I16", "I32", "I64"}
+_SMALL_BLOCK: Final = 32
 _BLOCKS_OF_32: Final = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"})
 
 #: llama-quant.cpp, tensor_requires_imatrix: levels of which some tensor becomes such a type.
@@ -41,6 +43,14 @@ _OWN_TYPES: Final = {
 }  # fmt: skip
 
 
+# llama-quant.cpp, tensor_type_fallback, and what other releases took; of IQ types IQ4_NL.
+_FALLBACKS: Final = {
+    "Q2_K": ("Q4_0", "IQ4_NL"), "Q3_K": ("Q4_0", "IQ4_NL"), "Q4_K": ("Q5_0",), "Q5_K": ("Q5_1",),
+    "Q6_K": ("Q8_0",), "TQ1_0": ("Q4_0",), "TQ2_0": ("Q4_0",),
+}  # fmt: skip
+_FALLBACK: Final = ("IQ4_NL",)
+
+
 def largest_type(info: GgufInfo) -> str:
     """The type that most bytes of a file's layers have, such as `Q4_K`."""
     return most_bytes(_layer_matrices(info))
@@ -49,23 +59,46 @@ def largest_type(info: GgufInfo) -> str:
 def contradiction(info: GgufInfo, level: str) -> str:
     """The other level that a file is of, and what shows it; empty where nothing does.
 
-    A level is a mixture around a type of its own. Where the metadata states the level, one matrix
-    of that type will do, since publishers vary mixtures; where it does not, most of the layers
-    have it. Only rows that fit the type's blocks count: llama.cpp gives others another type.
+    A level is a mixture around a type of its own, or around the one that llama.cpp takes for rows
+    that do not fit its blocks. Where the metadata states the level, one matrix of that type will
+    do, since publishers vary mixtures; where it does not, most of the layers have it.
     """
     if info.level not in {None, level}:
         return f"{info.level} by its own metadata"
     own = _own_type(level)
-    fitting = [
-        tensor
-        for tensor in _layer_matrices(info)
-        if _is_quantised(tensor) and not tensor.shape[0] % _block(level)
-    ]
-    if not fitting or most_bytes(fitting) == own:
+    matrices = [t for t in _layer_matrices(info) if _is_quantised(t)]
+    expected = [t for t in matrices if t.type in stored_as(own, t.shape[0])]
+    if not matrices or (info.level == level and expected):
         return ""
-    if info.level == level and any(tensor.type == own for tensor in fitting):
+    others = [t for t in matrices if t not in expected]
+    if sum(t.nbytes for t in expected) >= _most_of_a_type(others):
         return ""
-    return f"{most_bytes(fitting)} by the types of its tensors"
+    return f"{most_bytes(others)} by the types of its tensors"
+
+
+def stored_as(own: str, row: int) -> tuple[str, ...]:
+    """The types that rows of so many elements may get in place of a type, the likeliest first."""
+    if not row % _block(own):
+        return (own,)
+    return ("F16",) if row % _SMALL_BLOCK else _FALLBACKS.get(own, _FALLBACK)
+
+
+def bits_stored(level: str, row: int) -> str:
+    """The quantization whose bits per weight a tensor with such rows has in a level."""
+    own = _own_type(level)
+    return level if not row % _block(own) else stored_as(own, row)[0]
+
+
+def fallback_text(info: GgufInfo) -> str:
+    """The types of the matrices whose rows do not fit the file's level; empty if all fit."""
+    matrices = [t for t in _layer_matrices(info) if _is_quantised(t)]
+    own = _own_type(info.level) if info.level else ""
+    misfits = [t for t in matrices if own and t.shape[0] % _block(own)]
+    if not misfits:
+        return ""
+    share = sum(t.nbytes for t in misfits) / sum(t.nbytes for t in matrices)
+    types = ", ".join(sorted({t.type for t in misfits}))
+    return f"{types} in {share:.0%} of the layers' bytes, as their rows do not fit {own}"
 
 
 def most_bytes(tensors: Iterable[TensorInfo]) -> str:
@@ -74,6 +107,12 @@ def most_bytes(tensors: Iterable[TensorInfo]) -> str:
     for tensor in tensors:
         held[tensor.type] += tensor.nbytes
     return held.most_common(1)[0][0]
+
+
+def _most_of_a_type(tensors: list[TensorInfo]) -> int:
+    """The bytes of the most frequent type of some tensors."""
+    largest = most_bytes(tensors) if tensors else ""
+    return sum(tensor.nbytes for tensor in tensors if tensor.type == largest)
 
 
 def _own_type(level: str) -> str:
@@ -90,7 +129,11 @@ def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
 
 
 def require_quantizable(info: GgufInfo, level: str) -> None:
-    """Refuse a level that a file cannot be quantized to, wholly."""
+    """Refuse a level that a file cannot be quantized to.
+
+    Raises:
+        UnfitError: it is quantized already, an importance matrix is needed, or no row fits.
+    """
     quantised = next((t for t in info.tensors if t.type not in _FLOAT_TYPES), None)
     if quantised is not None:
         raise UnfitError(
@@ -106,22 +149,21 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
             why="llama.cpp refuses to quantize to so few bits without one",
             remedy="make the file with `llama-quantize --imatrix`, and give it under `files`",
         )
-    block = _block(level)
-    misfit = next((t for t in info.tensors if _is_quantised(t) and t.shape[0] % block), None)
-    if misfit is not None:
+    matrices = [t for t in info.tensors if _is_quantised(t)]
+    if _block(level) > 1 and matrices and all(t.shape[0] % _SMALL_BLOCK for t in matrices):
         raise UnfitError(
-            f"{info.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[0]} "
-            f"elements, which is not a multiple of {block}",
-            why="llama.cpp would store such tensors in another type under this level's name",
-            remedy="use a level with blocks of 32, such as Q8_0 or Q4_0; to measure the mixture "
-            "that llama-quantize makes of it, give that file under `files`",
+            f"{info.path}: {matrices[0].name} cannot be {level}: its rows have "
+            f"{matrices[0].shape[0]} elements, which is not a multiple of {_SMALL_BLOCK}",
+            why="llama.cpp would store every tensor as F16 under this name",
+            remedy="measure the model in F16",
         )
 
 
-def _block(level: str) -> int:
-    if level in _FLOAT_LEVELS:
+def _block(kind: str) -> int:
+    """The elements of a block of a level, or of a type."""
+    if kind in _FLOAT_LEVELS:
         return 1
-    return 32 if level in _BLOCKS_OF_32 else 256
+    return _SMALL_BLOCK if kind in _BLOCKS_OF_32 else 256
 
 
 def _is_quantised(tensor: TensorInfo) -> bool:

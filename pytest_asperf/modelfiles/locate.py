@@ -20,6 +20,7 @@ from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
+from pytest_asperf.modelfiles.levels import fallback_text
 from pytest_asperf.modelfiles.mlx_read import (
     MlxInfo,
     hashed_files,
@@ -69,6 +70,11 @@ class LocatedModel:
         n_params = self.info.n_params
         size = f"{n_params / 1e9:.3g}B" if n_params >= 1e9 else f"{n_params / 1e6:.3g}M"
         return f"{self.info.name}, {size}" if self.info.name else size
+
+    def made_rows(self) -> tuple[tuple[str, str], ...]:
+        """The types of tensors that do not have the level's own, as label and text."""
+        text = fallback_text(self.info) if isinstance(self.info, GgufInfo) else ""
+        return (("tensors", text),) if text else ()
 
     def bytes_per_token(self, depth: int, loaded: LoadedFacts, context: ContextFacts) -> int | None:
         """The bytes that one step of TG reads at a depth of the KV cache, None if not known."""

@@ -16,7 +16,7 @@ from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
-from pytest_asperf.modelfiles.levels import require_quantizable
+from pytest_asperf.modelfiles.levels import bits_stored, require_quantizable
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.resolve import published, published_file, without_source
 
@@ -154,11 +154,10 @@ def _of_file(ref: ModelRef, info: GgufInfo, kv: KvCache, *, basis: str) -> Deman
 
 
 def _at_level(info: GgufInfo, level: str) -> GgufInfo:
-    bits = bits_per_weight(level)
-
     def resized(tensor: TensorInfo) -> TensorInfo:
         if len(tensor.shape) == 1:
             return tensor
+        bits = bits_per_weight(bits_stored(level, tensor.shape[0]))
         return replace(tensor, nbytes=round(tensor.n_elements * bits / 8))
 
     return replace(info, tensors=tuple(map(resized, info.tensors)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
-from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
+from pytest_asperf.modelfiles.levels import contradiction, fallback_text, require_quantizable
 from pytest_asperf.modelfiles.resolve import resolve
+from pytest_asperf.modelfiles.sizes import _at_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,25 +182,51 @@ def test_a_file_without_a_level_is_told_by_its_tensors(
     assert taken_for <= _mixtures(level)
 
 
-@pytest.mark.parametrize("level", ["Q2_K", "Q4_K_M", "Q6_K", "IQ4_XS", "TQ1_0", "Q8_0", "Q4_0"])
-def test_rows_that_do_not_fit_are_refused_where_llama_cpp_falls_back(
+@pytest.mark.parametrize("level", ["Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_XS", "TQ1_0"])
+def test_rows_that_do_not_fit_are_made_as_llama_cpp_makes_them(
     write_llama: Callable[..., Any],
     tmp_path: Path,
     quantize: Quantize,
     llama_log: list[str],
     level: str,
 ) -> None:
-    """With rows of 64 elements, levels with blocks of 256 are refused and blocks of 32 are not."""
-    source = tmp_path / "narrow.gguf"
+    """With rows of 64 elements the file has the level, and its record names the types."""
+    source, made = tmp_path / "narrow.gguf", tmp_path / "made.gguf"
+    folder = write_llama(tmp_path / "hf", n_embd=64, tied=False).folder
+    hf_to_gguf(folder, source)
+    require_quantizable(inspect_gguf(source), level)
+    quantize(source, made, level)
+    assert any("falling back" in line or "not divisible" in line for line in llama_log)
+    info = inspect_gguf(made)
+    assert info.level == level
+    for known in (info, replace(info, level=None)):
+        assert not contradiction(known, level)
+    assert contradiction(replace(info, level=None), "Q8_0" if level != "Q6_K" else "Q4_0")
+    narrow = {t.type for t in info.tensors if t.name.startswith("blk.") and t.shape[0] == 64}
+    said = fallback_text(info)
+    assert re.search(r" in \d+% of the layers' bytes, as their rows do not fit [A-Z]", said)
+    assert all(name in said for name in narrow - {"F32", "F16"})
+    estimated = sum(t.nbytes for t in _at_level(inspect_gguf(source), level).tensors)
+    assert estimated == pytest.approx(sum(t.nbytes for t in info.tensors), rel=0.25)
+
+
+@pytest.mark.parametrize("level", ["Q8_0", "Q4_0"])
+def test_rows_of_whole_small_blocks_have_the_levels_own_type(
+    write_llama: Callable[..., Any], tmp_path: Path, quantize: Quantize, level: str
+) -> None:
+    """Rows of 64 elements are two blocks of 32, and nothing is to be said."""
+    source, made = tmp_path / "narrow.gguf", tmp_path / "made.gguf"
     hf_to_gguf(write_llama(tmp_path / "hf", n_embd=64, tied=False).folder, source)
-    quantize(source, tmp_path / "out.gguf", level)
-    fell_back = [line for line in llama_log if "falling back" in line or "not divisible" in line]
-    if level in {"Q8_0", "Q4_0"}:
-        require_quantizable(inspect_gguf(source), level)
-        return
-    assert len(fell_back) > 5
-    with pytest.raises(ModelError, match=r"token_embd.weight cannot be .*rows have 64 elements"):
-        require_quantizable(inspect_gguf(source), level)
+    quantize(source, made, level)
+    assert not fallback_text(inspect_gguf(made))
+
+
+def test_a_model_of_which_no_row_has_a_block_is_refused(tiny_gguf: Path) -> None:
+    """llama.cpp would keep every tensor in F16 under the level's name."""
+    info = inspect_gguf(tiny_gguf)
+    narrow = tuple(replace(t, shape=(24, *t.shape[1:])) for t in info.tensors)
+    with pytest.raises(ModelError, match=r"cannot be Q8_0: its rows have 24 elements"):
+        require_quantizable(replace(info, tensors=narrow), "Q8_0")
 
 
 def test_the_f16_file_does_not_depend_on_where_the_folder_is(
