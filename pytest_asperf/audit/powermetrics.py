@@ -101,7 +101,7 @@ def read_power(file: BinaryIO) -> PowerLog:
         except NotASampleError:
             power.broken += 1
     if not power.n_samples:
-        raise UnreadableError("a plist, and no sample of powermetrics in it")
+        raise UnreadableError("a plist, and no sample of powermetrics with a rail in it")
     return power
 
 

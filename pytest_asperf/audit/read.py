@@ -98,6 +98,10 @@ def _read_document(path: Path, document: object) -> FileReading:
         return FileReading(path, "a table of results, JSON", table=table)
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
+    if isinstance(document, dict) and {"cpu_power", "all_power"} <= document.keys():
+        raise UnreadableError(
+            "macmon's JSON, the powers of a moment without their time; powermetrics has energies"
+        )
     raise UnreadableError("JSON of a shape that audit does not know")
 
 

@@ -95,16 +95,16 @@ def parse_sysctl(text: str) -> dict[str, str]:
 
 
 def parse_cores_by_level(sysctl: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Physical cores by performance level, fastest first; empty if any is missing.
+    """Physical cores by performance level, fastest first; empty if a counted one is missing.
 
     A level without a name, as on early systems, is called by its key.
     """
-    count = probe.whole_number(sysctl.get("hw.nperflevels")) or 0
-    levels = []
-    for level in range(min(count, _MAX_LEVELS)):
+    count = probe.whole_number(sysctl.get("hw.nperflevels"))
+    levels: list[tuple[str, int]] = []
+    for level in range(min(_MAX_LEVELS if count is None else count, _MAX_LEVELS)):
         cores = probe.whole_number(sysctl.get(f"hw.perflevel{level}.physicalcpu_max"))
         if not cores:
-            return ()
+            return () if count else tuple(levels)
         levels.append((sysctl.get(f"hw.perflevel{level}.name", f"perflevel{level}"), cores))
     return tuple(levels)
 
@@ -132,8 +132,10 @@ def parse_system_profiler(text: str) -> ProfilerFacts:
     cores, levels = parse_number_processors(_text(hardware, "number_processors") or "")
     memory = re.fullmatch(r"([0-9]{1,6}) (GB|TB)", _text(hardware, "physical_memory") or "")
     unit = {"GB": 2**30, "TB": 2**40}
+    graphics = _text(display, "sppci_model") or ""
     return ProfilerFacts(
-        chip=_text(hardware, "chip_type"),
+        # Apple silicon has one name; a report of displays alone has it there.
+        chip=_text(hardware, "chip_type") or (graphics if graphics.startswith("Apple M") else None),
         memory_bytes=int(memory[1]) * unit[memory[2]] if memory else None,
         cores=cores,
         cores_by_level=levels,

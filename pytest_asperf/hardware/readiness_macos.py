@@ -56,8 +56,11 @@ def parse_swap_used(text: str) -> int | None:
 
 
 def parse_thermal_pressure(text: str) -> int | None:
-    """The level that ``notifyutil -g`` prints behind the key."""
-    match = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([0-9])\s*$", text, re.MULTILINE)
+    """The level that ``notifyutil -g`` prints behind the key; None of 0.
+
+    It prints 0 for a key that nobody sets, so that 0 does not show a nominal state.
+    """
+    match = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([1-9])\s*$", text, re.MULTILINE)
     return int(match[1]) if match else None
 
 
@@ -141,7 +144,7 @@ def judge_translation(sysctl: Mapping[str, str]) -> Condition:
 
 
 def read_thermal_pressure() -> int | None:
-    """The level of thermal pressure now, 0 to 4; None where the system does not report it."""
+    """The level of thermal pressure now, 1 to 4; None if it is nominal or not reported."""
     return parse_thermal_pressure(probe.run(("/usr/bin/notifyutil", "-g", _THERMAL_KEY)) or "")
 
 

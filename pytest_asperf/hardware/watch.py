@@ -43,7 +43,7 @@ class MachineSample:
         at_s: since the watch began.
         cpu: processor times, of which differences count.
         clock_mhz: mean clock of the processor's groups of cores.
-        thermal_level: macOS's thermal pressure, 0 to 4.
+        thermal_level: macOS's thermal pressure, 1 to 4; None if it is nominal or not reported.
         throttle_events: how often cores were throttled since boot.
         swap_bytes: in use.
         on_battery: whether no charger is connected.

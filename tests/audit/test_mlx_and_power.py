@@ -116,3 +116,10 @@ def test_mlx_generate_is_one_run(
     value = next(figure.value for figure in found.figures if figure.name == "tg24")
     assert value is not None
     assert not value.has_interval
+
+
+def test_macmon_is_refused_by_its_name(audit_of: Callable[..., Audit]) -> None:
+    """Its powers have no interval, so no energy follows from them."""
+    (found,) = audit_of({"m": b'{"cpu_power": 1.5, "gpu_power": 9.0, "all_power": 10.5}'}).files
+    assert found.problem.startswith("macmon's JSON")
+    assert found.figures == []

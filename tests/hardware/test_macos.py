@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -164,6 +165,22 @@ def test_contradicting_gpu_entries_are_unknown() -> None:
     """Two accelerators with different counts are not added up or chosen from."""
     text = '"gpu-core-count" = 40\n"gpu-core-count" = 30\n'
     assert parse_gpu_cores(text) is None
+
+
+def test_reports_that_lack_a_key_are_read_as_far_as_they_go() -> None:
+    """Levels without their number, and a report of displays alone, still name levels and chip."""
+    sysctl = {
+        "hw.perflevel0.physicalcpu_max": "6",
+        "hw.perflevel0.name": "Performance",
+        "hw.perflevel1.physicalcpu_max": "2",
+        "hw.perflevel1.name": "Efficiency",
+    }
+    assert parse_cores_by_level(sysctl) == (("Performance", 6), ("Efficiency", 2))
+    displays = {"SPDisplaysDataType": [{"sppci_model": "Apple M2 Pro", "sppci_cores": "19"}]}
+    facts = parse_system_profiler(json.dumps(displays))
+    assert (facts.chip, facts.gpu_cores) == ("Apple M2 Pro", 19)
+    other = {"SPDisplaysDataType": [{"sppci_model": "AMD Radeon Pro 5300M"}]}
+    assert parse_system_profiler(json.dumps(other)).chip is None
 
 
 def test_a_missing_level_makes_all_levels_unknown() -> None:

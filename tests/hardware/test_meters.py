@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import plistlib
 import sys
 import time
 from pathlib import Path
@@ -250,6 +251,32 @@ def test_a_document_that_is_no_sample_is_refused() -> None:
         with pytest.raises(NotASampleError):
             parse_sample(document)
     assert list(documents(io.BytesIO(b" \0 a \0"))) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "energy_mj"),
+    [
+        # M4 Pro, macOS 15.5, `--samplers gpu_power`; M1 with powers in mW beside it.
+        ({"gpu": {"gpu_energy": 42}}, {"gpu": 42.0}),
+        (
+            {"processor": {"cpu_power": 30.5, "gpu_power": 9.0}, "gpu": {"gpu_energy": 19}},
+            {"cpu": 61.0, "gpu": 19.0},
+        ),
+    ],
+)
+def test_rails_of_other_samplers_are_found(
+    content: dict[str, Any], energy_mj: dict[str, float]
+) -> None:
+    """The GPU's sampler has its energy under a key of its own; a power is one of the interval."""
+    document = plistlib.dumps({"elapsed_ns": 2 * 10**9, **content})
+    assert parse_sample(document).energy_mj == energy_mj
+
+
+def test_a_sample_without_a_rail_is_refused() -> None:
+    """`--samplers battery` measures no power."""
+    document = plistlib.dumps({"elapsed_ns": 10**9, "battery": {"percent_charge": 80}})
+    with pytest.raises(NotASampleError, match="its samplers measure no power"):
+        parse_sample(document)
 
 
 @pytest.mark.skipif(Path("/usr/bin/powermetrics").exists(), reason="powermetrics is installed")

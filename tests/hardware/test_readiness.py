@@ -227,8 +227,9 @@ def test_thermal_level(level: int | None, state: str) -> None:
 
 
 def test_thermal_pressure_output() -> None:
-    """The level stands behind its key."""
+    """The level stands behind its key; 0 is printed of a key that nobody sets, too."""
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 2\n") == 2
+    assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 0\n") is None
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel\n") is None
 
 

@@ -23,7 +23,7 @@ from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail, Rai
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: The rails of a sample, by its keys' beginnings. Memory and the wall are not in it.
+#: The rails that a sample may have. Memory and the wall are not in it.
 SAMPLED: Final[tuple[Rail, ...]] = ("cpu", "gpu", "ane")
 _BLOCK_BYTES: Final = 1 << 18
 #: A sample with every process of a busy machine takes about 0.3 MB.
@@ -52,18 +52,30 @@ def parse_sample(document: bytes) -> PowerSample:
     """One plist; raises NotASampleError for anything else."""
     try:
         content = plistlib.loads(document, fmt=plistlib.FMT_XML)
-        elapsed_ns, processor = int(content["elapsed_ns"]), content.get("processor", {})
-        energy_mj = {
-            rail: float(processor[f"{rail}_energy"])
-            for rail in SAMPLED
-            if f"{rail}_energy" in processor
-        }
+        elapsed_ns = int(content["elapsed_ns"])
+        energy_mj = _energy_mj(content, elapsed_ns)
         thermal, machine = content.get("thermal_pressure", ""), content.get("hw_model", "")
     except Exception as error:  # an open set: codecs' errors, plistlib's own IndexError
         raise NotASampleError("not a sample") from error
+    if not energy_mj:
+        raise NotASampleError("no rail: its samplers measure no power")
     if elapsed_ns < 1 or any(not math.isfinite(mj) or mj < 0 for mj in energy_mj.values()):
         raise NotASampleError(f"{energy_mj} mJ in {elapsed_ns} ns")
     return PowerSample(elapsed_ns, energy_mj, str(thermal)[:40], str(machine))
+
+
+def _energy_mj(content: Mapping[str, Any], elapsed_ns: int) -> dict[Rail, float]:
+    """The energy of each rail; some releases give mW alone, and the GPU's sampler its own key."""
+    processor = content.get("processor", {})
+    found: dict[Rail, float] = {}
+    for rail in SAMPLED:
+        if f"{rail}_energy" in processor:
+            found[rail] = float(processor[f"{rail}_energy"])
+        elif "gpu_energy" in content.get(rail, {}):
+            found[rail] = float(content[rail]["gpu_energy"])
+        elif f"{rail}_power" in processor:
+            found[rail] = float(processor[f"{rail}_power"]) * elapsed_ns / 1e9
+    return found
 
 
 def documents(file: BinaryIO) -> Iterator[bytes | None]:
@@ -164,7 +176,7 @@ def powermetrics_meter() -> Meter:
     close = partial(_end, process)
     if not running.has_begun.wait(_FIRST_SAMPLE_S):
         close()
-        reason = f"powermetrics gave no sample in {_FIRST_SAMPLE_S:g} s"
+        reason = f"powermetrics gave no sample with a rail in {_FIRST_SAMPLE_S:g} s"
         return Meter(missing=(MissingRail("cpu", reason),))
     counters = tuple(
         Counter(f"{rail.upper()} (powermetrics)", rail, partial(running.read_j, rail))
