@@ -22,6 +22,7 @@ from pytest_asperf.api.quantity import Apart, Figure, Found, Quantity, note
 from pytest_asperf.api.scores import TokenScores, score
 from pytest_asperf.hardware.compute_plan import UNITS, read_plan
 from pytest_asperf.modelfiles.disk_use import disk_use
+from pytest_asperf.modelfiles.gguf_read import gguf_parts
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
 if TYPE_CHECKING:
@@ -79,9 +80,8 @@ def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
 
     def measure() -> Found:
-        found = [Path(path) for path in paths] or [
-            variant.measurement.runner.locate(variant.ref).path
-        ]
+        found: Sequence[Path] = [Path(path) for path in paths]
+        found = found or gguf_parts(variant.measurement.runner.locate(variant.ref).path)
         use = disk_use(found)
         ran = (
             ("files", counted_text(use.n_files, "files")),

@@ -204,6 +204,7 @@ def _stem(file: GivenFile) -> str:
     """A file's name without its level, of letters that a model's name may have."""
     path = Path(file.path)
     stem = path.name if file.engine == "mlx" else path.stem
+    stem = re.sub(r"-00001-of-[0-9]{5}$", "", stem)
     if file.level is not None:
         stem = re.sub(rf"[-._ ]?{re.escape(file.level)}$", "", stem, flags=re.IGNORECASE)
         # A folder of levels, `gemma/4bit`, has the name.

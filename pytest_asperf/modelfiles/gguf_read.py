@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -23,13 +23,16 @@ from pytest_asperf.modelfiles.gguf_header import (
 from pytest_asperf.modelfiles.model_shape import ModelShape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31
 _HEAD_BYTES: Final = 512
+_MOST_PARTS: Final = 99_999
+#: llama.cpp, llama_split_path: how the first part of a model is named.
+_FIRST_PART: Final = re.compile(r"(?P<stem>.+)-00001-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 # Tables of which one step reads a row per token, not the whole.
 _LOOKUP_TABLES: Final = frozenset(
@@ -84,16 +87,84 @@ def inspect_gguf(path: Path) -> GgufInfo:
 
     Raises:
         ModelError: the file is missing, not a file, empty, of another format, truncated, corrupt,
-            big-endian, one part of several, of an architecture that is not known, or an encoder.
+            big-endian, of an architecture that is not known, or an encoder; or other parts of the
+            model are missing.
     """
+    size, header = _header_of(path)
+    for part, n_bytes, more in _further_parts(path, header):
+        size += n_bytes
+        known = {tensor.name for tensor in header.tensors}
+        if twice := next((t.name for t in more.tensors if t.name in known), None):
+            raise corrupt(part, f"tensor {twice!r} is in an earlier part too")
+        header = replace(header, tensors=(*header.tensors, *more.tensors))
+    return _interpret(path, size, header)
+
+
+def gguf_parts(path: Path) -> tuple[Path, ...]:
+    """The files of a model, by the name of its first part; the file alone if it has no such name.
+
+    Parts that are missing are left out.
+    """
+    found = _FIRST_PART.fullmatch(path.name)
+    if found is None:
+        return (path,)
+    stem, count = found["stem"], found["count"]
+    later = (path.with_name(f"{stem}-{n:05}-of-{count}.gguf") for n in range(2, int(count) + 1))
+    return (path, *(part for part in later if part.exists()))
+
+
+def _header_of(path: Path) -> tuple[int, GgufHeader]:
+    """The size of a file, and its header."""
     size = _size_of_file(path)
     try:
         with path.open("rb") as file:
             _check_format(path, file.read(_HEAD_BYTES), size)
-            header = read_header(file, size=size, path=path)
+            return size, read_header(file, size=size, path=path)
     except OSError as error:
         raise _unreadable(path, error) from error
-    return _interpret(path, size, header)
+
+
+def _further_parts(path: Path, header: GgufHeader) -> Iterator[tuple[Path, int, GgufHeader]]:
+    """Yield the other parts of a model that llama.cpp loads by its first one, with their headers.
+
+    Raises:
+        ModelError: a part is missing, or is of another model.
+        NoModelError: the file is a later part.
+    """
+    fields = _Fields(path, header)
+    count = fields.number("split.count", default=0, most=_MOST_PARTS)
+    if count < 2:
+        return
+    number, found = fields.number("split.no", default=0), _FIRST_PART.fullmatch(path.name)
+    if number or found is None or int(found["count"]) != count:
+        raise NoModelError(
+            f"{path} is one of {count} parts of a model, and by its name not the first",
+            why="llama.cpp finds the parts by their names",
+            remedy=f"name the first part, NAME-00001-of-{count:05}.gguf, with the others beside it",
+        )
+    parts = gguf_parts(path)
+    if len(parts) != count:
+        raise ModelError(
+            f"{path}: {count - len(parts)} of its {count} parts are missing",
+            remedy="get all parts, under their own names, into one folder",
+        )
+    n_tensors = len(header.tensors)
+    for n, part in enumerate(parts[1:], 1):
+        size, more = _header_of(part)
+        theirs = _Fields(part, more)
+        stated = theirs.number("split.no", default=0), theirs.number("split.count", default=0)
+        if stated != (n, count):
+            raise ModelError(
+                f"{part} is not part {n + 1} of {count} by its own metadata",
+                remedy="get the parts of one model into a folder of their own",
+            )
+        n_tensors += len(more.tensors)
+        yield part, size, more
+    if n_tensors != fields.number("split.tensors.count", default=n_tensors):
+        raise ModelError(
+            f"{path}: its parts have {n_tensors} tensors, which are not those of one model",
+            remedy="get the parts of one model into a folder of their own",
+        )
 
 
 def bytes_per_token(
@@ -189,7 +260,6 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     _refuse_companion(path, header)
     architecture = _architecture(path, header)
     require_causal_file(path, architecture, header)
-    _refuse_part(path, fields)
     n_layers = fields.number("{arch}.block_count", most=_MAX_LAYERS)
     n_embd = fields.number("{arch}.embedding_length")
     heads = fields.per_layer("{arch}.attention.head_count", n_layers, default=0)
@@ -348,16 +418,6 @@ def _known_architectures() -> frozenset[str]:
     from gguf.constants import MODEL_ARCH_NAMES  # noqa: PLC0415  # brings numpy along
 
     return frozenset(MODEL_ARCH_NAMES.values())
-
-
-def _refuse_part(path: Path, fields: _Fields) -> None:
-    parts = fields.number("split.count", default=0)
-    if parts > 1:
-        raise NoModelError(
-            f"{path} is one of {parts} parts of a model",
-            why="its sizes and hashes would be those of the part, not of the model",
-            remedy="join the parts with `llama-gguf-split --merge FIRST_PART MODEL.gguf`",
-        )
 
 
 def _layers_with_kv(tensors: Iterable[TensorInfo]) -> frozenset[int]:

@@ -45,7 +45,7 @@ class LocatedModel:
     """A model at a level, as a checked file or folder.
 
     Attributes:
-        sha256: its hash; of a folder, over names and hashes of its files.
+        sha256: its hash; of a folder or of several parts, over names and hashes of the files.
         info: what the headers say, None of a script.
         files: what was hashed, to see later whether it is still there.
     """
@@ -162,7 +162,7 @@ class ModelLocator:
         )
         files = hash_files(path, cache=self._cache)
         info = inspect_gguf(path)
-        return LocatedModel(ref, path, files.sha256, path.stat().st_size, info, files)
+        return LocatedModel(ref, path, files.sha256, info.nbytes, info, files)
 
     def _locate_folder(self, ref: ModelRef) -> LocatedModel:
         info = resolve_mlx(

@@ -11,6 +11,7 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitError, listing
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
+from pytest_asperf.modelfiles.file_state import model_sha256
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
@@ -58,7 +59,7 @@ def resolve(
     maker = ModelMaker(spec, cache, ".gguf", on_wait)
     if spec.variant is not None:
         require_variable(inspect_gguf(source))
-        sha256 = file_sha256(source, cache=cache)
+        sha256 = model_sha256(source, cache=cache)
         source = maker.variant(spec.variant, source, sha256, write_variant)
     info = inspect_gguf(source)
     level = ref.level
@@ -68,7 +69,7 @@ def resolve(
         _require_level(source, level)
         return source
     require_quantizable(info, level)
-    recipe = {"source_sha256": file_sha256(source, cache=cache), "quantizer": quantizer_id()}
+    recipe = {"source_sha256": model_sha256(source, cache=cache), "quantizer": quantizer_id()}
 
     def build(target: Path) -> None:
         quantize(source, target, level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import FLOAT_LEVELS
-from pytest_asperf.modelfiles.gguf_read import GgufInfo
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, gguf_parts
 from pytest_asperf.modelfiles.levels import largest_type
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, weight_files
 from pytest_asperf.modelfiles.safetensors_read import data_start
@@ -21,8 +21,11 @@ _BLOCK_BYTES: Final = 1 << 20
 def same_tensors(one: Info, other: Info) -> bool:
     """True if two files, or folders, hold the same tensors, read only where their shapes agree."""
     if isinstance(one, GgufInfo) and isinstance(other, GgufInfo):
-        return one.tensors == other.tensors and _same_bytes(
-            (one.path, one.data_start), (other.path, other.data_start)
+        is_whole = all(len(gguf_parts(info.path)) == 1 for info in (one, other))
+        return (
+            is_whole
+            and one.tensors == other.tensors
+            and _same_bytes((one.path, one.data_start), (other.path, other.data_start))
         )
     if isinstance(one, MlxInfo) and isinstance(other, MlxInfo):
         files = [weight_files(info.path) for info in (one, other)]

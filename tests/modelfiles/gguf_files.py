@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gguf import GGUFEndian, GGUFWriter
+from gguf import GGUFEndian, GGUFReader, GGUFValueType, GGUFWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,3 +50,24 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_parts(source: Path, folder: Path, name: str, *, n_tensors: int) -> tuple[Path, ...]:
+    """Write a model in parts of so many tensors, as llama-gguf-split does."""
+    reader = GGUFReader(source)
+    writer = GGUFWriter(folder / f"{name}.gguf", "llama", split_max_tensors=n_tensors)
+    for key, field in reader.fields.items():
+        if key.startswith("GGUF.") or key == "general.architecture":
+            continue
+        kind, *element = field.types
+        sub_type = element[0] if kind == GGUFValueType.ARRAY else None
+        writer.add_key_value(key, field.contents(), kind, sub_type=sub_type)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+    return tuple(sorted(folder.glob(f"{name}-*.gguf")))

@@ -212,7 +212,7 @@ def test_a_big_endian_file_is_refused(tmp_path: Path) -> None:
         ({"attention.head_count": [4]}, "one for each of the 2 layers"),
         ({"general.alignment": 24}, "general.alignment is 24"),
         ({"expert_count": 2, "expert_used_count": 3}, "'llama.expert_used_count' is 3"),
-        ({"split.count": 3}, "is one of 3 parts"),
+        ({"split.count": 3}, "is one of 3 parts of a model, and by its name not the first"),
     ],
 )
 def test_contradictory_metadata_is_refused(
