@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.analysis.verdict import Subject
+    from pytest_asperf.analysis.vocabulary import Vocabulary
 
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.
@@ -46,6 +47,7 @@ class Demand:
         has_experts: only a part of the weights is read for one token.
         is_recurrent: some layers keep a state instead of a KV cache.
         tokenizer_sha256: equal for two models with the same tokens; None where it is unknown.
+        vocabulary: the tokens of a GGUF file.
     """
 
     label: str
@@ -59,6 +61,13 @@ class Demand:
     has_experts: bool = False
     is_recurrent: bool = False
     tokenizer_sha256: str | None = None
+    vocabulary: Vocabulary | None = None
+
+    def splits_as(self, other: Demand) -> bool:
+        """True if both models have the same tokens, or differ in padding behind them."""
+        if self.vocabulary and other.vocabulary and self.vocabulary.pairs_with(other.vocabulary):
+            return True
+        return self.tokenizer_sha256 == other.tokenizer_sha256
 
 
 @dataclass(frozen=True, slots=True)

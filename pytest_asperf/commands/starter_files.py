@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_asperf.analysis.capacity import MemoryCapacity
+    from pytest_asperf.analysis.vocabulary import Vocabulary
     from pytest_asperf.config.engines import Engine
 
 #: Of a model's name; 64 letters are allowed, and a number may follow.
@@ -40,6 +41,7 @@ class GivenFile:
         context: tokens that `kv_bytes` is for.
         vocabulary: equal for two files of one engine that split text alike.
         memory: this machine's, None where it is not known.
+        tokens: of a GGUF file, to find a draft with other padding.
     """
 
     path: str
@@ -51,6 +53,15 @@ class GivenFile:
     context: int
     vocabulary: str | None
     memory: MemoryCapacity | None
+    tokens: Vocabulary | None = None
+
+    def splits_as(self, other: GivenFile) -> bool:
+        """True if both are of one engine and have the same tokens, padding apart."""
+        if self.engine != other.engine:
+            return False
+        if self.tokens and other.tokens and self.tokens.pairs_with(other.tokens):
+            return True
+        return self.vocabulary == other.vocabulary
 
     @property
     def fits(self) -> bool:
@@ -132,18 +143,18 @@ def named(files: Iterable[GivenFile], taken: Collection[str]) -> list[GivenModel
 
 def pair_of(models: Iterable[GivenModel]) -> tuple[GivenModel, GivenModel] | None:
     """A draft and a target: the two furthest apart in size that fit and split text alike."""
-    by_vocabulary: dict[tuple[Engine, str], list[GivenModel]] = {}
-    for model in models:
-        file = model.files[0]
-        if file.vocabulary is not None and file.fits:
-            by_vocabulary.setdefault((file.engine, file.vocabulary), []).append(model)
+    fitting = [m for m in models if m.files[0].vocabulary is not None and m.files[0].fits]
+    pairs = [
+        (draft, target)
+        for draft in fitting
+        for target in fitting
+        if _weights(target) >= 2 * _weights(draft) and draft.files[0].splits_as(target.files[0])
+    ]
+    return max(pairs, key=lambda pair: _weights(pair[1]) / _weights(pair[0]), default=None)
 
-    def weights(model: GivenModel) -> int:
-        return model.files[0].weights_bytes
 
-    pairs = [(min(group, key=weights), max(group, key=weights)) for group in by_vocabulary.values()]
-    pairs = [(draft, target) for draft, target in pairs if weights(target) >= 2 * weights(draft)]
-    return max(pairs, key=lambda pair: weights(pair[1]) / weights(pair[0]), default=None)
+def _weights(model: GivenModel) -> int:
+    return model.files[0].weights_bytes
 
 
 def _read(path: Path, folder: Path, memory: MemoryCapacity | None) -> GivenFile:
@@ -177,6 +188,7 @@ def _of_gguf(info: GgufInfo, path: str, memory: MemoryCapacity | None) -> GivenF
         context=context,
         vocabulary=info.tokenizer_sha256,
         memory=memory,
+        tokens=info.vocabulary,
     )
 
 

@@ -203,7 +203,7 @@ def _pair_checks(target: Demand, draft: Demand | None) -> Iterator[CheckLine]:
         yield CheckLine("experts", "warning", detail, "measure C, and give it with --verify")
     if draft is None or None in {target.tokenizer_sha256, draft.tokenizer_sha256}:
         return
-    if target.tokenizer_sha256 != draft.tokenizer_sha256:
+    if not target.splits_as(draft):
         remedy = "use a draft of the same family"
         yield CheckLine("tokenizer", "warning", "the two models' tokenizers differ", remedy)
 

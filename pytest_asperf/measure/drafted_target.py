@@ -11,7 +11,7 @@ from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.feeding import read_prompts, tokenized
 from pytest_asperf.measure.running_arms import TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
-from pytest_asperf.modelfiles.locate import same_tokenizer
+from pytest_asperf.modelfiles.locate import require_draft
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,7 +77,7 @@ class DraftedTarget(TimedArm):
     ) -> None:
         target, *drafts = side
         for draft in drafts:
-            same_tokenizer(target.model, draft.model)
+            require_draft(target.model, draft.model)
         super().__init__(target.build.engine, lease, cache.folder if cache else None)
         self._known = cache.prompts if cache else {}
         self.pairing = pairing

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
+from pytest_asperf.analysis.vocabulary import MOST_PADDING
 from pytest_asperf.errors import ModelError, NoModelError, printable
 
 if TYPE_CHECKING:
@@ -52,10 +53,15 @@ class StringArray:
 
     The digest is the sha256 over the array as stored: its count (u64), then each string's length
     (u64) and bytes, little-endian.
+
+    Attributes:
+        ends: digests without the count, of all strings but the last `MOST_PADDING`, and of one
+            more each, up to all of them.
     """
 
     count: int
     digest: bytes
+    ends: tuple[bytes, ...] = ()
 
 
 Value = int | float | bool | str | tuple[int | float, ...] | StringArray | None
@@ -196,16 +202,26 @@ class _Cursor:
         if count > self._strings_left:
             self.fail(f"an array of {count:,} strings")
         self._strings_left -= count
-        digest = hashlib.sha256(head)
+        digest, plain = hashlib.sha256(head), hashlib.sha256()
+        ends = []
         while left:
-            window, start = self._ahead(_WINDOW_BYTES)
-            end, walked = _walk_strings(window, start, left)
-            if not walked:
-                self._refuse_string()
-            digest.update(memoryview(window)[start:end])
-            self.position += end - start
+            taken, walked = self._whole_strings(max(1, left - MOST_PADDING))
+            digest.update(taken)
+            plain.update(taken)
+            self.position += len(taken)
             left -= walked
-        return StringArray(count=count, digest=digest.digest())
+            if left <= MOST_PADDING:
+                ends.append(plain.digest())
+        return StringArray(count, digest.digest(), tuple(ends))
+
+    def _whole_strings(self, at_most: int) -> tuple[memoryview, int]:
+        """The next strings as stored, as many as the window has, and their number."""
+        for n_bytes in (1, _WINDOW_BYTES):
+            window, start = self._ahead(n_bytes)
+            end, walked = _walk_strings(window, start, at_most)
+            if walked:
+                return memoryview(window)[start:end], walked
+        return self._refuse_string()
 
     def _refuse_string(self) -> NoReturn:
         length = self.u64()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis.vocabulary import Vocabulary
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError, NoModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.causal import require_causal_file
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31
 _HEAD_BYTES: Final = 512
+#: Special tokens that a draft must share.
+_SPECIAL: Final = ("bos", "eos")
 _MOST_PARTS: Final = 99_999
 #: llama.cpp, llama_split_path: how the first part of a model is named.
 _FIRST_PART: Final = re.compile(r"(?P<stem>.+)-00001-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
@@ -59,6 +62,7 @@ class GgufInfo:
         sliding_window: positions that a layer with a sliding window looks back on, if it has one.
         n_nextn_layers: layers at the end that only multi-token prediction uses.
         shape: the sizes that tell its levels from other models.
+        vocabulary: the tokens, to find a draft whose padding differs; None without a vocabulary.
     """
 
     path: Path
@@ -80,6 +84,7 @@ class GgufInfo:
     sliding_window: int | None
     n_nextn_layers: int
     shape: ModelShape
+    vocabulary: Vocabulary | None = None
 
 
 def inspect_gguf(path: Path) -> GgufInfo:
@@ -293,6 +298,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         n_experts=n_experts,
         n_experts_used=n_used,
         tokenizer_sha256=_tokenizer_sha256(fields),
+        vocabulary=_vocabulary(fields),
         tied_embeddings="output.weight" not in tensors and "token_embd.weight" in tensors,
         kv_elements=(cached_heads * head_dim_k, 0 if shares_kv else cached_heads * head_dim_v),
         sliding_window=fields.number("{arch}.attention.sliding_window", default=0) or None,
@@ -441,6 +447,18 @@ def _n_vocab(fields: _Fields, tensors: dict[str, TensorInfo]) -> int:
     table = tensors.get("token_embd.weight")
     rows = table.shape[1] if table is not None and len(table.shape) > 1 else None
     return fields.number("{arch}.vocab_size", default=rows)
+
+
+def _vocabulary(fields: _Fields) -> Vocabulary | None:
+    tokens = fields.strings("tokenizer.ggml.tokens")
+    if tokens is None:
+        return None
+    merges = fields.strings("tokenizer.ggml.merges")
+    numbers = (fields.number(f"tokenizer.ggml.{name}_token_id", default=0) for name in _SPECIAL)
+    stated = f"{fields.text('tokenizer.ggml.model')} {fields.text('tokenizer.ggml.pre')}"
+    rest = hashlib.sha256(f"{stated} {' '.join(map(str, numbers))}".encode())
+    rest.update(merges.digest if merges else b"")
+    return Vocabulary(rest.hexdigest(), tokens.ends)
 
 
 def _tokenizer_sha256(fields: _Fields) -> str | None:

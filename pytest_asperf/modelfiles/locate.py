@@ -343,6 +343,14 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
     return model
 
 
+def require_draft(target: LocatedModel, draft: LocatedModel) -> None:
+    """Refuse a draft that splits text otherwise; padding behind the target's tokens is none."""
+    known = [m.info.vocabulary for m in (target, draft) if isinstance(m.info, GgufInfo)]
+    one, other = (*known, None, None)[:2]
+    if not (one and other and one.pairs_with(other)):
+        same_tokenizer(target, draft)
+
+
 def same_model(base: LocatedModel, model: LocatedModel) -> LocatedModel:
     """The model, if it is of the baseline's tokens, architecture and sizes."""
     same_tokenizer(base, model)

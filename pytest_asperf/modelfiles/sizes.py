@@ -150,6 +150,7 @@ def _of_file(ref: ModelRef, info: GgufInfo, kv: KvCache, *, basis: str) -> Deman
         has_experts=info.n_experts > 0,
         is_recurrent=any(_STATE.search(tensor.name) for tensor in info.tensors),
         tokenizer_sha256=info.tokenizer_sha256,
+        vocabulary=info.vocabulary,
     )
 
 

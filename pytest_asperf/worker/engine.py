@@ -92,12 +92,14 @@ class Stepper(Protocol):
     Attributes:
         facts: what the context resolved to; `memory` says of what kind it is, `rollback` how
             rejected tokens are removed: `trim`, or `checkpoint`, which costs time.
+        n_drafted: the first tokens, which a target has too and a draft chooses from; 0 for all.
         n_past: tokens in the memory.
         max_outputs: positions of the largest batch whose logits are asked for.
     """
 
     facts: Facts
     n_vocab: int
+    n_drafted: int
     n_past: int
     max_outputs: int
 

@@ -47,7 +47,7 @@ class LlamaCppStepper(RolledBackStepper):
         self._prefixes = prefixes
         self._key = key
         vocabulary = llama_cpp.llama_model_get_vocab(model)
-        self.n_vocab = llama_cpp.llama_vocab_n_tokens(vocabulary)
+        self.n_vocab = self.n_drafted = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self._saved: Any = None
         self._rows: tuple[int, int, NDArray[np.float32]] | None = None
         self._make_batch(self._n_batch)
@@ -95,7 +95,7 @@ class LlamaCppStepper(RolledBackStepper):
         drafted: list[int] = []
         for _ in range(n):
             row = self.decode(drafted[-1:] or tokens, 1)[0]
-            drafted.append(int(row.argmax()))
+            drafted.append(int(row[: self.n_drafted].argmax()))
             require_sound(row, row[drafted[-1]])
         return drafted
 

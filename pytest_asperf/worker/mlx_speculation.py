@@ -44,7 +44,7 @@ class MlxStepper(RolledBackStepper):
         self._model = model
         self._new_cache = new_cache
         self._n_ctx = int(context["n_ctx"])
-        self.n_vocab = 0
+        self.n_vocab = self.n_drafted = 0
         self._saved: dict[int, Any] = {}
         self._empty()
         self._held = ExitStack()

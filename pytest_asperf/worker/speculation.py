@@ -129,7 +129,8 @@ class Sampled:
         tokens: list[int] = []
         odds: list[NDArray[np.float64]] = []
         for _ in range(k):
-            odds.append(probabilities(stepper.decode(feed, 1)[0], self._temperature))
+            row = stepper.decode(feed, 1)[0][: stepper.n_drafted or None]
+            odds.append(probabilities(row, self._temperature))
             tokens.append(self._draw(odds[-1]))
             feed = tokens[-1:]
         return Proposal(tokens, odds)
@@ -156,7 +157,7 @@ class Sampled:
         if odds is None:
             left[token] = 0.0
         else:
-            np.subtract(target, odds, out=left)
+            left[: len(odds)] -= odds
             np.maximum(left, 0.0, out=left)
         return left if left.any() else target
 

@@ -24,9 +24,10 @@ from .speculation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
 Reply = dict[str, Any]
 
+#: llama.cpp, common/speculative.cpp, SPEC_VOCAB_MAX_SIZE_DIFFERENCE.
+_MOST_PADDING: Final = 128
 #: The draft that is no model.
 NGRAM: Final = "ngram"
 
@@ -81,11 +82,12 @@ class Pairs:
             if draft != NGRAM:
                 second = self._stepper(draft, n_ctx, k, rollback)
                 facts["draft"] = second.facts
-                if second.n_vocab != stepper.n_vocab:
+                if abs(second.n_vocab - stepper.n_vocab) > _MOST_PADDING:
                     raise RefusalError(
                         "vocabulary",
                         f"the draft has {second.n_vocab} tokens, the target {stepper.n_vocab}",
                     )
+                second.n_drafted = min(second.n_vocab, stepper.n_vocab)
         except BaseException:
             _Pair(stepper, second).close()
             raise
@@ -212,7 +214,11 @@ class Pairs:
             ]
             for index, token in enumerate(done.tokens):
                 odds = rows[0][index]
-                favour = odds if len(rows) == 1 else rows[1][index] / np.maximum(odds, 1e-300)
+                favour = odds
+                if len(rows) > 1:
+                    drafted = rows[1][index]
+                    favour = np.zeros_like(odds)  # of padding that the draft lacks
+                    favour[: len(drafted)] = drafted / np.maximum(odds[: len(drafted)], 1e-300)
                 more = favour > favour[token]
                 equal = favour == favour[token]
                 places.append(float(odds[more].sum() + ties.random() * odds[equal].sum()))
@@ -262,5 +268,6 @@ def _all_rows(
     rows: list[Any] = []
     for start in range(0, len(feed), stepper.max_outputs):
         part = feed[start : start + stepper.max_outputs]
-        rows += [probabilities(row, temperature) for row in stepper.decode(part, len(part))]
+        decoded = stepper.decode(part, len(part))[:, : stepper.n_drafted or None]
+        rows += [probabilities(row, temperature) for row in decoded]
     return rows

@@ -52,22 +52,52 @@ def write_gguf(
     return path
 
 
-def write_parts(source: Path, folder: Path, name: str, *, n_tensors: int) -> tuple[Path, ...]:
-    """Write a model in parts of so many tensors, as llama-gguf-split does."""
+def _copied(source: Path, writer: GGUFWriter, *, n_padding: int = 0) -> GGUFReader:
+    """Copy a model's metadata, with so many unused tokens more; gives what it was read with."""
     reader = GGUFReader(source)
-    writer = GGUFWriter(folder / f"{name}.gguf", "llama", split_max_tensors=n_tensors)
+    padding: dict[str, list[Any]] = {
+        "tokenizer.ggml.tokens": [f"[PAD{n}]" for n in range(n_padding)],
+        "tokenizer.ggml.token_type": [5] * n_padding,
+    }
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key == "general.architecture":
             continue
         kind, *element = field.types
-        sub_type = element[0] if kind == GGUFValueType.ARRAY else None
-        writer.add_key_value(key, field.contents(), kind, sub_type=sub_type)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+        if kind == GGUFValueType.ARRAY:
+            values = [*field.contents(), *padding.get(key, [])]
+            writer.add_key_value(key, values, kind, sub_type=element[0])
+        else:
+            more = n_padding if key.endswith(".vocab_size") else None
+            value = field.contents()
+            writer.add_key_value(key, value + more if more else value, kind)
+    return reader
+
+
+def _written(writer: GGUFWriter) -> None:
     try:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
     finally:
         writer.close()
+
+
+def write_parts(source: Path, folder: Path, name: str, *, n_tensors: int) -> tuple[Path, ...]:
+    """Write a model in parts of so many tensors, as llama-gguf-split does."""
+    writer = GGUFWriter(folder / f"{name}.gguf", "llama", split_max_tensors=n_tensors)
+    for tensor in _copied(source, writer).tensors:
+        writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+    _written(writer)
     return tuple(sorted(folder.glob(f"{name}-*.gguf")))
+
+
+def write_padded(source: Path, target: Path, n_padding: int) -> Path:
+    """Write a float model with so many unused tokens behind its own, as larger models have."""
+    writer = GGUFWriter(target, "llama")
+    for tensor in _copied(source, writer, n_padding=n_padding).tensors:
+        data = np.array(tensor.data)
+        if tensor.name in {"token_embd.weight", "output.weight"}:
+            data = np.concatenate([data, np.zeros((n_padding, *data.shape[1:]), data.dtype)])
+        writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
+    _written(writer)
+    return target

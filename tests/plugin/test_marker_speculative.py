@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.modelfiles.convert import hf_to_gguf
+from pytest_asperf.modelfiles.shipped import shipped_models
+from tests.modelfiles.gguf_files import write_padded
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,6 +61,36 @@ def test_greedy_and_sampled_output_are_lossless(pair: Project) -> None:
     sampled = f"{_SHORT}, temperature=1.0"
     pair.test(_test(sampled, "assert_lossless(speculation)"), name="test_sampled")
     pair.run("--asperf-max-pairs=5", "--asperf-seed=4").assert_outcomes(passed=2)
+
+
+def _padded(pair: Project, n_padding: int) -> None:
+    """Write the shipped draft, and the same with unused tokens."""
+    spec = next(spec for spec in shipped_models() if spec.name == "asperf-draft")
+    assert spec.hf_folder is not None
+    hf_to_gguf(spec.hf_folder, pair.path / "draft-F16.gguf")
+    write_padded(pair.path / "draft-F16.gguf", pair.path / "padded-F16.gguf", n_padding)
+
+
+# At a temperature the target would sample the padding, as its weights here are zero.
+@pytest.mark.parametrize(("padded", "temperature"), [("target", 0), ("draft", 0), ("draft", 1.0)])
+def test_models_of_a_family_with_other_padding_are_a_pair(
+    pair: Project, padded: str, temperature: float
+) -> None:
+    """Up to 128 unused tokens behind the same ones are llama.cpp's own rule."""
+    _padded(pair, 64)
+    own = "asperf-draft:F16" if padded == "target" else "asperf-draft:Q4_0"
+    mark = _MARK.replace(own, "padded-F16.gguf")
+    settings = f"{_SHORT}, temperature={temperature}"
+    pair.test(_test(settings, "assert_lossless(speculation)", mark))
+    pair.run("--asperf-max-pairs=5", "--asperf-seed=4").assert_outcomes(passed=1)
+
+
+def test_a_target_with_other_tokens_is_refused(pair: Project) -> None:
+    """129 tokens more are another vocabulary."""
+    _padded(pair, 129)
+    mark = _MARK.replace("asperf-draft:F16", "padded-F16.gguf")
+    pair.test(_test(_SHORT, "assert speculation.acceptance > 0", mark))
+    pair.run("--asperf-max-pairs=5").stdout.fnmatch_lines(["*have different tokenizers*"])
 
 
 def test_what_cannot_be_rolled_back_is_invalid(pair: Project) -> None:

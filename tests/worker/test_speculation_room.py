@@ -90,7 +90,8 @@ class ScriptedStepper:
         self._saved: list[int] | None = None
         self._since: list[int] = []
         self._way = ""
-        self.n_vocab, self.max_outputs = _VOCABULARY, max_outputs
+        self.n_vocab = self.n_drafted = _VOCABULARY
+        self.max_outputs = max_outputs
         way = find_way_back(self, "scripted", rollback, partial(setattr, self, "_way"))
         self.facts = _CONTEXT | way
         script.n_ctx[name] = max(script.n_ctx.get(name, 0), n_ctx)
