@@ -195,7 +195,9 @@ class CellResult:
         if self.same_runs:
             return "same runs as auto"
         figures = () if self.verdict is None else self.verdict.figures
-        return ", ".join(sorted({estimate.basis for _, estimate in figures} - {""}))
+        # Figures that were decided one after the other count the same chunks.
+        most = {e.counted: e.basis for _, e in sorted(figures, key=lambda f: f[1].n) if e.basis}
+        return ", ".join(sorted(most.values()))
 
     @property
     def measured(self) -> str:

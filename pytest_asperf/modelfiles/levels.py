@@ -66,11 +66,13 @@ def contradiction(info: GgufInfo, level: str) -> str:
     if info.level not in {None, level}:
         return f"{info.level} by its own metadata"
     own = _own_type(level)
-    matrices = [t for t in _layer_matrices(info) if _is_quantised(t)]
-    expected = [t for t in matrices if t.type in stored_as(own, t.shape[0])]
-    if not matrices or (info.level == level and expected):
+    expected: list[TensorInfo] = []
+    others: list[TensorInfo] = []
+    for tensor in filter(_is_quantised, _layer_matrices(info)):
+        is_expected = tensor.type in stored_as(own, tensor.shape[0])
+        (expected if is_expected else others).append(tensor)
+    if not others or (info.level == level and expected):
         return ""
-    others = [t for t in matrices if t not in expected]
     if sum(t.nbytes for t in expected) >= _most_of_a_type(others):
         return ""
     return f"{most_bytes(others)} by the types of its tensors"

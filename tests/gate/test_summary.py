@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_asperf.analysis.outcome import ExitCode
@@ -164,3 +166,16 @@ def test_the_error_is_shared_by_all_cells() -> None:
     assert "FAIL by time in any of 14 checks in at most 1 % of runs" in error_budget(14)
     assert "in any" not in error_budget(1)
     assert "slower PASSes in at most 5 %" in error_budget(1)
+
+
+def test_figures_of_the_same_chunks_count_them_once() -> None:
+    """Mean KLD may be decided before the share of changed tokens; prompts are another count."""
+    counts = ((8, "chunks"), (7, "chunks"), (5, "prompts"))
+    figures = tuple(
+        (f"{n} {counted}", Estimate(1.0, 0.9, 1.1, n, method="t", unit="", counted=counted))
+        for n, counted in counts
+    )
+    result = _result()
+    assert result.verdict is not None
+    several = replace(result, verdict=replace(result.verdict, figures=figures))
+    assert several.counted == "5 prompts, 8 chunks"
