@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31
 _HEAD_BYTES: Final = 512
-#: Special tokens that a draft must share.
-_SPECIAL: Final = ("bos", "eos")
+#: What a draft must share besides its tokens, as in llama.cpp's common/speculative.cpp.
+_RULES: Final = ("model", "pre", "bos_token_id", "eos_token_id", "add_bos_token", "add_eos_token")
 _MOST_PARTS: Final = 99_999
 #: llama.cpp, llama_split_path: how the first part of a model is named.
 _FIRST_PART: Final = re.compile(r"(?P<stem>.+)-00001-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
@@ -343,6 +343,10 @@ class _Fields:
             raise self._bad(key, f"a whole number from {least} to {most}")
         return value
 
+    def stated(self, key: str) -> object:
+        """The value as the file has it; None if it has none."""
+        return self._values.get(key)
+
     def per_layer(
         self, template: str, n_layers: int, *, default: int | tuple[int, ...]
     ) -> tuple[int, ...]:
@@ -454,9 +458,7 @@ def _vocabulary(fields: _Fields) -> Vocabulary | None:
     if tokens is None:
         return None
     merges = fields.strings("tokenizer.ggml.merges")
-    numbers = (fields.number(f"tokenizer.ggml.{name}_token_id", default=0) for name in _SPECIAL)
-    stated = f"{fields.text('tokenizer.ggml.model')} {fields.text('tokenizer.ggml.pre')}"
-    rest = hashlib.sha256(f"{stated} {' '.join(map(str, numbers))}".encode())
+    rest = hashlib.sha256(repr([fields.stated(f"tokenizer.ggml.{key}") for key in _RULES]).encode())
     rest.update(merges.digest if merges else b"")
     return Vocabulary(rest.hexdigest(), tokens.ends)
 

@@ -27,7 +27,8 @@ def write_gguf(
     writer = GGUFWriter(None, arch, endianess=endian)
     settings = {"block_count": 2, "embedding_length": 32, "context_length": 64}
     for key, value in {**settings, "attention.head_count": 4, **(keys or {})}.items():
-        name = key if "general." in key or "split." in key else f"{arch}.{key}"
+        is_whole = key.startswith(("general.", "split.", "tokenizer."))
+        name = key if is_whole else f"{arch}.{key}"
         if isinstance(value, list):
             writer.add_array(name, value)
         elif isinstance(value, str):

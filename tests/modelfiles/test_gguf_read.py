@@ -106,6 +106,21 @@ def test_tokenizer_hash_tells_vocabularies_apart(
     assert first.tokenizer_sha256 != second.tokenizer_sha256
 
 
+@pytest.mark.parametrize(
+    ("keys", "pairs"),
+    [({}, True), ({"tokenizer.ggml.bos_token_id": 0}, False)],
+)
+def test_a_draft_shares_the_special_tokens(
+    tmp_path: Path, keys: dict[str, Any], *, pairs: bool
+) -> None:
+    """A number that is missing is not the number 0."""
+    one = inspect_gguf(write_gguf(tmp_path / "a.gguf")).vocabulary
+    other = inspect_gguf(write_gguf(tmp_path / "b.gguf", keys=keys)).vocabulary
+    assert one is not None
+    assert other is not None
+    assert one.pairs_with(other) is pairs
+
+
 def test_a_file_without_a_vocabulary(tmp_path: Path) -> None:
     """The vocabulary's size then comes from the embedding table, and there is no hash."""
     info = inspect_gguf(write_gguf(tmp_path / "x.gguf", tokenizer=None))
