@@ -21,8 +21,7 @@ from timing import table
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.build_sources import Interpreter
-from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
-from pytest_asperf.config.variants import Variant
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Variant
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import AsperfError, HardwareError
 from pytest_asperf.hardware.machine_lock import machine_lock_path

@@ -25,8 +25,13 @@ from pytest_benchmark.utils import PercentageRegressionCheck
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 from scipy.stats import binom, ttest_ind  # type: ignore[import-untyped]
 
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
-from pytest_asperf.analysis.stats.sequential import PairedTest, evidence, predicted_sd, robust_sd
+from pytest_asperf.analysis.stats.sequential import (
+    PairedTest,
+    detectable_tolerance,
+    evidence,
+    predicted_sd,
+    robust_sd,
+)
 from pytest_asperf.analysis.verdict import Outcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from models import BUILD, SETTINGS
 from timing import table
 
 from pytest_asperf.builds.build_cache import ReadyBuild
-from pytest_asperf.config.spec import ModelRef, Pairing
-from pytest_asperf.config.variants import Variant
+from pytest_asperf.config.spec import ModelRef, Pairing, Variant
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan

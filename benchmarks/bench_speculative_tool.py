@@ -12,7 +12,7 @@ from models import BUILD, SETTINGS, level_files, shipped_target
 from peers import Peers, SpeculativeRun
 from timing import interleave, ratio, table
 
-from pytest_asperf.config.variants import Variant
+from pytest_asperf.config.spec import Variant
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.modelfiles.shipped import shipped_models

@@ -24,7 +24,7 @@ from pytest_asperf.config.build_sources import source_text
 from pytest_asperf.errors import BuildError, printable
 
 if TYPE_CHECKING:
-    from pytest_asperf.builds.job import Job
+    from pytest_asperf.builds.step import Job
     from pytest_asperf.config.build_sources import Archive, Packages
 
 _BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_asperf.builds.job import Job
+    from pytest_asperf.builds.step import Job
 
     Variables = Iterable[tuple[str, str]]
 

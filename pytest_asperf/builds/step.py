@@ -6,14 +6,52 @@ import re
 import subprocess
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final, cast
 
+from pytest_asperf.config.progress import SoFar
 from pytest_asperf.engine_process.interrupts import interrupts_later
-from pytest_asperf.errors import escaped
+from pytest_asperf.errors import BuildError, escaped, printable
+from pytest_asperf.modelfiles.cache_errors import explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from pytest_asperf.config.progress import Notify
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One build at work, in the folder where it stays: environments cannot be moved."""
+
+    title: str
+    folder: Path
+    notify: Notify
+
+    @property
+    def log(self) -> Path:
+        """All that is printed while it is made."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    def run(self, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
+        """Run one of its steps; a StepFailure if it ends with an error."""
+        self.notify.progress(f"building {self.title}", 0, 100)
+
+        def on_line(line: str) -> None:
+            if (share := counted(line)) is not None:
+                self.notify.progress(f"building {self.title}", *share, SoFar(counted="steps"))
+
+        try:
+            with explained(self.log.parent), self.log.open("ab"):
+                pass
+            run_step(command, cwd=self.folder, env=env, log=self.log, on_line=on_line)
+        except FileNotFoundError as error:
+            raise BuildError(
+                f"{self.title}: {printable(command[0], 200)} cannot be started: {error.strerror}",
+                remedy="install it, or correct PATH",
+            ) from error
+
 
 #: Lines that are kept of a step, and shown of a failure.
 _KEPT_LINES: Final = 4000

@@ -56,7 +56,7 @@ def audit(files: Sequence[Path], reports: Sequence[ReportTarget], **given: Any) 
     """
     from pytest_asperf.audit import together
     from pytest_asperf.audit.known import parse_options
-    from pytest_asperf.audit.page import sections
+    from pytest_asperf.audit.together import sections
 
     options = parse_options(**given)
     console = stderr_console()

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import percent_text
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_fit, unfit_text
+from pytest_asperf.analysis.stats.sequential import detectable_tolerance, is_fit, unfit_text
 from pytest_asperf.commands.gate_request import GateOptions, read_request
 from pytest_asperf.errors import ConfigError, printable
-from pytest_asperf.gate.cost import cost_text, expected_costs
+from pytest_asperf.gate.schedule import cost_text, expected_costs
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment, calibration_of
 from pytest_asperf.report.sections import CheckLine, Section, condition_check
 

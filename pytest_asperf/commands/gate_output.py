@@ -41,7 +41,7 @@ def print_plan(
     With `only_list` also each cell.
     """
     from pytest_asperf.gate.cells import shared_by
-    from pytest_asperf.gate.cost import cost_text, expected_costs
+    from pytest_asperf.gate.schedule import cost_text, expected_costs
     from pytest_asperf.gate.summary import error_budget
 
     base, candidate = (printable(build.name) for build in gate.builds)
@@ -71,7 +71,7 @@ def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: in
 
 def print_outcome(outcome: GateOutcome) -> None:
     """Print the answer, then cells, notes and what ran."""
-    from pytest_asperf.gate.pages import text_lines
+    from pytest_asperf.gate.summary import text_lines
 
     out = Console(highlight=False)
     for line in text_lines(outcome, out.width if out.is_terminal else None):
@@ -88,8 +88,7 @@ def gate_document(
 ) -> Report:
     """A gate as a report, with when, where and how it ran, and by which command."""
     from pytest_asperf import __version__
-    from pytest_asperf.gate.pages import UNIT
-    from pytest_asperf.gate.summary import facts, noted
+    from pytest_asperf.gate.summary import UNIT, facts, noted
     from pytest_asperf.hardware.detect import detect
     from pytest_asperf.hardware.in_force import in_force
     from pytest_asperf.records.report import Report

@@ -19,7 +19,7 @@ from pytest_asperf.config.engines import (
     PROGRAM_ENGINES,
     parse_engine,
 )
-from pytest_asperf.config.server_url import URL_RULE, is_url
+from pytest_asperf.config.remote_address import URL_RULE, is_url
 from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest

@@ -27,9 +27,8 @@ from pytest_asperf.config.pipeline import parse_pipeline
 from pytest_asperf.config.roles import model_of
 from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.settings import DECLARED, Settings, parse_values
-from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, parse_variant
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
-from pytest_asperf.config.variants import parse_variant
 from pytest_asperf.errors import ConfigError, UnfitError, listing, printable, shown, suggest
 
 if TYPE_CHECKING:

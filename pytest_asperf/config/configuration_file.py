@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.table import CheckedTable
-from pytest_asperf.config.toml_file import parse_toml, read_toml_text
+from pytest_asperf.config.text_file import parse_toml, read_toml_text
 from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:

@@ -1,16 +1,41 @@
-"""Addresses of machines that compute for this one, over llama.cpp's RPC.
-
-RPC has neither encryption nor passwords: whoever reaches a server can read what is computed and
-write to its memory. So an address must be private unless the user insists.
-"""
+"""Addresses of servers: of machines that compute for this one over llama.cpp's RPC, and URLs."""
 
 from __future__ import annotations
 
 import re
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from pytest_asperf.config.table import Rule
+from pytest_asperf.errors import Advice, ConfigError
+
+
+def is_url(text: str) -> bool:
+    """True if a text is meant as the URL of a server."""
+    return text.lower().startswith(("http://", "https://"))
+
+
+def _url(value: object) -> str:
+    """Read the URL of a server; its key does not belong into it."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError
+    parts = urlsplit(value)
+    if parts.username or parts.password or parts.query:
+        # A message may be published, and shows nothing of it.
+        raise ConfigError(
+            "the URL of a server holds a user, a password or a query",
+            why="it would be printed and stored with each result",
+            remedy=Advice("write the URL alone; a key is read from a variable", "api_key_variable"),
+        )
+    if not is_url(value) or not parts.hostname or parts.port == 0 or parts.fragment:
+        raise ValueError
+    return value.rstrip("/")
+
+
+#: What a key or option accepts that names a server.
+URL_RULE: Final = Rule(_url, "the URL of a server, such as http://127.0.0.1:8080")
+
 
 #: A host's name or address, and its port. What begins with a dash would be an option of ssh's.
 _HOST: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9a-fA-F:.]{2,45}\]"

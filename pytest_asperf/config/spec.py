@@ -5,18 +5,61 @@ Everything below the shell speaks in these; there are no keyword dictionaries pa
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run time by readers
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import TEXT_ENGINES
+from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
     from pytest_asperf.config.build_sources import Source
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.pipeline import Pipeline
-    from pytest_asperf.config.variants import Variant
+
+
+VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
+
+_VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
+
+#: Kinds of variants with the number that each has where none is named; None where one must be.
+_VARIANTS: Final[dict[VariantKind, int | None]] = {
+    "layers": None,
+    "experts": 8,
+    "hybrid": 0,
+    "recurrent": 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A change of a model that keeps what it computes and not what that costs.
+
+    Attributes:
+        kind: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward
+            part, of which one is used for a token; `hybrid`, a recurrent part that adds nothing;
+            `recurrent`, n layers of random weights, which is another function.
+    """
+
+    kind: VariantKind
+    n: int
+
+
+def parse_variant(text: str, *, where: str) -> Variant:
+    """Read the text after the plus of `asperf-target+layers=8`."""
+    match = _VARIANT.fullmatch(text)
+    for kind, default in _VARIANTS.items():
+        if match and match["kind"] == kind and bool(match["n"]) <= (default != 0):
+            n = int(match["n"]) if match["n"] else default
+            if n is not None:
+                return Variant(kind, n)
+    raise ConfigError(
+        f"{where}: {shown(text, 80)} is not a variant of a model"
+        f"{suggest(text.partition('=')[0], _VARIANTS)}",
+        remedy="use layers=N, experts=N, hybrid or recurrent=N, as in asperf-target+layers=8",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,23 @@
-"""Small files that a user names, of text or JSON: read whole, and never without end.
-
-A pipe or a device may block for ever, and so may a file of the kernel's: such "regular" files
-(`/proc/kmsg`) have size 0, and a file of size 0 holds nothing to read.
-"""
+"""Small files that a user names, of text, JSON or TOML: read whole, and never without end."""
 
 from __future__ import annotations
 
 import json
+import re
 import stat
+import tomllib
+from decimal import Decimal
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.config.table import CheckedTable
+from pytest_asperf.errors import ConfigError, printable
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
 
 _MAX_BYTES: Final = 64 * 2**20
 
@@ -58,3 +64,81 @@ def read_json_table(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UnreadableTextError("is not a JSON table")
     return content
+
+
+_SCHEMA: Final = 1
+_MANY_DIGITS: Final = re.compile(r"[0-9_]{4300}|[eE][+-]?[0-9_]{9}")
+
+
+def parse_toml(
+    text: str, where: str, *, parse_float: Callable[[str], Any] = float
+) -> dict[str, Any]:
+    """The content of a TOML document, whose integers have 64 bits as TOML demands."""
+    try:
+        content = tomllib.loads(text, parse_float=parse_float)
+        large = _out_of_range(content)
+    except tomllib.TOMLDecodeError as error:
+        raise broken(where, f"is not valid TOML: {error}", "correct the file there") from error
+    except RecursionError:
+        raise broken(where, "is nested too deeply", "flatten it") from None
+    except (ValueError, ArithmeticError):  # from the types of numbers: tomllib lets them through
+        digits = _MANY_DIGITS.search(text)
+        line = f" in line {text.count(chr(10), 0, digits.start()) + 1}" if digits else ""
+        raise broken(where, f"has a number out of range{line}", "write a smaller one") from None
+    if large is not None:
+        problem = f"has an integer of more than 64 bits: {printable(large, 200)}"
+        raise broken(where, problem, "write a smaller one")
+    return content
+
+
+def _out_of_range(value: object, keys: str = "") -> str | None:
+    """The keys that lead to an integer of more than 64 bits, None without one."""
+    if isinstance(value, int):
+        return None if -(2**63) <= value < 2**63 else keys
+    inner: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    large = (_out_of_range(item, f"{keys}.{key}".lstrip(".")) for key, item in inner)
+    return next((keys for keys in large if keys is not None), None)
+
+
+def open_document(text: str, where: str) -> CheckedTable:
+    """The content of a TOML text that says `schema = 1`."""
+    content = parse_toml(text, where, parse_float=Decimal)
+    if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
+        raise broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
+    return CheckedTable(where, content)
+
+
+def read_toml_text(path: Path) -> str:
+    """A file's text, refused where it cannot be read."""
+    try:
+        return read_text(path)
+    except UnreadableTextError as error:
+        remedy = "name a file that can be read, in UTF-8"
+        raise broken(printable(path, 300), str(error), remedy) from error
+
+
+@cache
+def shipped_texts(folder: str) -> tuple[tuple[str, str], ...]:
+    """The TOML files of a folder of this package, sorted by their names: name and text."""
+    files = resources.files("pytest_asperf").joinpath(folder).iterdir()
+    shipped = sorted((file.name, file) for file in files if file.name.endswith(".toml"))
+    return tuple((name, file.read_text(encoding="utf-8")) for name, file in shipped)
+
+
+def broken(where: str, problem: str, remedy: str) -> ConfigError:
+    """The error for a file that cannot be used at all."""
+    why = "what the file says would be left out"
+    return ConfigError(f"{where} {problem}", why=why, remedy=remedy)
+
+
+def twice(where: str, id_: str) -> ConfigError:
+    """The error for an id that two entries have."""
+    return ConfigError(
+        f"{where} {id_!r} is there twice",
+        why="one id must mean one figure",
+        remedy="rename one of the two",
+    )

@@ -10,16 +10,15 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_inva
 from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.errors import Advice, AsperfError, BuildError
+from pytest_asperf.engine_process import EngineRefusedError
+from pytest_asperf.errors import Advice, AsperfError, BuildError, EngineError
 from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
-from pytest_asperf.gate.cost import cost_text, expected_costs
-from pytest_asperf.gate.inability import Tried, inability, shows_a_build, tried
-from pytest_asperf.gate.schedule import Schedule, Turns, outlook_text
+from pytest_asperf.gate.schedule import Schedule, Turns, cost_text, expected_costs, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
 from pytest_asperf.measure.ab_memory import MemoryABExperiment, MemoryComparison
 from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment, ScoreLimits
 from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment, spread_of
-from pytest_asperf.measure.experiment import Visit
+from pytest_asperf.measure.experiment import Trial, Visit
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
 from pytest_asperf.verdicts.gate import (
@@ -42,7 +41,91 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
     from pytest_asperf.measure.experiment import PairedExperiment
     from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.runner import MeasurementRunner
+    from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
+
+
+_TRIALS: Final = 2
+#: A candidate hangs if a call takes so many times as long as all of the baseline's trial, and
+#: longer than this.
+_PATIENCE: Final = 20
+_LEAST_PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The result of trials of both sides.
+
+    Attributes:
+        failures: how the candidate failed, each after a trial in which the baseline did not.
+        remark: why they are too few, empty if they are not.
+    """
+
+    failures: tuple[EngineError, ...]
+    remark: str = ""
+
+
+def tried(
+    runner: MeasurementRunner,
+    sides: tuple[ComparedSide, ComparedSide],
+    experiment: PairedExperiment[Any],
+) -> Tried:
+    """Try the smallest unit of an experiment with each side in turn.
+
+    Raises:
+        AsperfError: a trial broke for a reason that is not the engine's.
+    """
+    base, candidate = sides
+    failures: list[EngineError] = []
+    for number in range(_TRIALS):
+        try:
+            took_s = runner.compare((base,), Trial(experiment, number))
+        except EngineError as error:
+            return Tried(tuple(failures), f"the baseline {_manner(error)} too, when it was tried")
+        patience_s = max(_LEAST_PATIENCE_S, _PATIENCE * took_s)
+        try:
+            runner.compare((candidate,), Trial(experiment, number, patience_s))
+        except EngineError as error:
+            failures.append(error)
+        else:
+            return Tried(tuple(failures), "both builds ran when they were tried again")
+    return Tried(tuple(failures))
+
+
+def shows_a_build(error: AsperfError) -> bool:
+    """True if an error may be a build's fault, and not that of an engine that is not installed.
+
+    Libraries that do not fit the llama-cpp-python that loads them are no fault of the build either.
+    """
+    if isinstance(error, EngineRefusedError) and error.kind == "import":
+        return "ModuleNotFoundError" not in error.what
+    is_of_setup = getattr(error, "kind", "") in {"tools", "libraries"}
+    return isinstance(error, EngineError) and not is_of_setup
+
+
+def inability(subject: Subject, failures: tuple[EngineError, ...]) -> Verdict:
+    """The verdict on a candidate that failed where the baseline ran, with the log's last words."""
+    last = failures[-1]
+    how = list(dict.fromkeys(map(_manner, failures)))
+    measured = f"candidate {_twice(last)}" if len(how) == 1 else f"candidate {', then '.join(how)}"
+    return Verdict(
+        Outcome.FAIL,
+        subject,
+        "runs as the baseline does",
+        f"{measured}, baseline ran twice in between",
+        (),
+        "the candidate cannot do what the baseline does: find the change between the builds, or "
+        "report it to the engine with the log above",
+        (last.what, *(last.detail or "").splitlines()),
+    )
+
+
+def _twice(error: EngineError) -> str:
+    return f"{error.did} twice{f' ({error.manner})' if error.manner else ''}"
+
+
+def _manner(error: EngineError) -> str:
+    return f"{error.did}{f' ({error.manner})' if error.manner else ''}"
+
 
 #: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
 _TESTS_OF_SPECULATION: Final = 2

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.table import TABLE, TEXT, Rule, list_of, number, one_of, whole
-from pytest_asperf.config.toml_file import open_document, twice
+from pytest_asperf.config.text_file import open_document, twice
 from pytest_asperf.errors import (
     Advice,
     ConfigError,

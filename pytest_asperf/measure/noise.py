@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.noise import fail_rate_floor
-from pytest_asperf.analysis.stats.pairs_needed import is_fit
+from pytest_asperf.analysis.stats.sequential import is_fit
 from pytest_asperf.hardware.records import (
     changed_record,
     load_record,

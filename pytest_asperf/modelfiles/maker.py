@@ -14,8 +14,7 @@ from pytest_asperf.modelfiles.cache import build_once
 from pytest_asperf.modelfiles.variants import VARIANTS_VERSION
 
 if TYPE_CHECKING:
-    from pytest_asperf.config.spec import ModelSpec
-    from pytest_asperf.config.variants import Variant
+    from pytest_asperf.config.spec import ModelSpec, Variant
 
 #: Writes the first file or folder, quantized to the level named, to the second path.
 Quantize = Callable[[Path, Path, str], None]

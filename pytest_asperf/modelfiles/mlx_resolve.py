@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.config.variants import Variant
+    from pytest_asperf.config.spec import ModelRef, Variant
 
 
 #: Part of the key of every folder made here: raise it when the same input gives another folder.

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.config.variants import Variant
+    from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
 
 

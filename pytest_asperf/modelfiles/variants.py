@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.config.variants import Variant
+    from pytest_asperf.config.spec import Variant
 
 #: Part of the key of every file made here: raise it when the same input gives other bytes.
 VARIANTS_VERSION: Final = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.stats.estimate import percent_text
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance
+from pytest_asperf.analysis.stats.sequential import detectable_tolerance
 from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards import GuardFinding, Voids
-from pytest_asperf.analysis.stats.reach import reach_one_another, reaches
+from pytest_asperf.analysis.stats.spread import reach_one_another, reaches
 from pytest_asperf.analysis.verdict import guarded
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import llama_cpp
 import pytest
 
-from pytest_asperf.builds.bindings import with_binding
+from pytest_asperf.builds.environment import with_binding
 from pytest_asperf.config.build_sources import Archive, Packages
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.errors import BuildError
-from pytest_asperf.gate.inability import shows_a_build
+from pytest_asperf.gate.judge import shows_a_build
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from tests.builds.test_checkout import CMAKE, MAIN, TINY, said
 from tests.harmful_interpreter import write_interpreter

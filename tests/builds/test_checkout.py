@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_asperf
-from pytest_asperf.builds.checkout import checkout_recipe
+from pytest_asperf.builds.build_cache import checkout_recipe
 from pytest_asperf.config.build_sources import Checkout
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError

@@ -90,7 +90,7 @@ def test_releases_are_gated_by_their_names(
     asked: list[tuple[Any, dict[str, object]]] = []
     for command in ("gate_builds", "bisect_builds"):
         monkeypatch.setattr(
-            f"pytest_asperf.commands.history_confirm.{command}",
+            f"pytest_asperf.commands.history.{command}",
             lambda options, **given: asked.append((options, given)),
         )
     for words in ((), ("--bisect",)):

@@ -13,8 +13,7 @@ from pytest_asperf.config.address import Address
 from pytest_asperf.config.catalogue import Catalogue, at_level
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.config.settings import Settings
-from pytest_asperf.config.spec import ModelRef, ModelSpec
-from pytest_asperf.config.variants import Variant
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 from pytest_asperf.errors import AsperfError, ConfigError
 
 SHIPPED = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, pairs_deciding
+from pytest_asperf.analysis.stats.sequential import detectable_tolerance, pairs_deciding
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.gate.cells import GateCell, GateCheck
-from pytest_asperf.gate.cost import cost_text, expected_costs
+from pytest_asperf.gate.schedule import cost_text, expected_costs
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.noise import Calibration
 

@@ -12,7 +12,6 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError
 from pytest_asperf.gate.cells import CellResult, GateCell, parse_gated
-from pytest_asperf.gate.pages import text_lines
 from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
     GateOutcome,
@@ -22,6 +21,7 @@ from pytest_asperf.gate.summary import (
     notes,
     proof_rows,
     summary_rows,
+    text_lines,
 )
 from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.report.markdown import markdown

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.spec import ModelRef, ModelSpec
-from pytest_asperf.config.variants import Variant, parse_variant
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant, parse_variant
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.locate import ModelLocator

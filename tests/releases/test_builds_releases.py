@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.spec import ModelRef, ModelSpec
-from pytest_asperf.config.variants import parse_variant
+from pytest_asperf.config.spec import ModelRef, ModelSpec, parse_variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.modelfiles.locate import ModelLocator

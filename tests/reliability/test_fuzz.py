@@ -22,9 +22,8 @@ import pytest
 
 import pytest_asperf
 from pytest_asperf.audit.known import Options
-from pytest_asperf.audit.page import sections
 from pytest_asperf.audit.read import DEFECT
-from pytest_asperf.audit.together import audit
+from pytest_asperf.audit.together import audit, sections
 from pytest_asperf.config import markers as marks
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.engines import parse_level

@@ -13,8 +13,7 @@ import pytest
 from scipy.stats import kstest  # type: ignore[import-untyped]  # it ships no types
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.spec import ModelRef, ModelSpec
-from pytest_asperf.config.variants import Variant
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.drafted_target import room_after_prompt
 from pytest_asperf.modelfiles.locate import ModelLocator

@@ -17,15 +17,6 @@ from pytest_asperf.analysis.guards.bounds import (
     sd_bound,
     token_accounting,
 )
-from pytest_asperf.analysis.guards.energy import (
-    counter_disagrees,
-    dead_counter,
-    idle_gaps,
-    idle_rails,
-    rail_coverage,
-    restarted_counter,
-    short_window,
-)
 from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, Voids
 from pytest_asperf.analysis.guards.outputs import (
     broken_logits,
@@ -38,7 +29,6 @@ from pytest_asperf.analysis.guards.outputs import (
     first_divergence,
     remote_errors,
 )
-from pytest_asperf.analysis.guards.scores import impossible_gain, knows_nothing, lossless
 from pytest_asperf.analysis.guards.serving import (
     ServedWork,
     cached_prompt,
@@ -57,17 +47,27 @@ from pytest_asperf.analysis.guards.serving import (
 )
 from pytest_asperf.analysis.guards.surroundings import (
     coefficient_of_variation,
+    counter_disagrees,
+    dead_counter,
     host_busy,
+    idle_gaps,
+    idle_rails,
     impure_window,
     joules_per_token,
+    rail_coverage,
+    restarted_counter,
+    short_window,
     spread,
     throttled,
 )
 from pytest_asperf.analysis.guards.timed_work import (
     differ,
     ignored_context,
+    impossible_gain,
     kld,
     klds,
+    knows_nothing,
+    lossless,
     other_logits,
     predicts_nothing,
     refused_examination,

@@ -1,4 +1,4 @@
-"""True if timed work was done: logits that a run left, against another computation of them.
+"""Logits that a run left, against another computation of them: was timed work done, and soundly?
 
 A row has log-probabilities of groups of tokens, in nats (`engine_process.GroupedRow`).
 """
@@ -10,15 +10,58 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding
-from pytest_asperf.analysis.guards.scores import KNOWS_NOTHING
-from pytest_asperf.analysis.stats.estimate import number_text
+from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, figure
+from pytest_asperf.analysis.stats.estimate import number_text, percent_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Row = Sequence[float]
     Rows = Mapping[int, Row]
+
+#: Share of its vocabulary from which a PPL is no model's. Guessing evenly makes all of it; half of
+#: it is one bit better than that, and counting how often tokens occur gives far more.
+KNOWS_NOTHING: Final = 0.5
+
+#: Changes of PPL that no level of the same weights reaches, as coarser weights lose what a model
+#: knows; and that no weights reach that were trained further, such as QAT's.
+IMPOSSIBLE_GAIN: Final = -0.1
+IMPOSSIBLE_GAIN_OF_TRAINING: Final = -0.5
+
+
+def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
+    """Trip if a baseline predicts a text hardly better than by guessing among its tokens."""
+    if ppl < KNOWS_NOTHING * n_vocab:
+        return None
+    return Guard.BASELINE_KNOWS_NOTHING.finding(
+        f"the baseline's PPL is {figure(ppl)}, and guessing among its {n_vocab} tokens makes "
+        f"{figure(n_vocab)}",
+        f"a baseline's PPL lies below {KNOWS_NOTHING:.0%} of its vocabulary",
+    )
+
+
+def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFinding | None:
+    """Trip if PPL falls by more of the baseline's than quantization, or training, can explain.
+
+    A model that is declared under another name than its baseline may be a fine-tuned one.
+    """
+    limit = IMPOSSIBLE_GAIN_OF_TRAINING if is_other_model else IMPOSSIBLE_GAIN
+    if change > limit:
+        return None
+    whose = "further training" if is_other_model else "a level"
+    return Guard.IMPOSSIBLE_GAIN.finding(
+        f"PPL changes by {percent_text(change, 4)}: the baseline is broken, or of another model",
+        f"{whose} does not improve on a sound baseline's PPL by {-limit:.0%}",
+    )
+
+
+def lossless(n_tokens: int, reason: str) -> GuardFinding:
+    """The warning that a level gives all tokens the baseline's probability, and why it may."""
+    return Guard.LOSSLESS_BY_CONSTRUCTION.finding(
+        f"all {n_tokens} tokens have the same probability as in the baseline: {reason}",
+        "such a level shows nothing about quantization",
+    )
+
 
 #: KLD, nats, on average over the positions of a run, and of any one of them. Shipped models at F16
 #: to Q4_K_M, with q8_0 and q4_0 caches, had at most 0.007 and 0.03; of a context that loses all but

@@ -3,22 +3,25 @@
 Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
 comes next. The question is about the whole corpus, a finite number of chunks. The test is Student's
 t in a form that may be looked at after every chunk, of the chunks seen and of two bad ones that are
-added. Derivation, error rates and what they rest on: ``docs/statistics.md``.
+added: the likelihood ratio of an effect of unknown size to none, on what a change of scale leaves
+as it is, so that it needs no variance (Wang & Ramdas, arXiv 2310.03722, section 4, with the half of
+their Gaussian mixture above 0). Derivation, error rates and what they rest on:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.stats.anytime_t import half_width
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
 from pytest_asperf.analysis.stats.sequential_frame import (
@@ -26,6 +29,7 @@ from pytest_asperf.analysis.stats.sequential_frame import (
     BETA,
     GATE_ALPHA,
     SequentialTest,
+    crossing,
     nothing_to_estimate,
 )
 from pytest_asperf.errors import ConfigError, MeasurementError, shown
@@ -38,6 +42,50 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.metrics import ChunkScore
 
     Floats = float | NDArray[np.float64]
+
+#: Precision of the effects mixed over, in units of the values' standard deviation: most are of one
+#: standard deviation, which few values show.
+_PRECISION: Final = 1.0
+
+
+def log_evidence(n: int, total: int, correlation: float) -> float:
+    """Log of the e-value that `n` of more values, `total`, give against a mean.
+
+    The correlation is ``t / sqrt(t^2 + n - 1)`` of the t-statistic against that mean, at least 0.
+    """
+    share = _share(n, total)
+    rest = 1 - share * correlation**2
+    slope = correlation * math.sqrt(n * share / rest)
+    return math.log(2 * math.sqrt(1 - share) * stdtr(n, slope)) - n / 2 * math.log(rest)
+
+
+@cache
+def half_width(n: int, total: int, error: float) -> float:
+    """How far a mean must lie from the seen mean to be excluded, in roots of the sum of squares.
+
+    Infinite if no `n` values of `total` could exclude any. The error is the probability that the
+    mean of all values is ever excluded.
+    """
+
+    def missing(correlation: float) -> float:
+        return -math.log(error) - log_evidence(n, total, correlation)
+
+    if missing(1) >= 0:
+        return math.inf
+    correlation = crossing(missing, 0, 1)
+    return correlation / math.sqrt((1 - correlation**2) * _independent(n, total))
+
+
+def _independent(n: int, total: int) -> float:
+    """Values of an endless supply that would show the mean as well as `n` of `total`."""
+    return n * total / (total - n)
+
+
+def _share(n: int, total: int) -> float:
+    """The weight of the seen values compared with the mixture."""
+    independent = _independent(n, total)
+    return independent / (independent + _PRECISION)
+
 
 #: Bad chunks that are added to those seen. Text that harms a model is rare, and in many orders the
 #: first chunks have none of it. With 2, exponential differences keep 5 %; see docs/statistics.md.

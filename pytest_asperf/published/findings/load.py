@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.table import ID, NUMBER, PAIR
-from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
+from pytest_asperf.config.text_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
 from pytest_asperf.published.findings.evidence import Evidence, assumed_spreads

@@ -18,7 +18,7 @@ from pytest_asperf.config.table import (
     unusable,
     whole,
 )
-from pytest_asperf.config.toml_file import open_document, read_toml_text, shipped_texts, twice
+from pytest_asperf.config.text_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
 from pytest_asperf.published.records.formulas import FORMULAS
 from pytest_asperf.published.records.model import (

@@ -10,7 +10,7 @@ from scipy.integrate import quad  # type: ignore[import-untyped]  # scipy ships 
 from scipy.stats import binom  # type: ignore[import-untyped]
 from scipy.stats import t as student
 
-from pytest_asperf.analysis.stats.anytime_t import half_width, log_evidence
+from pytest_asperf.analysis.stats.ppl_sequential import half_width, log_evidence
 
 
 @pytest.mark.parametrize(("n", "total"), [(3, 4), (5, 10), (9, 10), (20, 400)])

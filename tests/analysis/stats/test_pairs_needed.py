@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.estimate import percent_text
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, is_fit, unfit_text
+from pytest_asperf.analysis.stats.sequential import detectable_tolerance, is_fit, unfit_text
 
 
 @given(st.floats(0, 50))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.analysis.stats.reach import reach, reach_one_another, reaches
+from pytest_asperf.analysis.stats.spread import reach, reach_one_another, reaches
 
 rates = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=30)
 

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.stats.pairs_needed import detectable_tolerance, least_pairs
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import (
     PairedTest,
+    detectable_tolerance,
     evidence,
+    least_pairs,
     log_cost_ratio,
     predicted_sd,
 )
