@@ -24,9 +24,8 @@ from timing import table
 from pytest_asperf.analysis import serving_metrics as metrics
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.serving.events import read_reply
-from pytest_asperf.worker.serving.facts import request_facts
 from pytest_asperf.worker.serving.framing import framing_of
-from pytest_asperf.worker.serving.record import Endpoint, StreamRecord
+from pytest_asperf.worker.serving.record import Endpoint, StreamRecord, request_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

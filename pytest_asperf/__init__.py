@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.api.model import Model
     from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
     from pytest_asperf.api.quantity import Figure, Quantity
-    from pytest_asperf.api.scores import TokenScores
+    from pytest_asperf.api.scored import TokenScores
     from pytest_asperf.api.speculation import PromptSpeculation, RemoteOverhead, Speculation
     from pytest_asperf.api.speculation_assertions import assert_lossless, assert_sd_gain
     from pytest_asperf.api.throughput import Rate, Throughput
@@ -126,7 +126,7 @@ _HOMES = {
     "Subject": "pytest_asperf.analysis.verdict",
     "Throughput": "pytest_asperf.api.throughput",
     "Time": "pytest_asperf.api.latency",
-    "TokenScores": "pytest_asperf.api.scores",
+    "TokenScores": "pytest_asperf.api.scored",
     "Verdict": "pytest_asperf.analysis.verdict",
     "VerdictError": "pytest_asperf.analysis.verdict",
     "assert_as_published": "pytest_asperf.published.as_published",

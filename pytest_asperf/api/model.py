@@ -19,7 +19,7 @@ from pytest_asperf.api.measurement_context import (
     unknown_word,
 )
 from pytest_asperf.api.quantity import Apart, Figure, Found, Quantity, note
-from pytest_asperf.api.scores import TokenScores, score
+from pytest_asperf.api.scored import TokenScores, score
 from pytest_asperf.hardware.compute_plan import UNITS, read_plan
 from pytest_asperf.modelfiles.disk_use import disk_use
 from pytest_asperf.modelfiles.gguf_read import gguf_parts

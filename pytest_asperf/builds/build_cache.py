@@ -37,8 +37,7 @@ from pytest_asperf.config.settings import NICE
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import Advice, AsperfError, BuildError, ConfigError, printable, shown
 from pytest_asperf.hardware.machine_lock import MachineQueue
-from pytest_asperf.modelfiles.cache import locked
-from pytest_asperf.modelfiles.cache_errors import explained
+from pytest_asperf.modelfiles.cache import explained, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.builds.step import StepFailure, first_match
 from pytest_asperf.errors import AsperfError, BuildError, printable
-from pytest_asperf.modelfiles.cache_errors import disk_full
+from pytest_asperf.modelfiles.cache import disk_full
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from pytest_asperf.builds.failures import compile_failure
 from pytest_asperf.builds.step import StepFailure
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
 from pytest_asperf.errors import BuildError
-from pytest_asperf.modelfiles.cache_errors import explained
+from pytest_asperf.modelfiles.cache import explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

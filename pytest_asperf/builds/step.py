@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.engine_process.interrupts import interrupts_later
 from pytest_asperf.errors import BuildError, escaped, printable
-from pytest_asperf.modelfiles.cache_errors import explained
+from pytest_asperf.modelfiles.cache import explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

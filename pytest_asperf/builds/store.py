@@ -17,8 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, locked, read_json, write_json
-from pytest_asperf.modelfiles.cache_errors import explained
+from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, explained, locked, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -40,8 +40,7 @@ def init(files: tuple[Path, ...]) -> None:
         read_given,
     )
     from pytest_asperf.hardware.detect import detect
-    from pytest_asperf.hardware.in_force import in_force
-    from pytest_asperf.hardware.memory import memory_of
+    from pytest_asperf.hardware.in_force import in_force, memory_of
     from pytest_asperf.modelfiles.shipped import shipped_models
 
     folder = Path.cwd()

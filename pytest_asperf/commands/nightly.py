@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.workspace import Workspace
-    from pytest_asperf.nightly.night import FactChange
-    from pytest_asperf.nightly.record import LastNight
+    from pytest_asperf.nightly.record import FactChange, LastNight
     from pytest_asperf.nightly.steps import SeriesState
     from pytest_asperf.records.report import Report
     from pytest_asperf.store.stored import StoredPoint, StoredSeries
@@ -79,7 +78,7 @@ class NightReport:
     @property
     def headline(self) -> str:
         """The answer in one line."""
-        from pytest_asperf.nightly.night import night_text
+        from pytest_asperf.nightly.record import night_text
 
         when = f"night of {night_text(self.began)}"
         if self._error:
@@ -108,7 +107,7 @@ class NightReport:
 
     def looks_back(self, last: LastNight | None) -> None:
         """Take the night before, or None before the first."""
-        from pytest_asperf.nightly.night import missed_nights, night_text
+        from pytest_asperf.nightly.record import missed_nights, night_text
 
         self._since = "first night" if last is None else _SAME
         if last is not None:
@@ -321,8 +320,13 @@ def _measure(
 ) -> None:
     """Measure tonight's pairs, gate what changed, and store both."""
     from pytest_asperf.hardware.readiness import readiness
-    from pytest_asperf.nightly.night import changes_between, facts_of, restorable
-    from pytest_asperf.nightly.record import last_night, one_at_a_time
+    from pytest_asperf.nightly.record import (
+        changes_between,
+        facts_of,
+        last_night,
+        one_at_a_time,
+        restorable,
+    )
     from pytest_asperf.records.report import NightFacts
     from pytest_asperf.store.unsent import check_store
 

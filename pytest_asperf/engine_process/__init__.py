@@ -1,6 +1,5 @@
 """The parent's end of a worker: its process, what it answers, and the types of the answers."""
 
-from pytest_asperf.engine_process.engine_build import EngineBuild
 from pytest_asperf.engine_process.facts import (
     ContextFacts,
     Device,
@@ -10,7 +9,7 @@ from pytest_asperf.engine_process.facts import (
 )
 from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
-from pytest_asperf.engine_process.process import engine_priority, usable_cores
+from pytest_asperf.engine_process.process import EngineBuild, engine_priority, usable_cores
 from pytest_asperf.engine_process.worker import (
     GroupedRow,
     RawRun,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.serving_metrics import ServedRequest
     from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process.engine_build import EngineBuild
+    from pytest_asperf.engine_process.process import EngineBuild
 
 _LONGEST_RUN_NS: Final = 2**63
 #: The logarithm of a probability may exceed 0 by so much.

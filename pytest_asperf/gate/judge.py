@@ -15,10 +15,10 @@ from pytest_asperf.errors import Advice, AsperfError, BuildError, EngineError
 from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
 from pytest_asperf.gate.schedule import Schedule, Turns, cost_text, expected_costs, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
-from pytest_asperf.measure.ab_memory import MemoryABExperiment, MemoryComparison
 from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment, ScoreLimits
 from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment, spread_of
 from pytest_asperf.measure.experiment import Trial, Visit
+from pytest_asperf.measure.memory import MemoryABExperiment, MemoryComparison
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
 from pytest_asperf.verdicts.gate import (

@@ -1,20 +1,26 @@
-"""The memory of a model, counted by the engine that has it."""
+"""The memory of a model, counted by the engine that has it; under two builds, also by its process."""
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import psutil
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError, UnfitError
+from pytest_asperf.measure.ab_logits import SMALL_BYTES
 from pytest_asperf.measure.experiment import SharedProcess
 from pytest_asperf.measure.feeding import workload_tokens
+from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import kept_build
 from pytest_asperf.measure.validity import require_numbers
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import EngineMemory
-    from pytest_asperf.measure.experiment import MachineLease
+    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
 
@@ -67,3 +73,113 @@ class MemoryExperiment(SharedProcess):
                 remedy="measure on llama_cpp or mlx; an engine without a figure cannot be judged",
             )
         return MemoryResult(n_ctx, ran.memory, run.peak_rss_bytes, ran)
+
+
+#: Tokens that the context is filled with, if no depth is asked for, and those decoded at its end.
+_FILLED: Final = 512
+_DECODED: Final = 16
+_REMEDY: Final = "measure on llama_cpp or mlx"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMemory:
+    """The memory of one build with a filled context.
+
+    Attributes:
+        counted: by the engine itself.
+        peak_rss_bytes: the largest resident memory that its process had.
+        steady_rss_bytes: the resident memory of its process at the end, with its programs.
+        ran: the run record.
+    """
+
+    counted: EngineMemory
+    peak_rss_bytes: int
+    steady_rss_bytes: int
+    ran: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryComparison:
+    """The memory of one model file in two arms.
+
+    Attributes:
+        base: of the baseline.
+        candidate: of the candidate.
+        n_ctx: tokens that the context was filled with.
+        elapsed_s: time that it took, loads included.
+    """
+
+    base: HeldMemory
+    candidate: HeldMemory
+    n_ctx: int
+    elapsed_s: float
+
+    @property
+    def ran(self) -> tuple[Provenance, Provenance]:
+        """Run record of each arm, baseline first."""
+        return self.base.ran, self.candidate.ran
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryABExperiment:
+    """Fills the context of one model in both arms, in a new process of each.
+
+    Attributes:
+        depth: tokens that it is filled with; 0 for as many as usual.
+    """
+
+    depth: int = 0
+
+    def run(self, lease: MachineLease) -> MemoryComparison:
+        """Read what that takes.
+
+        Raises:
+            UnfitError: the engine does not count it, or the model's context is shorter.
+            EngineError: an arm died or refused.
+        """
+        began = time.monotonic()
+        lease.progress("memory", 0, 1)
+        arms = [arm for (arm,) in lease.sides]
+        # Nothing is timed, and what one process takes does not depend on another.
+        at_once = len(arms) if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            base, candidate = pool.map(lambda arm: self._held(arm, lease), arms)
+        (base_held, n_ctx), (candidate_held, _) = base, candidate
+        return MemoryComparison(base_held, candidate_held, n_ctx, time.monotonic() - began)
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Fill the context of the lease's one side."""
+        ((arm,),) = lease.sides
+        self._held(arm, lease)
+
+    def _held(self, arm: Arm, lease: MachineLease) -> tuple[HeldMemory, int]:
+        with RunningArm(arm, lease) as running:
+            worker = running.worker
+            if reason := worker.describe().cannot.get("memory"):
+                raise UnfitError(
+                    f"memory: {reason}",
+                    why="what a model takes is the engine's own count",
+                    remedy=_REMEDY,
+                )
+            n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
+            running.require_context(MODEL, n_ctx, f"memory at {n_ctx}")
+            tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", n_ctx))
+            worker.prompt(MODEL, tokens, 0)
+            decoded = worker.generate(MODEL, tokens, max(0, n_ctx - _DECODED))
+            run = require_numbers(f"memory {arm.name}", decoded)
+            ran = running.ran(run.context)
+            if ran.memory is None:
+                raise MeasurementError(
+                    f"{ran.model}: the engine does not say what it allocated",
+                    why="what a model takes is the engine's own count",
+                    remedy=_REMEDY,
+                )
+            steady = _resident_bytes(worker.pid)
+        return HeldMemory(ran.memory, run.peak_rss_bytes, steady, ran), n_ctx
+
+
+def _resident_bytes(pid: int) -> int:
+    """The resident memory of a process and of those that it started."""
+    process = psutil.Process(pid)
+    every = [process, *process.children(recursive=True)]
+    return sum(int(one.memory_info().rss) for one in every)

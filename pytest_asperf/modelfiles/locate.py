@@ -8,29 +8,30 @@ import shutil
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
-from pytest_asperf.config.engines import MLX_ENGINES, level_recipe
+from pytest_asperf.config.engines import FLOAT_LEVELS, MLX_ENGINES, level_recipe
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import Advice, AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.file_state import hash_files, state_of
-from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, gguf_parts, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
-from pytest_asperf.modelfiles.levels import fallback_text
+from pytest_asperf.modelfiles.levels import fallback_text, largest_type
 from pytest_asperf.modelfiles.mlx_read import (
     MlxInfo,
     hashed_files,
     inspect_mlx,
     mlx_bytes_per_token,
+    weight_files,
 )
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.model_shape import shape_difference
 from pytest_asperf.modelfiles.resolve import resolve
-from pytest_asperf.modelfiles.same_weights import float_types, same_tensors
+from pytest_asperf.modelfiles.safetensors_read import data_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -376,3 +377,56 @@ def require_same_start(
         why="each chunk begins with it, so PPL and KLD would compare two different texts",
         remedy="make both from the same source, or correct the tokenizer's configuration of one",
     )
+
+
+Info = GgufInfo | MlxInfo | None
+
+_BLOCK_BYTES: Final = 1 << 20
+
+
+def same_tensors(one: Info, other: Info) -> bool:
+    """True if two files, or folders, hold the same tensors, read only where their shapes agree."""
+    if isinstance(one, GgufInfo) and isinstance(other, GgufInfo):
+        is_whole = all(len(gguf_parts(info.path)) == 1 for info in (one, other))
+        return (
+            is_whole
+            and one.tensors == other.tensors
+            and _same_bytes((one.path, one.data_start), (other.path, other.data_start))
+        )
+    if isinstance(one, MlxInfo) and isinstance(other, MlxInfo):
+        files = [weight_files(info.path) for info in (one, other)]
+        return (
+            one.tensors == other.tensors
+            and len(files[0]) == len(files[1])
+            and all(
+                _same_bytes((a, data_start(a)), (b, data_start(b)))
+                for a, b in zip(*files, strict=True)
+            )
+        )
+    return False
+
+
+def float_types(one: Info, other: Info) -> tuple[str, str] | None:
+    """The types of two models' weights where they differ and neither is quantized."""
+    types = _weights_type(one), _weights_type(other)
+    if types[0] == types[1] or not set(types) <= set(FLOAT_LEVELS):
+        return None
+    return types
+
+
+def _weights_type(info: Info) -> str:
+    if isinstance(info, GgufInfo):
+        return largest_type(info)
+    return (info.level if info else None) or ""
+
+
+def _same_bytes(one: tuple[Path, int], other: tuple[Path, int]) -> bool:
+    """Compare two files from a position in each to the end of the shorter."""
+    with one[0].open("rb") as a, other[0].open("rb") as b:
+        a.seek(one[1])
+        b.seek(other[1])
+        while (left := a.read(_BLOCK_BYTES)) and (right := b.read(_BLOCK_BYTES)):
+            n = min(len(left), len(right))
+            if left[:n] != right[:n]:
+                return False
+    return True

@@ -13,7 +13,6 @@ from pytest_asperf.errors import MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.convert import LLAMA_PARTS, read_llama
 from pytest_asperf.modelfiles.hub_cache import hf_source
-from pytest_asperf.modelfiles.maker import ModelMaker, Quantize
 from pytest_asperf.modelfiles.mlx_read import (
     MlxInfo,
     hashed_files,
@@ -22,7 +21,13 @@ from pytest_asperf.modelfiles.mlx_read import (
     unquantised_misfit,
 )
 from pytest_asperf.modelfiles.resolve import published, without_source
-from pytest_asperf.modelfiles.variants import StateSpace, VariedModel, not_variable
+from pytest_asperf.modelfiles.variants import (
+    ModelMaker,
+    Quantize,
+    StateSpace,
+    VariedModel,
+    not_variable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

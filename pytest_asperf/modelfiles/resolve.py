@@ -15,8 +15,13 @@ from pytest_asperf.modelfiles.file_state import model_sha256
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
-from pytest_asperf.modelfiles.maker import ModelMaker, Quantize
-from pytest_asperf.modelfiles.variants import Tensor, VariedModel, not_variable
+from pytest_asperf.modelfiles.variants import (
+    ModelMaker,
+    Quantize,
+    Tensor,
+    VariedModel,
+    not_variable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
     from _pytest.terminal import TerminalReporter
+
 
 __all__ = [
     "_asperf_bench",
@@ -128,8 +132,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         name_models(shared, items)
         plan_ladders(session.config, items)
     if items and not _is_xdist_worker(session.config):
-        from pytest_asperf.plugin.interrupts import end_as_by_ctrl_c
-
         end_as_by_ctrl_c(session.config)
 
 
@@ -294,7 +296,6 @@ class _Reports:
         told: Any = report
         told.asperf_told = True
         if not self.reports and _starts_xdist_workers(self._config):
-            from pytest_asperf.plugin.interrupts import end_as_by_ctrl_c
             from pytest_asperf.plugin.stash import meet_tests
 
             meet_tests(self._config, report)
@@ -371,3 +372,17 @@ def _starts_xdist_workers(config: pytest.Config) -> bool:
 
 def _is_xdist_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
+
+
+def end_as_by_ctrl_c(config: pytest.Config) -> None:
+    """Have a termination write what was measured, as Ctrl-C does, where nobody else handles it."""
+
+    def restore(number: signal.Signals) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+            config.add_cleanup(partial(restore, number))

@@ -35,13 +35,13 @@ from pytest_asperf.verdicts.paired import (
     build_subject,
     coverage,
     differences,
+    examined_verdict,
     nothing_finished,
     ratio_of,
     uncovered,
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import divergence_text, parting_text
-from pytest_asperf.verdicts.timed_work import examined_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

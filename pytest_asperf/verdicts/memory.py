@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.measure.ab_memory import HeldMemory, MemoryComparison
-    from pytest_asperf.measure.memory import MemoryResult
+    from pytest_asperf.measure.memory import HeldMemory, MemoryComparison, MemoryResult
 
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
 #: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.

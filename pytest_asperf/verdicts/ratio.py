@@ -24,12 +24,12 @@ from pytest_asperf.verdicts.paired import (
     build_subject,
     coverage,
     differences,
+    examined_verdict,
     nothing_finished,
     ran_rows,
     ratio_of,
     uncovered,
 )
-from pytest_asperf.verdicts.timed_work import examined_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

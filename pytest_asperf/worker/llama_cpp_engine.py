@@ -29,8 +29,8 @@ from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .pace import linger
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
+from .priority import default_threads
 from .rpc_remote import Remotes
-from .threads import default_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

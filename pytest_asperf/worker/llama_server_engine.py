@@ -18,7 +18,7 @@ from .server_process import ServerProcess
 from .serving.client import get_request, stream_request
 from .serving.payload import as_dict
 from .started_server import StartedModel, options_of
-from .tool_bench import OPTIONS
+from .tool_process import OPTIONS
 
 if TYPE_CHECKING:
     from .engine import Facts, LoadedModel

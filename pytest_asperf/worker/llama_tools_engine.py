@@ -19,9 +19,8 @@ from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .printed.speculation_log import SpeculationReader, SpeculationRun
 from .rpc_remote import Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
-from .tool_bench import OPTIONS, Bench
-from .tool_bench import PROGRAM as BENCH
-from .tool_process import Toolbox, ToolRun
+from .tool_process import OPTIONS, Bench, Toolbox, ToolRun
+from .tool_process import PROGRAM as BENCH
 from .tool_remote import Placement
 
 if TYPE_CHECKING:

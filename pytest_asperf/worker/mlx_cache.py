@@ -15,7 +15,7 @@ from mlx_lm.models.cache import (
 
 from . import mlx_compat as compat
 from .engine import RefusalError
-from .mlx_refusal import quoted, refusing
+from .mlx_compat import quoted, refusing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,11 +1,10 @@
-"""The differences of mlx-lm's versions, from 0.28 on, and of the mlx of their time.
-
-Features are detected, not versions. What all versions have is called where it is needed.
-"""
+"""The differences of mlx-lm's versions, from 0.28 on, and of the mlx of their time; its device."""
 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
@@ -16,9 +15,13 @@ from mlx.utils import tree_flatten
 from mlx_lm.generate import maybe_quantize_kv_cache
 from transformers import PreTrainedTokenizerFast
 
+from .engine import RefusalError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .engine import Facts
+
 
 VERSION: Final = f"mlx-lm {mlx_lm.__version__} with mlx {mx.__version__}"
 
@@ -76,3 +79,70 @@ def _nbytes(layer: Any) -> int:
         return sum(map(_nbytes, inner))
     held = [getattr(layer, name, None) for name in ("keys", "values", "cache")]
     return sum(int(v.nbytes) for _, v in tree_flatten(held) if isinstance(v, mx.array))
+
+
+_MAX_TEXT: Final = 600
+
+
+@contextmanager
+def refusing(kind: str) -> Iterator[None]:
+    """Turn what mlx and mlx-lm raise into a refusal that quotes them."""
+    try:
+        yield
+    except RefusalError:
+        raise
+    # They raise ValueError, KeyError, TypeError, RuntimeError and OSError alike for a bad model.
+    except Exception as err:
+        text = quoted(err)
+        is_memory = isinstance(err, RuntimeError) and "alloc" in text
+        raise RefusalError("memory" if is_memory else kind, text) from err
+
+
+def quoted(err: Exception) -> str:
+    """Type and text of an exception, bounded."""
+    return f"{type(err).__name__}: {err}"[:_MAX_TEXT]
+
+
+TYPE_NAMES: Final = {mx.float32: "f32", mx.float16: "f16", mx.bfloat16: "bf16"}
+
+
+def has_gpu() -> bool:
+    """True if MLX computes on a GPU by default."""
+    return bool(mx.default_device() == mx.Device(mx.gpu))
+
+
+def device_facts() -> Facts:
+    """Facts of the default device that JSON can carry."""
+    known = device_info()
+    return {str(key): value for key, value in known.items() if isinstance(value, (str, int))}
+
+
+def devices() -> list[Facts]:
+    """The default device with its memory."""
+    info = device_facts()
+    total = info.get("memory_size")
+    room = info.get("max_recommended_working_set_size", total)
+    return [
+        {
+            "name": "GPU" if has_gpu() else "CPU",
+            "description": str(info.get("device_name", info.get("architecture", "unknown"))),
+            "type": "GPU" if has_gpu() else "CPU",
+            "memory_free_bytes": None if room is None else max(0, room - mx.get_active_memory()),
+            "memory_total_bytes": total,
+        }
+    ]
+
+
+def library_files() -> list[Path]:
+    """The native code of mlx and mlx-lm's sources: either decides what runs."""
+    core = Path(mx.__file__).parent
+    native = [Path(mx.__file__), *core.glob("lib/*.so*"), *core.glob("lib/*.dylib")]
+    native += core.glob("lib/*.metallib")
+    return sorted({*native, *Path(mlx_lm.__file__).parent.rglob("*.py")})
+
+
+def floating_type(model: Any) -> Any:
+    """The type that is computed in: that of the parameters that are not packed."""
+    types = [v.dtype for _, v in tree_flatten(model.parameters())]
+    floating = [dtype for dtype in types if dtype in TYPE_NAMES]
+    return max(set(floating), key=floating.count) if floating else types[0]

@@ -18,9 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-# Before mlx-lm is imported, which reads it: a worker's files are all on this machine.
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 import mlx.core as mx
 import mlx_lm
 import numpy as np
@@ -33,11 +30,17 @@ from . import mlx_compat as compat
 from .engine import Facts, LoadedModel, LogitRow, RefusalError, Timing, require_context
 from .identity import files_sha256
 from .logits import seen
-from .mlx_bos import BOS_KEY, find_bos
 from .mlx_cache import CacheLeftByRun, MlxCaches, kv_type
-from .mlx_device import TYPE_NAMES, device_info, devices, floating_type, has_gpu, library_files
+from .mlx_compat import (
+    TYPE_NAMES,
+    device_facts,
+    devices,
+    floating_type,
+    has_gpu,
+    library_files,
+    refusing,
+)
 from .mlx_group import MlxGroup
-from .mlx_refusal import refusing
 from .mlx_speculation import MlxStepper
 from .pace import linger
 
@@ -45,6 +48,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+
+#: In the configuration of a folder made here: the token that a text begins with, or null.
+BOS_KEY: Final = "asperf_bos"
+
+
+def find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | None:
+    """BOS if a text begins with it, else None.
+
+    A configured tokenizer shows it by adding BOS. Without one, a text begins with the model's BOS,
+    as in a GGUF file that is made from the folder.
+    """
+    if BOS_KEY in config:
+        kept: int | None = config[BOS_KEY]
+        return kept
+    known = tokenizer.bos_token_id
+    if known is not None and list(tokenizer.encode("a"))[:1] == [known]:
+        return int(known)
+    stated = config.get("bos_token_id")
+    is_silent = not (folder / "tokenizer_config.json").exists()
+    return stated if is_silent and type(stated) is int else None
+
+
+# Before mlx-lm is imported, which reads it: a worker's files are all on this machine.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 
 #: The settings that MLX has, of those that engines can be asked for.
 _SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "processes", "slow_by"})
@@ -82,7 +111,7 @@ class MlxEngine:
             "library_sha256": files_sha256(library_files()),
             "metal": bool(mx.metal.is_available()),
             "default_device": str(mx.default_device()),
-            "device_info": device_info(),
+            "device_info": device_facts(),
             "devices": devices(),
             # A stream's work runs on one thread; MLX has no setting for it.
             "default_threads": 1,

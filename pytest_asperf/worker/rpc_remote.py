@@ -7,6 +7,7 @@ A server serves one connection at a time, and a client that it cannot serve ends
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
@@ -14,17 +15,83 @@ import socket
 import statistics
 import struct
 import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from . import received_bytes
 from .engine import RefusalError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterator, Mapping
+
+
+#: Offsets in Linux's `struct tcp_info`.
+_TCP_INFO: Final = 11
+_ACKED_AND_RECEIVED: Final = 120
+#: The same on every architecture; Python has no name for it.
+_PIDFD_GETFD: Final = 438
+
+ARE_COUNTED: Final = sys.platform == "linux"
+
+
+def n_received(peers: Container[tuple[str, int]]) -> int:
+    """Bytes that came over this process's open connections to an address."""
+    total = 0
+    for _, link in _links_of(os.getpid(), peers):
+        with link:
+            info = link.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
+            total += struct.unpack_from("=QQ", info, _ACKED_AND_RECEIVED)[1]
+    return total
+
+
+def held_links(pid: int, peers: Container[tuple[str, int]]) -> dict[str, socket.socket]:
+    """A child's connections to an address, which stay open and are counted as this process's own.
+
+    Raises:
+        OSError: the kernel does not hand them over.
+    """
+    return dict(_links_of(pid, peers))
+
+
+def _links_of(pid: int, peers: Container[tuple[str, int]]) -> Iterator[tuple[str, socket.socket]]:
+    """A copy of each of a process's connections, by the kernel's name of it."""
+    seen = set()
+    for descriptor in list(Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            name = str(descriptor.readlink())
+            if not name.startswith("socket:") or name in seen:
+                continue
+            seen.add(name)
+            link = socket.socket(fileno=_copied(pid, int(descriptor.name)))
+            if _peer(link) in peers:
+                yield name, link
+            else:
+                link.close()
+
+
+def _peer(link: socket.socket) -> tuple[str, int] | None:
+    with contextlib.suppress(OSError):  # it is connected to nothing
+        peer = link.getpeername()
+        return peer[:2] if isinstance(peer, tuple) else None
+    return None
+
+
+def _copied(pid: int, descriptor: int) -> int:
+    if pid == os.getpid():
+        return os.dup(descriptor)
+    process = os.pidfd_open(pid)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        copy: int = libc.syscall(_PIDFD_GETFD, process, descriptor, 0)
+        if copy < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return copy
+    finally:
+        os.close(process)
 
 
 _TIMEOUT_S: Final = 5.0
@@ -68,7 +135,7 @@ class Remote:
         self._process: subprocess.Popen[bytes] | None = None
         self._n_graphs = 0
         self._held: dict[str, socket.socket] = {}
-        self._counts_bytes = received_bytes.ARE_COUNTED
+        self._counts_bytes = ARE_COUNTED
         self._folder = folder
         if address == "loopback" or address.startswith("ssh:"):
             self.host, self.port = "127.0.0.1", _free_port()
@@ -152,7 +219,7 @@ class Remote:
         if not self._counts_bytes:
             return
         try:
-            for name, link in received_bytes.held_links(pid, self._peers).items():
+            for name, link in held_links(pid, self._peers).items():
                 if self._held.setdefault(name, link) is not link:
                     link.close()
         except ProcessLookupError:  # it has ended: it is told by its failure
@@ -176,7 +243,7 @@ class Remote:
         """The server's work for this process."""
         # What comes by RDMA is in no count of TCP's.
         counts = self._counts_bytes and not self.greeting.get("offers_rdma")
-        n_bytes = received_bytes.n_received(self._peers) if counts else None
+        n_bytes = n_received(self._peers) if counts else None
         return Work(n_bytes, self._n_graphs if self._process else None)
 
     def require_work(self, before: Work, n_steps: int, n_vocab: int) -> None:

@@ -17,9 +17,8 @@ from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
 from .serving.client_cost import client_cost
 from .serving.events import read_reply
-from .serving.facts import request_facts
 from .serving.load import closed_loop
-from .serving.record import Timeouts
+from .serving.record import Timeouts, request_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

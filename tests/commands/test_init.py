@@ -109,7 +109,7 @@ def test_the_names_of_a_hostile_file_are_data(
     init: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its path is found again, and neither file holds a key or a statement of its making."""
-    monkeypatch.setattr("pytest_asperf.hardware.memory.memory_of", lambda _: None)
+    monkeypatch.setattr("pytest_asperf.hardware.in_force.memory_of", lambda _: None)
     name = 'x"\n[builds.evil]\n"""\nimport os\x1b]0;\x7f\u202e'
     path = tmp_path / 'a"\n# """ \U0001f600\x7f\\Q4.gguf'
     write_gguf(path, keys={"general.name": name})

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.analysis.guards import restarted_counter
-from pytest_asperf.hardware.meters import apple
-from pytest_asperf.hardware.meters.apple import apple_meter
+from pytest_asperf.hardware.meters import choose
+from pytest_asperf.hardware.meters.choose import apple_meter
 from pytest_asperf.hardware.meters.meter import Counter
 from pytest_asperf.hardware.meters.powermetrics import RunningSum, parse_sample
 from pytest_asperf.hardware.meters.trace import LEAST_UPDATES, CounterTrace, CounterWindow
@@ -73,8 +73,8 @@ class IoReport:
 def _meter(io_report: IoReport, monkeypatch: pytest.MonkeyPatch) -> Meter:
     package = SimpleNamespace(AppleEnergyMonitor=lambda: io_report)
     monkeypatch.setitem(sys.modules, "zeus_apple_silicon", package)
-    monkeypatch.setattr(apple, "version", lambda _: "1.1.0")
-    monkeypatch.setattr(apple, "time", SimpleNamespace(monotonic=io_report.clock))
+    monkeypatch.setattr(choose, "version", lambda _: "1.1.0")
+    monkeypatch.setattr(choose, "time", SimpleNamespace(monotonic=io_report.clock))
     return apple_meter("Apple M5 Max")
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.in_force import Hardware, in_force
+from pytest_asperf.hardware.in_force import Hardware, in_force, memory_of
 from pytest_asperf.hardware.linux import match_gpus
 from pytest_asperf.hardware.machine import Gpu, Machine
-from pytest_asperf.hardware.memory import memory_of
 from pytest_asperf.hardware.nvidia import parse_smi
 from pytest_asperf.hardware.profiles import find_profile
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.meters import apple, choose
-from pytest_asperf.hardware.meters.apple import apple_meter
+from pytest_asperf.hardware.meters import choose
+from pytest_asperf.hardware.meters.choose import apple_meter, nvml_meter, rapl_meter
 from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail, joined
-from pytest_asperf.hardware.meters.nvml import nvml_meter
 from pytest_asperf.hardware.meters.powermetrics import (
     NotASampleError,
     RunningSum,
@@ -24,7 +23,6 @@ from pytest_asperf.hardware.meters.powermetrics import (
     parse_sample,
     powermetrics_meter,
 )
-from pytest_asperf.hardware.meters.rapl import rapl_meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,9 +98,9 @@ def test_without_nvidia_there_is_a_reason(
     nvml.nvmlDeviceGetCount = lambda: 0
     assert "shows no NVIDIA card" in str(*nvml_meter().missing)
     monkeypatch.setattr("pytest_asperf.hardware.nvidia.open_nvml", lambda: None)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.nvml.find_spec", lambda _: None)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.choose.find_spec", lambda _: None)
     assert "pip install 'pytest-asperf[energy]'" in str(*nvml_meter().missing)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.nvml.find_spec", lambda _: nvml)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.choose.find_spec", lambda _: nvml)
     assert "no NVIDIA driver answers" in str(*nvml_meter().missing)
 
 
@@ -164,7 +162,7 @@ def _zeus(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     monitor = SimpleNamespace(get_cumulative_energy=lambda: metrics)
     package = SimpleNamespace(AppleEnergyMonitor=lambda: monitor)
     monkeypatch.setitem(sys.modules, "zeus_apple_silicon", package)
-    monkeypatch.setattr(apple, "version", lambda _: "1.1.0")
+    monkeypatch.setattr(choose, "version", lambda _: "1.1.0")
 
 
 def test_apple_silicon_without_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +185,7 @@ def test_two_dies_have_no_cpu_figure_without_sudo(monkeypatch: pytest.MonkeyPatc
     meter = apple_meter("Apple M2 Ultra")
     assert [c.rail for c in meter.counters] == ["gpu"]
     assert "one of this chip's two dies" in meter.missing[0].reason
-    monkeypatch.setattr(apple, "version", lambda _: "1.2.0")
+    monkeypatch.setattr(choose, "version", lambda _: "1.2.0")
     assert [c.rail for c in apple_meter("Apple M2 Ultra").counters] == ["cpu", "gpu"]
 
 

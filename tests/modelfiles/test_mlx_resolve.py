@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.engine_process import EngineBuild
-    from pytest_asperf.modelfiles.maker import Quantize
     from pytest_asperf.modelfiles.mlx_read import MlxInfo
+    from pytest_asperf.modelfiles.variants import Quantize
 
     Find = Callable[..., MlxInfo]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_asperf.modelfiles.maker import Quantize
+    from pytest_asperf.modelfiles.variants import Quantize
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:

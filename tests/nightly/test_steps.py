@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_asperf.analysis.stats.change_point import alarm_threshold
-from pytest_asperf.nightly.night import FactChange, changes_between, missed_nights
+from pytest_asperf.nightly.record import FactChange, changes_between, missed_nights
 from pytest_asperf.nightly.steps import state_of, threshold_of
 from pytest_asperf.store.figures import LOG_RATIO, SeriesKey
 from pytest_asperf.store.stored import StoredPoint, StoredSeries

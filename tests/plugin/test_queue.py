@@ -27,7 +27,7 @@ MEET = """
 import time
 from contextlib import contextmanager
 from pytest_asperf.hardware.machine_lock import MachineQueue
-from pytest_asperf.plugin.progress import TerminalNotify
+from pytest_asperf.plugin.session import TerminalNotify
 
 turn, wait = MachineQueue.turn, TerminalNotify.wait
 waited = Path(__file__).with_name("waited")
@@ -160,7 +160,7 @@ with MachineQueue(Path(sys.argv[1]), print).turn():
 """
 #: The holder goes as soon as somebody is told to wait for it.
 RELEASES = """
-from pytest_asperf.plugin.progress import TerminalNotify
+from pytest_asperf.plugin.session import TerminalNotify
 wait = TerminalNotify.wait
 
 def released(self, reason):

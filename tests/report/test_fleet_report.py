@@ -12,7 +12,7 @@ from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.records.report import Report, known_machines, of_each_machine
 from pytest_asperf.records.report import read as read_document
 from pytest_asperf.report.claims_table import Screen, claim_lines
-from pytest_asperf.report.flat_files import bencher
+from pytest_asperf.report.formats import bencher
 from pytest_asperf.report.json_report import document
 from pytest_asperf.report.lines import lines
 from pytest_asperf.report.page import page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_asperf.report.figures import by_engine, by_machine
+from pytest_asperf.report.page import by_engine, by_machine
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:

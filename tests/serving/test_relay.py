@@ -11,9 +11,8 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.server_process import ServerProcess
 from pytest_asperf.worker.serving.client import stream_request
 from pytest_asperf.worker.serving.events import read_reply
-from pytest_asperf.worker.serving.facts import request_facts
 from pytest_asperf.worker.serving.load import closed_loop
-from pytest_asperf.worker.serving.record import Timeouts
+from pytest_asperf.worker.serving.record import Timeouts, request_facts
 from tests.serving.fake_server import FakeServer, delta, last, serving, sse, streamed
 from tests.serving.relay import HARMS, doubled, through, untouched
 
