@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from timing import table
 
 from pytest_asperf.worker.serving import pace_server
-from pytest_asperf.worker.serving.client_cost import measure_client_cost, quiet_median
+from pytest_asperf.worker.serving.load import measure_client_cost, quiet_median
 
 if TYPE_CHECKING:
     from collections.abc import Callable

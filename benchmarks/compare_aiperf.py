@@ -23,14 +23,14 @@ from timing import table
 
 from pytest_asperf.analysis import serving_metrics as metrics
 from pytest_asperf.analysis.serving_metrics import ServedRequest
-from pytest_asperf.worker.serving.events import read_reply
-from pytest_asperf.worker.serving.framing import framing_of
-from pytest_asperf.worker.serving.record import Endpoint, StreamRecord, request_facts
+from pytest_asperf.worker.serving.client import framing_of
+from pytest_asperf.worker.serving.events import read_reply, request_facts
+from pytest_asperf.worker.serving.record import Endpoint, StreamRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.worker.serving.framing import Framing
+    from pytest_asperf.worker.serving.client import Framing
 
 #: AIPerf starts ten processes, which takes a minute on a busy machine.
 _TIMEOUT_S = 240

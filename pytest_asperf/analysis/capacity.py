@@ -18,8 +18,8 @@ from pytest_asperf.analysis.verdict import Outcome, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_asperf.analysis.speculation_model import Vocabulary
     from pytest_asperf.analysis.verdict import Subject
-    from pytest_asperf.analysis.vocabulary import Vocabulary
 
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.

@@ -1,19 +1,22 @@
-"""Verdicts on claims that several figures carry together."""
+"""Verdicts on several figures: a claim that all carry together, an order, the Pareto front."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from pytest_asperf.analysis.advice import advice_for, nearest_to_decided, outcome_of
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
-from pytest_asperf.analysis.stats.estimate import limit_text
-from pytest_asperf.analysis.verdict import Outcome, Verdict
+from pytest_asperf.analysis.stats.estimate import counted_text, limit_text
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from pytest_asperf.analysis.metrics import Metric
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Figure, Subject
+    from pytest_asperf.analysis.verdict import Figure
 
 
 class Judge(Protocol):
@@ -100,4 +103,114 @@ def joined(
     measured = f"{head}; {shown}{more}"
     return Verdict(
         outcome, subject, threshold, measured, figures, advice, accepted=accepted, brief=head
+    )
+
+
+def judge_monotonic(
+    labels: Sequence[str],
+    differences: Sequence[Estimate],
+    subject: Subject,
+    *,
+    direction: Literal["rising", "falling"],
+) -> Verdict:
+    """Judge the claim that a quantity rises (or falls) strictly from each label to the next.
+
+    The differences of k labels are k - 1 estimates of next minus previous, or of the relative
+    change, with the error shared among them (`stats.intervals.neighbour_estimates`).
+    """
+    if len(labels) < 2 or len(differences) != len(labels) - 1:
+        raise ValueError(f"{len(differences)} differences for {len(labels)} labels")
+    names = [f"{a} → {b}" for a, b in pairwise(labels)]
+    figures = tuple(zip(names, differences, strict=True))
+    up = direction == "rising"
+    holds = [_shown(d, up=up) for d in differences]
+    broken = [_excluded(d, up=up) for d in differences]
+    not_shown = [figure for figure, shown in zip(figures, holds, strict=True) if not shown]
+    reversed_ = [figure for figure, shown in zip(figures, broken, strict=True) if shown]
+    outcome = outcome_of(holds=all(holds), broken=any(broken))
+    culprits = reversed_ or not_shown
+    brief = measured = f"{sum(holds)} of {counted_text(len(holds), 'steps')} shown"
+    if culprits:
+        measured += "; " + ", ".join(f"{name} {e.text(apart_from=(0,))}" for name, e in culprits)
+    return Verdict(
+        outcome,
+        subject,
+        threshold=f"{direction} along {', '.join(labels)}",
+        measured=measured,
+        figures=figures,
+        advice=advice_for(outcome, subject, [(figure, (0.0,)) for figure in not_shown]),
+        accepted=((0.0, None) if up else (None, 0.0),) * len(figures),
+        brief=brief,
+        bound=direction,
+    )
+
+
+def judge_pareto(
+    others: Mapping[str, Sequence[Estimate]],
+    objectives: Sequence[Metric],
+    subject: Subject,
+) -> Verdict:
+    """Judge the claim that no other candidate is as good in every objective and better in one.
+
+    PASS where each other is shown worse than the subject in at least one objective, or better in
+    none; FAIL where one is shown at least as good in all objectives and better in one.
+
+    For each other candidate there is, by objective, the estimate of its difference (or relative
+    change) from the subject, the other's minus the subject's, with the error shared among all of
+    them (`stats.quantiles.shared_confidence`).
+    """
+    if not others or not objectives:
+        raise ValueError("nothing to compare with")
+    figures = {
+        label: [(f"{label} {m.name}", e) for m, e in zip(objectives, differences, strict=True)]
+        for label, differences in others.items()
+    }
+    higher = [metric.direction == "higher" for metric in objectives]
+    undecided = [label for label, rival in others.items() if not _harmless(rival, higher)]
+    dominating = [label for label in undecided if _dominates(others[label], higher)]
+    outcome = outcome_of(holds=not undecided, broken=bool(dominating))
+    named = dominating or undecided
+    if named:
+        values = ", ".join(
+            f"{label} {e.text(apart_from=(0,))}" for name in named for label, e in figures[name]
+        )
+        brief = f"{'dominated by' if dominating else 'open against'} {', '.join(named)}"
+        measured = f"{'dominated by' if dominating else 'undecided against'} {values}"
+    else:
+        brief = measured = f"dominated by none of {len(others)}"
+    return Verdict(
+        outcome,
+        subject,
+        threshold=f"on the Pareto front of {', '.join(metric.name for metric in objectives)}",
+        measured=measured,
+        figures=tuple(figure for own in figures.values() for figure in own),
+        advice=advice_for(
+            outcome, subject, nearest_to_decided(figures[label] for label in undecided)
+        ),
+        brief=brief,
+        bound="Pareto front",
+    )
+
+
+def _shown(difference: Estimate, *, up: bool) -> bool:
+    """True if the whole interval lies on the named side of 0."""
+    return difference.shown_above(0) if up else difference.shown_below(0)
+
+
+def _excluded(difference: Estimate, *, up: bool) -> bool:
+    """True if no part of the interval lies on the named side of 0."""
+    return difference.shown_at_most(0) if up else difference.shown_at_least(0)
+
+
+def _harmless(rival: Sequence[Estimate], higher: Sequence[bool]) -> bool:
+    """True if a rival is shown not to dominate: worse somewhere, or better nowhere."""
+    return any(_shown(e, up=not h) for e, h in zip(rival, higher, strict=True)) or all(
+        _excluded(e, up=h) for e, h in zip(rival, higher, strict=True)
+    )
+
+
+def _dominates(rival: Sequence[Estimate], higher: Sequence[bool]) -> bool:
+    """True if a rival is shown at least as good in every objective and better in one."""
+    return all(_excluded(e, up=not h) for e, h in zip(rival, higher, strict=True)) and any(
+        _shown(e, up=h) for e, h in zip(rival, higher, strict=True)
     )

@@ -10,12 +10,14 @@ where they assume 1.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential_frame import crossing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 #: Tokens per round; a smaller difference is rounding.
 LEAST_SPARE: Final = 1e-9
@@ -69,3 +71,27 @@ def best_k(acceptance: float, c: float, verify: Mapping[int, float]) -> tuple[in
     gains = {k: gain(emitted_per_round(acceptance, k), k, c, verify[k + 1]) for k in sorted(ks)}
     k = max(gains, key=lambda k: gains[k])
     return k, gains[k]
+
+
+#: llama.cpp, common/speculative.cpp, SPEC_VOCAB_MAX_SIZE_DIFFERENCE.
+MOST_PADDING: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokens of a model, as far as two can be compared without their texts.
+
+    Attributes:
+        rest: hash of what splits text besides the tokens, and of the special tokens.
+        ends: hashes of the tokens without their last `MOST_PADDING`, one fewer, and so on; the
+            last is of all tokens.
+    """
+
+    rest: str
+    ends: tuple[bytes, ...]
+
+    def pairs_with(self, other: Vocabulary) -> bool:
+        """True if one has the other's tokens, and at most `MOST_PADDING` more behind them."""
+        if self.rest != other.rest or not self.ends or not other.ends:
+            return False
+        return self.ends[-1] in other.ends or other.ends[-1] in self.ends

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
+from pytest_asperf.analysis.combined_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import (

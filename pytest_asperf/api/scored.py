@@ -1,4 +1,4 @@
-"""Quantities of scored text: PPL, its change, KLD; compared chunk by chunk."""
+"""Quantities of scored text: PPL, its change, KLD, compared chunk by chunk; the NLL of one text."""
 
 from __future__ import annotations
 

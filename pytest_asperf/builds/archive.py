@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.builds.environment import declared_environment, file_digest, pip_of
-from pytest_asperf.builds.failures import environment_failure
 from pytest_asperf.builds.programs import compile_facts, make_programs
-from pytest_asperf.builds.step import StepFailure
+from pytest_asperf.builds.step import StepFailure, environment_failure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import child_environment
 from pytest_asperf.config.build_sources import source_text

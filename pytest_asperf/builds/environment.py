@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.builds.failures import environment_failure
-from pytest_asperf.builds.step import StepFailure
+from pytest_asperf.builds.step import StepFailure, environment_failure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import (
     child_environment,

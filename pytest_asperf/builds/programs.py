@@ -11,8 +11,7 @@ import shutil
 import sysconfig
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.builds.failures import compile_failure
-from pytest_asperf.builds.step import StepFailure
+from pytest_asperf.builds.step import StepFailure, compile_failure
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
 from pytest_asperf.errors import BuildError
 from pytest_asperf.modelfiles.cache import explained

@@ -13,9 +13,8 @@ from rich.console import Console
 
 from pytest_asperf.commands.console import print_table, print_text, print_whole
 from pytest_asperf.commands.history_lines import machine_names, unit_text
-from pytest_asperf.commands.history_store import history_of, read_json
 from pytest_asperf.commands.options import command, settings
-from pytest_asperf.commands.project import open_project
+from pytest_asperf.commands.project import history_of, open_project, read_json
 from pytest_asperf.errors import ConfigError, listing, printable, shown
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from pytest_asperf.commands.gate_output import (
     write_outcome,
 )
 from pytest_asperf.commands.gate_request import GateOptions, gated, read_request
-from pytest_asperf.commands.history_store import GateHistory
 from pytest_asperf.commands.options import build_argument, command, end, reports, settings
+from pytest_asperf.commands.project import GateHistory
 from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:

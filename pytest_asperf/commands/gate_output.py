@@ -111,7 +111,7 @@ def write_outcome(made: Report, targets: Sequence[ReportTarget]) -> None:
     """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
     from pytest_asperf.report import github
     from pytest_asperf.report.formats import WRITERS, write
-    from pytest_asperf.report.read_report import shown_report
+    from pytest_asperf.report.report_data import shown_report
 
     report = shown_report(made, name="asperf gate")
     for target in targets:

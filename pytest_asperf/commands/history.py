@@ -26,9 +26,14 @@ from pytest_asperf.commands.history_lines import (
     machine_names,
     series_rows,
 )
-from pytest_asperf.commands.history_store import history_of, read_json, store_address
 from pytest_asperf.commands.options import Group, command, settings
-from pytest_asperf.commands.project import open_project, typed_settings
+from pytest_asperf.commands.project import (
+    history_of,
+    open_project,
+    read_json,
+    store_address,
+    typed_settings,
+)
 from pytest_asperf.config.engines import DISTRIBUTIONS
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.records.report import known_machines, read, read_head

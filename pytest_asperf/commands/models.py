@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.analysis.stats.estimate import memory_text
-from pytest_asperf.commands import completion
+from pytest_asperf.commands import options
 from pytest_asperf.commands.console import json_text, print_sections, stderr_console
 from pytest_asperf.commands.options import Group, end, reports, settings, written
 from pytest_asperf.commands.project import open_project
@@ -84,7 +84,7 @@ def _listed(
     metavar="NAME[:LEVEL]...",
     nargs=-1,
     required=True,
-    shell_complete=completion.models,
+    shell_complete=options.models,
 )
 @settings()
 def build_models(addresses: tuple[str, ...]) -> None:

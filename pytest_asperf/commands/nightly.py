@@ -27,8 +27,8 @@ from pytest_asperf.commands.console import (
 from pytest_asperf.commands.gate import run_cells
 from pytest_asperf.commands.gate_output import gate_document
 from pytest_asperf.commands.gate_request import GateOptions, gated, read_request
-from pytest_asperf.commands.history_store import GateHistory, store_address
 from pytest_asperf.commands.options import build_argument, code_of, command, end, settings
+from pytest_asperf.commands.project import GateHistory, store_address
 from pytest_asperf.errors import AsperfError, ConfigError, StoreError, printable
 
 if TYPE_CHECKING:

@@ -1,7 +1,10 @@
-"""The common part of all commands: options of settings and reports, and how errors end them."""
+"""The common part of all commands: options, their completion, reports, and how errors end them."""
+
+# ruff: noqa: PLC0415  # the package's docstring says why
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
@@ -9,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 import click
 
 from pytest_asperf.analysis.outcome import ExitCode
-from pytest_asperf.commands import completion
 from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
 from pytest_asperf.config.settings import DECLARED, MOST_KLD, flag, help_text
 from pytest_asperf.errors import (
@@ -23,7 +25,63 @@ from pytest_asperf.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from click import Context, Parameter
+
+    from pytest_asperf.measure.workspace import Workspace
+
+
+#: Those in use; other numbers may stand in them.
+WORKLOADS: Final = (
+    *("tg128", "tg128@d4096", "pp512", "ttft512", "itl128", "pp512+tg128"),
+    *("jtg128", "jpp512", "ppl", "logits", "ppl@d1024", "logits@d1024", "sd"),
+)
+
+
+def keys(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
+    """Keys of settings, up to the value."""
+    return _beginning(incomplete, (f"{key}=" for key in DECLARED))
+
+
+def models(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
+    """Names of models; behind a name's colon its levels."""
+    from pytest_asperf.config.engines import level_names
+
+    def names(project: Workspace) -> Iterable[str]:
+        for spec in project.catalogue.models:
+            levels = dict(spec.files) or level_names(spec.engine)
+            yield from (f"{spec.name}:{level}" for level in levels) if is_level else [spec.name]
+
+    is_level = ":" in incomplete
+    return of_project(incomplete, names)
+
+
+def builds(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
+    """Names of builds."""
+    return of_project(
+        incomplete, lambda project: ["current", *(b.name for b in project.catalogue.builds)]
+    )
+
+
+def workloads(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
+    """Names of workloads, the last of a list."""
+    others, comma, _ = incomplete.rpartition(",")
+    return _beginning(incomplete, (f"{others}{comma}{name}" for name in WORKLOADS))
+
+
+def of_project(incomplete: str, names: Callable[[Workspace], Iterable[str]]) -> list[str]:
+    """None where the configuration is refused: the command will say why."""
+    from pytest_asperf.commands.project import open_project
+
+    with suppress(AsperfError):
+        return _beginning(incomplete, names(open_project()))
+    return []
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
 
 T = TypeVar("T", bound="Callable[..., Any]")
 
@@ -55,7 +113,7 @@ def named(options: Collection[str], key: str, value: str) -> str:
 class _Ends(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error is printed while its options are known, so in its own words."""
-        from pytest_asperf.commands.console import print_error  # noqa: PLC0415  # loads rich
+        from pytest_asperf.commands.console import print_error  # loads rich
 
         options = frozenset(option for param in self.params for option in param.opts)
         outside = SETTING_NAMES.set(partial(named, options))
@@ -116,7 +174,7 @@ def settings(*keys: str, own: Mapping[str, str] | None = None) -> Callable[[T], 
             multiple=True,
             expose_value=False,
             callback=_keep_set,
-            shell_complete=completion.keys,
+            shell_complete=keys,
             help="Another setting of [tool.asperf], such as wait=30min; repeatable.",
         )(function)
         for key in reversed(keys):
@@ -139,9 +197,9 @@ def _sentence(text: str) -> str:
 
 
 #: Arguments and options of which the shell completes the names.
-build_argument = partial(click.argument, shell_complete=completion.builds)
-model_option = partial(click.option, shell_complete=completion.models)
-workload_option = partial(click.option, shell_complete=completion.workloads)
+build_argument = partial(click.argument, shell_complete=builds)
+model_option = partial(click.option, shell_complete=models)
+workload_option = partial(click.option, shell_complete=workloads)
 
 max_ppl_delta = click.option(
     "--max-ppl-delta",

@@ -28,7 +28,7 @@ def report(files: tuple[Path, ...], reports: Sequence[ReportTarget]) -> None:
     Reads the JSON reports of pytest and of `asperf gate`.
     """
     from pytest_asperf.report.formats import WRITERS, write
-    from pytest_asperf.report.read_report import read_report_file
+    from pytest_asperf.report.report_data import read_report_file
 
     read = [report for path in files for report in read_report_file(path)]
     for target in reports:

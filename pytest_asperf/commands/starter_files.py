@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_asperf.analysis.capacity import MemoryCapacity
-    from pytest_asperf.analysis.vocabulary import Vocabulary
+    from pytest_asperf.analysis.speculation_model import Vocabulary
     from pytest_asperf.config.engines import Engine
 
 #: Of a model's name; 64 letters are allowed, and a number may follow.

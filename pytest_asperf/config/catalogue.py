@@ -11,7 +11,14 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.config.address import Address, distinct_names, is_path, parse_path, paths_of
+from pytest_asperf.config.address import (
+    Address,
+    distinct_names,
+    is_path,
+    model_of,
+    parse_path,
+    paths_of,
+)
 from pytest_asperf.config.build_sources import (
     Interpreter,
     ServerUrl,
@@ -24,7 +31,6 @@ from pytest_asperf.config.configuration_file import find_document
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
 from pytest_asperf.config.pipeline import parse_pipeline
-from pytest_asperf.config.roles import model_of
 from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.settings import DECLARED, Settings, parse_values
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, parse_variant

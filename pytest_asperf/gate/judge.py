@@ -29,7 +29,7 @@ from pytest_asperf.verdicts.gate import (
     speed_verdict,
 )
 from pytest_asperf.verdicts.memory import memory_verdict
-from pytest_asperf.verdicts.noise_notes import gate_note
+from pytest_asperf.verdicts.paired import gate_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

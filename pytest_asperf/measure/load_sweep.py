@@ -17,10 +17,8 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.openai_engine import OpenAiEngine
-from pytest_asperf.worker.serving.client_cost import client_cost
-from pytest_asperf.worker.serving.events import read_reply
-from pytest_asperf.worker.serving.load import closed_loop, open_loop, poisson_arrivals
-from pytest_asperf.worker.serving.record import request_facts
+from pytest_asperf.worker.serving.events import read_reply, request_facts
+from pytest_asperf.worker.serving.load import client_cost, closed_loop, open_loop, poisson_arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

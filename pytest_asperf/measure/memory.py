@@ -1,4 +1,4 @@
-"""The memory of a model, counted by the engine that has it; under two builds, also by its process."""
+"""The memory of a model, counted by the engine that has it; of two builds, also by the process."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from pytest_asperf.analysis.stats.estimate import memory_text, number_text, perc
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import UnfitError
-from pytest_asperf.hardware.file_cache import cached_share, drop
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.experiment import SharedProcess
 from pytest_asperf.measure.feeding import ServedText, fed_with
@@ -27,7 +26,7 @@ from pytest_asperf.measure.running_arms import MODEL, SERVED_SETTLING, RunningAr
 from pytest_asperf.measure.running_build import kept_build
 from pytest_asperf.measure.timed_work import time_workload, timed_call
 from pytest_asperf.measure.validity import require_sound
-from pytest_asperf.modelfiles.disk_use import files_of
+from pytest_asperf.modelfiles.disk_use import cached_share, drop, files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

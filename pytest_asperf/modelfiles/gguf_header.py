@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
-from pytest_asperf.analysis.vocabulary import MOST_PADDING
+from pytest_asperf.analysis.speculation_model import MOST_PADDING
 from pytest_asperf.errors import ModelError, NoModelError, printable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.vocabulary import Vocabulary
+from pytest_asperf.analysis.speculation_model import Vocabulary
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.errors import ModelError, NoModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.causal import require_causal_file

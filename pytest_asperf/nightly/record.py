@@ -17,8 +17,7 @@ from filelock import FileLock, Timeout
 from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
 from pytest_asperf.hardware.detect import detect
 from pytest_asperf.hardware.holder import holder_of, noted
-from pytest_asperf.hardware.identity import machine_id
-from pytest_asperf.hardware.records import store_record
+from pytest_asperf.hardware.records import machine_id, store_record
 from pytest_asperf.records.kinds import VerdictRecord, ran_of
 from pytest_asperf.records.report import read_head
 from pytest_asperf.store.figures import LOG_RATIO, figures_of

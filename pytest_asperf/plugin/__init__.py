@@ -290,7 +290,7 @@ class _Reports:
         if not any(hasattr(report, name) for name in _OURS):
             return
         if report.failed:
-            from pytest_asperf.plugin.junit import name_failure
+            from pytest_asperf.plugin.carried import name_failure
 
             name_failure(self._config, report)
         told: Any = report

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome, VerdictError
 from pytest_asperf.errors import AsperfError, escaped, printable
-from pytest_asperf.plugin.carried import records_of, worker_of
-from pytest_asperf.plugin.junit import add_properties
+from pytest_asperf.plugin.carried import add_properties, records_of, worker_of
 from pytest_asperf.plugin.skips import inability, reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.records.codec import encode

@@ -21,7 +21,7 @@ from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
 from pytest_asperf.report.history import DRAWN, history_series
 from pytest_asperf.report.json_report import document
-from pytest_asperf.report.read_report import shown_reports
+from pytest_asperf.report.report_data import shown_reports
 from pytest_asperf.report.session_meta import SessionMeta
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.commands.completion import of_project
 from pytest_asperf.commands.console import json_text, print_sections
-from pytest_asperf.commands.options import command, reports, written
+from pytest_asperf.commands.options import command, of_project, reports, written
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.estimate import CHANGE
-from pytest_asperf.report.markup import number
+from pytest_asperf.report.markup import WIDTH, Chart, Scale, number, shortened
 from pytest_asperf.report.speculation_points import closed, predicted_at
-from pytest_asperf.report.svg import WIDTH, Chart, Scale, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.report import charts
-from pytest_asperf.report.markup import element, table
+from pytest_asperf.report.markup import element, shortened, shown, table
 from pytest_asperf.report.report_data import SIDES, both_sides
-from pytest_asperf.report.svg import shortened, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

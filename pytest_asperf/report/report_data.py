@@ -1,21 +1,34 @@
-"""A report as pages show it: lines, series to draw, and measurements beside each other."""
+"""A report as pages show it, read from JSON: lines, series to draw, measurements side by side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
+from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.errors import printable
+from pytest_asperf.records.kinds import QuantRecord, ThroughputRecord
+from pytest_asperf.records.report import of_each_machine, part, read, unusable
+from pytest_asperf.report.json_report import claims, repeat
+from pytest_asperf.report.lines import lines_of, positive, series_of
+from pytest_asperf.report.measurements import table
+from pytest_asperf.report.speculation_points import speculation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from pytest_asperf.analysis.facts import Ran
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.records.kinds import SpeculationRecord
-    from pytest_asperf.records.report import Report
+    from pytest_asperf.records.kinds import AnyRecord, Noted, SpeculationRecord
+    from pytest_asperf.records.report import Meta, Report
     from pytest_asperf.report.json_report import Claim
     from pytest_asperf.report.lines import Line, Series
     from pytest_asperf.report.measurements import Entry
+
 
 #: In front of the label of a fact of what ran, where it is of one of two builds.
 SIDES: Final = ("baseline ", "candidate ")
@@ -118,3 +131,172 @@ class ReportData:
     claim_table: Sequence[Claim]
     measured_table: Sequence[Entry]
     history: tuple[Series, ...] = ()
+
+
+def read_report_file(path: Path) -> list[ReportData]:
+    """The report in a file, as one of each machine.
+
+    Raises:
+        ConfigError: it cannot be read, is no report, or one of a later version.
+    """
+    try:
+        # Python's json takes NaN and Infinity, which no report has.
+        document = json.loads(path.read_bytes(), parse_constant=_refuse)
+    except OSError as error:
+        raise unusable(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise unusable(f"{path} is not JSON: {printable(error, 200)}") from None
+    return shown_reports(read(document, str(path)), name=path.name, where=str(path))
+
+
+def shown_reports(report: Report, *, name: str, where: str = "") -> list[ReportData]:
+    """The report of each machine; of several, each has its machine's name."""
+    parts = of_each_machine(report)
+    if len(parts) == 1:
+        return [shown_report(report, name=name, where=where)]
+    names = report.meta.machines if report.meta else ()
+    return [
+        replace(shown_report(one, name=own, where=where), whole=report)
+        for own, one in zip(names, parts, strict=True)
+    ]
+
+
+def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
+    """A report of one machine.
+
+    Args:
+        report: the report.
+        name: for a reader.
+        where: for messages; the name by default.
+
+    Raises:
+        ConfigError: a figure is impossible, such as a run that took no time.
+    """
+    where, records = where or name, [noted.record for noted in report.rows]
+    lines = [
+        line
+        for n, noted in enumerate(report.rows, start=1)
+        for line in part(partial(_lines, noted, report.meta), where, f"row {n}")
+    ]
+    measurements = [line for line in lines if not line.outcome]
+    timed = [
+        Timed(of.model, of.address, of.release, record.workload, record.estimate)
+        for record in records
+        if isinstance(record, ThroughputRecord)
+        for of in (record.ran,)
+    ]
+    return ReportData(
+        report,
+        name,
+        report.meta.machine.hardware if report.meta else "",
+        tuple(_facts(report.meta)) if report.meta else (),
+        report.headline,
+        tuple(_with_series(line, measurements) for line in lines if line.outcome),
+        tuple(measurements),
+        tuple(level_sets(records)),
+        tuple(part(lambda: _speculation(report.rows), where, "a measurement of speculation")),
+        tuple(timed),
+        claims(report.rows, report.meta),
+        table(report.rows),
+    )
+
+
+def _lines(noted: Noted, meta: Meta | None) -> list[Line]:
+    lines = [replace(line, series=series_of(line)) for line in lines_of(noted)]
+    for line in lines:
+        for pair in line.pairs.pairs if line.pairs else ():
+            positive(min(pair.ratio, pair.total_ratio))
+    return [replace(one, repeat=repeat(noted.test, meta)) for one in lines]
+
+
+def _with_series(claim: Line, measurements: Sequence[Line]) -> Line:
+    """The claim with the series that its figures were made of; if none is, all of its test's."""
+    if claim.series or claim.pairs:
+        return claim
+    own = [one for m in measurements if m.test == claim.test for one in m.series]
+    judged = {_bounds(figure.estimate) for figure in claim.figures}
+    exact = [series for series in own if _bounds(series.estimate) in judged]
+    return replace(claim, series=tuple(exact or own))
+
+
+def _bounds(of: Estimate) -> tuple[float, float, float]:
+    return of.point, of.low, of.high
+
+
+def _speculation(rows: Sequence[Noted]) -> list[SpeculationRecord]:
+    found = speculation_of(noted.record for noted in rows)
+    for measured in found:
+        positive(measured.ratio.point)
+    return found
+
+
+def _facts(meta: Meta) -> Iterator[tuple[str, str]]:
+    """Label and text of what is known of the session."""
+    machine = meta.machine
+    cores, memory = machine.logical_cores, machine.memory_bytes
+    hardware = (
+        machine.cpu or machine.hardware,
+        cores and f"{cores} logical cores",
+        memory and memory_text(memory),
+        *(gpu.name for gpu in machine.gpus),
+        machine.os,
+    )
+    facts = {
+        "time": meta.time.replace("T", " ").replace("+00:00", " UTC"),
+        "duration": "" if meta.duration_s is None else _duration(meta.duration_s),
+        "host": meta.host,
+        "machine": ", ".join(str(fact) for fact in hardware if fact),
+        "seed": meta.seed,
+        "version": f"pytest-asperf {meta.version}, Python {meta.python}",
+        "command": meta.command,
+    }
+    yield from ((label, str(fact)) for label, fact in facts.items() if fact not in {None, ""})
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def level_sets(records: Iterable[AnyRecord]) -> Iterator[LevelSet]:
+    """The models of which two levels or more were scored, one set for each TG workload."""
+    rates: dict[str, dict[str, Estimate]] = {}
+    ladders: dict[str, list[QuantRecord]] = {}
+    for record in records:
+        if isinstance(record, QuantRecord):
+            ladders.setdefault(record.baseline.model, []).append(record)
+        elif isinstance(record, ThroughputRecord) and record.workload.startswith("tg"):
+            rates.setdefault(record.workload, {})[record.ran.model] = record.estimate
+    for of in ladders.values():
+        scored = {record.ran.model: record for record in of}
+        by_size = sorted(scored.values(), key=lambda record: -record.size_bytes)
+        every = {ran.model: ran for ran in (of[0].baseline, *(record.ran for record in by_size))}
+        timed = [workload for workload, by_model in rates.items() if by_model.keys() & every]
+        weights = {ran.level for ran in every.values()}
+        for workload in timed or [""] if len(scored) > 1 else ():
+            by_model = rates.get(workload, {})
+            levels = (
+                Level(
+                    _level(ran, weights),
+                    by_model.get(model),
+                    scored[model].delta_ppl if model in scored else None,
+                )
+                for model, ran in every.items()
+            )
+            title = of[0].ran.name if len(weights) > 1 else _weights(of[0].ran)
+            baseline = _level(of[0].baseline, weights)
+            yield LevelSet(title, workload, baseline, tuple(levels))
+
+
+def _weights(ran: Ran) -> str:
+    return f"{ran.name}:{ran.level}" if ran.level else ran.name
+
+
+def _level(ran: Ran, weights: set[str]) -> str:
+    """The part of a model's name in which levels differ: of weights, or of KV caches."""
+    level = ran.level if len(weights) > 1 else ""
+    return " ".join(filter(None, (level, ran.kv and f"KV {ran.kv}"))) or "as it is"

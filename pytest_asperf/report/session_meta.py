@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.settings import OPTIONS, flag, session_option
 from pytest_asperf.errors import without_passwords
-from pytest_asperf.hardware.identity import NAMED, machine_id
+from pytest_asperf.hardware.records import NAMED, machine_id
 from pytest_asperf.records.report import GpuFacts, MachineFacts, MachineMeta, Meta
 
 if TYPE_CHECKING:

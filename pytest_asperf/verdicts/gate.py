@@ -28,14 +28,16 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, j
 from pytest_asperf.errors import Advice
 from pytest_asperf.records.compared import compared_chunks, compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
-from pytest_asperf.verdicts.noise_notes import detectable, disturbances, fitness
 from pytest_asperf.verdicts.paired import (
     AGAIN,
     advice_on_pairs,
     build_subject,
     coverage,
+    detectable,
     differences,
+    disturbances,
     examined_verdict,
+    fitness,
     nothing_finished,
     ratio_of,
     uncovered,

@@ -18,13 +18,14 @@ from pytest_asperf.analysis.stats.estimate import (
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.records.compared import compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_notes
-from pytest_asperf.verdicts.noise_notes import disturbances, fitness
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,
     coverage,
     differences,
+    disturbances,
     examined_verdict,
+    fitness,
     nothing_finished,
     ran_rows,
     ratio_of,

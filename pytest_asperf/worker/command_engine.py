@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from .engine import Asked, Facts, RefusalError, Timing
-from .identity import files_sha256
+from .engine import Asked, Facts, RefusalError, Timing, files_sha256
 from .served_model import served_facts, unseen_context
 from .served_prompts import is_near, new_beginning
 from .tool_process import ToolRun

@@ -1,15 +1,18 @@
-"""The interface of an engine, and its refusal."""
+"""The interface of an engine, its refusal, and the identity of its files."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
+
 
 #: Facts are JSON objects; their keys are the engine's business, the names below are shared.
 Facts = dict[str, Any]
@@ -299,3 +302,18 @@ class Engine(Protocol):
         The recipe has the engine's words for it: `ftype` as in the GGUF format, or MLX's `dtype`,
         or its `bits`, `group_size` and `mode`.
         """
+
+
+_MAX_HASHED_BYTES: Final = 256 * 2**20
+
+
+def files_sha256(paths: Iterable[Path]) -> str:
+    """One hash over names and contents of files; a very large file counts by its size."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode())
+        if path.stat().st_size <= _MAX_HASHED_BYTES:
+            digest.update(path.read_bytes())
+        else:
+            digest.update(str(path.stat().st_size).encode())
+    return digest.hexdigest()

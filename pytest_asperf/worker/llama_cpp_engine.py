@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 import llama_cpp
 
 from . import llama_cpp_compat as compat
-from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
-from .identity import files_sha256
+from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
 from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 from .llama_cpp_log import LibraryLog
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
-from .pace import linger
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
-from .priority import default_threads
+from .priority import default_threads, linger
 from .rpc_remote import Remotes
 
 if TYPE_CHECKING:

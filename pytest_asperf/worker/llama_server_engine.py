@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .llama_tools_engine import LlamaToolsEngine
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
-from .server_process import ServerProcess
+from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import get_request, stream_request
 from .serving.payload import as_dict
-from .started_server import StartedModel, options_of
 from .tool_process import OPTIONS
 
 if TYPE_CHECKING:

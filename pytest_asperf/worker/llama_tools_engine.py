@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, LoadedModel, RefusalError, Timing, require_context
-from .identity import files_sha256
+from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .printed.speculation_log import SpeculationReader, SpeculationRun
 from .rpc_remote import Remotes

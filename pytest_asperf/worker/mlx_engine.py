@@ -27,8 +27,15 @@ from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_p
 from mlx_lm.utils import get_total_parameters, load_model
 
 from . import mlx_compat as compat
-from .engine import Facts, LoadedModel, LogitRow, RefusalError, Timing, require_context
-from .identity import files_sha256
+from .engine import (
+    Facts,
+    LoadedModel,
+    LogitRow,
+    RefusalError,
+    Timing,
+    files_sha256,
+    require_context,
+)
 from .logits import seen
 from .mlx_cache import CacheLeftByRun, MlxCaches, kv_type
 from .mlx_compat import (
@@ -42,7 +49,7 @@ from .mlx_compat import (
 )
 from .mlx_group import MlxGroup
 from .mlx_speculation import MlxStepper
-from .pace import linger
+from .priority import linger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from . import mlx_compat as compat
 from .mlx_engine import MlxEngine
 from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
-from .server_process import ServerProcess
-from .started_server import StartedModel, options_of
+from .server_process import ServerProcess, StartedModel, options_of
 
 if TYPE_CHECKING:
     from .engine import Facts, LoadedModel

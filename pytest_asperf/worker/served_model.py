@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from .engine import Asked, Facts, RefusalError, Timing
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
-from .serving.client_cost import client_cost
-from .serving.events import read_reply
-from .serving.load import closed_loop
-from .serving.record import Timeouts, request_facts
+from .serving.events import read_reply, request_facts
+from .serving.load import client_cost, closed_loop
+from .serving.record import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

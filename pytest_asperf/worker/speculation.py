@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 
 from .logits import require_sound
-from .pace import linger
+from .priority import linger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.analysis.combined_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.limit_verdict import (
     judge_above,
     judge_below,
@@ -16,7 +17,6 @@ from pytest_asperf.analysis.limit_verdict import (
     parse_percent,
 )
 from pytest_asperf.analysis.metrics import PPL, SIZE, TG
-from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid

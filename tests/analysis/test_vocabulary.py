@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from pytest_asperf.analysis.vocabulary import MOST_PADDING, Vocabulary
+from pytest_asperf.analysis.speculation_model import MOST_PADDING, Vocabulary
 
 
 def _vocabulary(n_tokens: int, *, padding: int = 0, rest: str = "gpt2") -> Vocabulary:

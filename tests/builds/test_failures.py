@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_asperf.builds.failures import compile_failure, environment_failure
-from pytest_asperf.builds.step import StepFailure, counted
+from pytest_asperf.builds.step import StepFailure, compile_failure, counted, environment_failure
 from pytest_asperf.errors import AsperfError, BuildError, CacheError
 
 PLACES = {"folder": Path("/cache/builds/x"), "log": Path("/cache/builds/x.log")}

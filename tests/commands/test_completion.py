@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_asperf.cli import app
-from pytest_asperf.commands.completion import WORKLOADS
+from pytest_asperf.commands.options import WORKLOADS
 from pytest_asperf.gate.cells import parse_gated
 
 if TYPE_CHECKING:

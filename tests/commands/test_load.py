@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.worker.serving.client_cost import ClientCost
+from pytest_asperf.worker.serving.load import ClientCost
 from tests.serving.fake_server import chunked, delta, head, last, serving, sse, streamed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from pytest_asperf.cli import app, every_command
-from pytest_asperf.commands import completion
+from pytest_asperf.commands import options
 from pytest_asperf.published.command import finding_ids
 from pytest_asperf.testing import write_script
 from tests.report import sample_reports as samples
@@ -155,7 +155,7 @@ def test_completion_runs_nothing(tmp_path: Path, mark: Path, key: str) -> None:
     _configure(tmp_path, KEYS[key])
     context = click.Context(app)
     param = click.Argument(["name"])
-    for complete in (completion.builds, completion.models, finding_ids):
+    for complete in (options.builds, options.models, finding_ids):
         with context:
             assert complete(context, param, "")
     assert not mark.exists()

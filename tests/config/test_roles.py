@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.config.address import ROLES
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
-from pytest_asperf.config.roles import ROLES
 from pytest_asperf.errors import ConfigError, RoleError, UnfitError
 from pytest_asperf.modelfiles.shipped import shipped_models
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.errors import ElsewhereError
-from pytest_asperf.hardware import file_cache
-from pytest_asperf.hardware.file_cache import cached_share, drop
+from pytest_asperf.modelfiles import disk_use
+from pytest_asperf.modelfiles.disk_use import cached_share, drop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def test_pages_that_stay_are_no_cold_start(
     """If another process keeps a file in memory, the test is skipped with the reason."""
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: None, raising=False)
     monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)
-    monkeypatch.setattr(file_cache, "cached_share", lambda _: 0.43)
+    monkeypatch.setattr(disk_use, "cached_share", lambda _: 0.43)
     with pytest.raises(ElsewhereError, match=r"43% of a\.gguf stays in the file cache"):
         drop(files)
 
@@ -66,7 +66,7 @@ def test_macos_empties_it_by_purge(
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     monkeypatch.setattr("pytest_asperf.hardware.probe.run", run)
-    monkeypatch.setattr(file_cache, "cached_share", lambda _: None)
+    monkeypatch.setattr(disk_use, "cached_share", lambda _: None)
     if allowed:
         drop(files)
         assert asked[-1] == ("/usr/bin/sudo", "-n", "/usr/sbin/purge")

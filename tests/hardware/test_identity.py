@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_asperf.hardware import identity
-from pytest_asperf.hardware.identity import machine_id, parse_machine_id, parse_platform_uuid
+from pytest_asperf.hardware import records
 from pytest_asperf.hardware.machine import Gpu, Machine
+from pytest_asperf.hardware.records import machine_id, parse_machine_id, parse_platform_uuid
 
 MINI = Machine(os="Linux", arch="arm64", cpu_brand="Apple M4", logical_cores=10, memory_bytes=2**34)
 #: As `ioreg -rd1 -c IOPlatformExpertDevice` prints it.
@@ -25,8 +25,8 @@ def test_hardware_that_matters_and_the_copy_make_the_fingerprint(
 ) -> None:
     """Equal hardware is told apart by the system's own identifier, or by a name that is given."""
     own = {"id": "a" * 32}
-    monkeypatch.setattr(identity, "_own_id", lambda _: own["id"])
-    monkeypatch.delenv(identity.NAMED, raising=False)
+    monkeypatch.setattr(records, "_own_id", lambda _: own["id"])
+    monkeypatch.delenv(records.NAMED, raising=False)
     first = machine_id(MINI)
     assert machine_id(MINI) == first
     assert len({first, machine_id(replace(MINI, memory_bytes=2**35))}) == 2
@@ -37,7 +37,7 @@ def test_hardware_that_matters_and_the_copy_make_the_fingerprint(
     second = machine_id(MINI)
     assert second != first
     assert own["id"] not in second
-    monkeypatch.setenv(identity.NAMED, "runner")
+    monkeypatch.setenv(records.NAMED, "runner")
     named = machine_id(MINI)
     own["id"] = "c" * 32
     assert machine_id(MINI) == named

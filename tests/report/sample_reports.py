@@ -36,7 +36,7 @@ from pytest_asperf.records.report import Meta, Report
 from pytest_asperf.records.report import read as read_document
 from pytest_asperf.records.taken import verdict_record
 from pytest_asperf.report.json_report import document, serialise
-from pytest_asperf.report.read_report import shown_report
+from pytest_asperf.report.report_data import shown_report
 from tests.engine_facts import ENGINE, loaded
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_asperf.report.formats import bencher
 from pytest_asperf.report.json_report import document
 from pytest_asperf.report.lines import lines
 from pytest_asperf.report.page import page
-from pytest_asperf.report.read_report import shown_reports
+from pytest_asperf.report.report_data import shown_reports
 from pytest_asperf.store.figures import document_digest, origin_of
 from tests.report import sample_reports as samples
 

@@ -16,8 +16,7 @@ from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.report.formats import WRITERS, bencher, comma_separated, github_benchmark, write
 from pytest_asperf.report.json_report import COLUMNS
-from pytest_asperf.report.read_report import read_report_file
-from pytest_asperf.report.report_data import OUTCOMES
+from pytest_asperf.report.report_data import OUTCOMES, read_report_file
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.formats import WRITERS
-from pytest_asperf.report.read_report import read_report_file
+from pytest_asperf.report.report_data import read_report_file
 from pytest_asperf.store.figures import figures_of
 from tests.report import sample_reports as samples
 

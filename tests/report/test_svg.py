@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.estimate import CHANGE
-from pytest_asperf.report.svg import Chart, Scale, shortened, shown
+from pytest_asperf.report.markup import Chart, Scale, shortened, shown
 
 _VALUES = st.lists(st.floats(-1e99, 1e99), min_size=1, max_size=5)
 

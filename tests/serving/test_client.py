@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_asperf.worker.serving.client import _Exchange, get_request, stream_request
+from pytest_asperf.worker.serving.client import Chunked, _Exchange, get_request, stream_request
 from pytest_asperf.worker.serving.events import Reply, read_reply
-from pytest_asperf.worker.serving.framing import Chunked
 from pytest_asperf.worker.serving.record import Endpoint, StreamRecord, Timeouts
 from tests.serving.fake_server import chunked, delta, head, last, role, serving, sse, streamed
 

@@ -12,9 +12,8 @@ import pytest
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.serving_metrics import ServedRequest, itl_ns, ttft_ns
 from pytest_asperf.worker.serving.client import stream_request
-from pytest_asperf.worker.serving.events import read_reply
+from pytest_asperf.worker.serving.events import read_reply, request_facts
 from pytest_asperf.worker.serving.load import closed_loop, open_loop
-from pytest_asperf.worker.serving.record import request_facts
 from tests.serving.fake_server import delta, last, role, serving, sse, streamed
 
 if TYPE_CHECKING:

@@ -9,9 +9,14 @@ import pytest
 
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.serving.client import stream_request
-from pytest_asperf.worker.serving.client_cost import measure_client_cost, quiet_median
 from pytest_asperf.worker.serving.events import read_reply
-from pytest_asperf.worker.serving.load import closed_loop, open_loop, poisson_arrivals
+from pytest_asperf.worker.serving.load import (
+    closed_loop,
+    measure_client_cost,
+    open_loop,
+    poisson_arrivals,
+    quiet_median,
+)
 from tests.serving.fake_server import delta, last, serving, sse, streamed
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.server_process import ServerProcess
 from pytest_asperf.worker.serving.client import stream_request
-from pytest_asperf.worker.serving.events import read_reply
+from pytest_asperf.worker.serving.events import read_reply, request_facts
 from pytest_asperf.worker.serving.load import closed_loop
-from pytest_asperf.worker.serving.record import Timeouts, request_facts
+from pytest_asperf.worker.serving.record import Timeouts
 from tests.serving.fake_server import FakeServer, delta, last, serving, sse, streamed
 from tests.serving.relay import HARMS, doubled, through, untouched
 

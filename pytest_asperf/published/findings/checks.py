@@ -7,10 +7,14 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from pytest_asperf.analysis.combined_verdict import judge_each, judge_implication
+from pytest_asperf.analysis.combined_verdict import (
+    judge_each,
+    judge_implication,
+    judge_monotonic,
+    judge_pareto,
+)
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
 from pytest_asperf.analysis.metrics import Metric
-from pytest_asperf.analysis.order_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.config.table import NUMBER, number
