@@ -1,7 +1,7 @@
 """The identity of this machine, and the records of a kind of machine that are kept.
 
-The name is short, no two machines share it, and nobody can trace it. A record is one JSON file below
-the cache folder.
+The name is short, no two machines share it, and nobody can trace it. A record is one JSON file
+below the cache folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records that pytest's test reports carry as plain data, through xdist and into JUnit files."""
+"""The records that pytest's test reports carry as plain data, through xdist and to JUnit files."""
 
 from __future__ import annotations
 
