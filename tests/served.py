@@ -129,6 +129,11 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize":
             return self.document({{"tokens": [0] * len(body["content"].split())}})
+        if self.path == "/completion":
+            listed = [{{"id": 0, "logprob": -0.1}}, {{"id": 1, "logprob": -2.4}}]
+            chosen = [token for token, _ in body["logit_bias"]] or [0]
+            step = {{**listed[chosen[0]], "top_logprobs": listed}}
+            return self.document({{"completion_probabilities": [step]}})
         with open(plan["prompts"], "a") as file:
             file.write(json.dumps(body["prompt"]) + "\\n")
         self.send_response(200)

@@ -58,6 +58,8 @@ _SERVED: Final = (
 )
 _MOST_USERS: Final = 4
 _CHECKS: Final = (GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS)
+#: Of a server that shows the log-probabilities of its replies.
+_CHECKS_OF_SERVER: Final = (*_CHECKS, GateCheck("logits", users=_MOST_USERS))
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 #: Engines that count what they allocate.
@@ -157,9 +159,14 @@ def default_cells(
     if engine in TEXT_ENGINES:
         most = _MOST_USERS if engine in SERVER_ENGINES else 1
         works = [workload for workload in _SERVED if workload.users <= most]
-        served = (GateCell(ref, workload) for ref in models for workload in works)
-        what = "PPL, logits, speculation and other settings"
-        return GatePlan(tuple(served), (LeftOut(what, f"{engine} shows times and no logits"),))
+        shown = _CHECKS_OF_SERVER if engine == "llama_server" else ()
+        served = (GateCell(ref, one) for ref in models for one in (*works, *shown))
+        what, why = "PPL, KLD, logits, ", f"{engine} shows times and no logits"
+        if shown:
+            what, why = "", f"{engine} is not stepped, and runs as its users start it"
+        elif engine == "openai":
+            why = f"name {','.join(map(str, _CHECKS_OF_SERVER))} if both are llama-server"
+        return GatePlan(tuple(served), (LeftOut(f"{what}speculation and other settings", why),))
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
         cells += [GateCell(moe, work) for work in (_PP, _TG)]

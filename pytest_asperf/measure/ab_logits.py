@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pytest_asperf.analysis.guards import kld
 from pytest_asperf.config.engine_settings import EngineSettings
@@ -24,6 +24,7 @@ from pytest_asperf.engine_process.facts import ContextFacts, present
 from pytest_asperf.engine_process.worker import grouped_row
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.feeding import workload_tokens
+from pytest_asperf.measure.ladder import PPL_N_CTX
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
 if TYPE_CHECKING:
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
+    Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
+
 
 def decoded_together(
     worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_prompt: int
-) -> tuple[tuple[tuple[GroupedRow, ...], ...], ContextFacts]:
+) -> tuple[Sequences, ContextFacts]:
     """The logits of each position of sequences that are decoded together, and the context.
 
     The first `n_prompt` tokens of all are one batch, and then one token of each.
@@ -55,7 +58,30 @@ def decoded_together(
     )
 
 
-def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> tuple[tuple[GroupedRow, ...], ...]:
+def replied_together(
+    worker: Worker, name: str, prompts: Sequence[Sequence[int]], n_new: int
+) -> tuple[Sequences, Sequences, ContextFacts]:
+    """The logits of a server's replies of `n_new` tokens to prompts that are sent at once.
+
+    Then the logits of the same tokens, each asked for alone after all that is before it; and the
+    context.
+
+    Raises:
+        WorkerError: the process died, hangs or answered nonsense.
+        EngineRefusedError: the engine is no server that shows log-probabilities.
+    """
+    texts = [list(prompt) for prompt in prompts]
+    answer = worker.call("run_replies", model=name, prompts=texts, n_new=n_new)
+    shape = len(prompts), n_new
+
+    def parse() -> tuple[Sequences, Sequences, ContextFacts]:
+        among, alone = (_rows(rows, shape) for rows in answer["ways"])
+        return among, alone, ContextFacts.parse(present(answer, "context"))
+
+    return worker.parsed(f"replies {name}", parse)
+
+
+def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> Sequences:
     n_sequences, length = shape
     if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
         raise ValueError(f"there are not {length} rows of each of {n_sequences} sequences")
@@ -72,6 +98,8 @@ _DEEP_TOKENS: Final = 64
 #: one physical batch, and those that are decoded one call after the other.
 _PROMPT_TOGETHER: Final = 96
 _DECODED_TOGETHER: Final = 16
+#: Of a server's reply, in which each token is asked for again with all that is before it.
+_REPLIED: Final = 24
 #: Models up to this size are cheap to hold more than once.
 SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
@@ -184,6 +212,8 @@ class LogitsExperiment:
 
     def _drift(self, arm: Arm, lease: MachineLease) -> Drift:
         with RunningArm(arm, lease) as running:
+            if running.loaded.served is not None:
+                return _drift_of_replies(running, lease, self.depth, self.users)
             if self.users > 1:
                 return _drift_of_users(running, lease, self.users)
             if self.depth:
@@ -231,14 +261,28 @@ def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Dri
     n_prompt = min(_PROMPT_TOGETHER, room // 2)
     length = n_prompt + min(_DECODED_TOGETHER, room - n_prompt)
     tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", users * length))
-    starts = range(0, len(tokens), length)
-    # Each begins as the text does, with BOS if the tokenizer adds one.
-    sequences = [[tokens[0], *tokens[start + 1 : start + length]] for start in starts]
+    sequences = _beginning_alike(tokens, length)
     among, context = decoded_together(worker, MODEL, sequences, n_prompt)
     alone = [decoded_together(worker, MODEL, [sequence], n_prompt)[0][0] for sequence in sequences]
     pairs = zip(alone, among, strict=True)
     rows = [pair for of_each in pairs for pair in zip(*of_each, strict=True)]
     return _drift_of_rows(rows, running.ran(context), users=users)
+
+
+def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, users: int) -> Drift:
+    """Compare a server's replies, sent at once, with the same tokens asked for one by one."""
+    length = depth or (_PROMPT_TOGETHER if users > 1 else PPL_N_CTX // 2)
+    tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", users * length))
+    prompts = _beginning_alike(tokens, length)
+    among, alone, context = replied_together(running.worker, MODEL, prompts, _REPLIED)
+    rows = [pair for pairs in zip(alone, among, strict=True) for pair in zip(*pairs, strict=True)]
+    return _drift_of_rows(rows, running.ran(context), length - 1, users)
+
+
+def _beginning_alike(tokens: Sequence[int], length: int) -> list[list[int]]:
+    """Pieces of a text that each begin as the text does, with BOS if the tokenizer adds one."""
+    starts = range(0, len(tokens), length)
+    return [[tokens[0], *tokens[start + 1 : start + length]] for start in starts]
 
 
 def _drift_of_rows(

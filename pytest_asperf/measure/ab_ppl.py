@@ -43,6 +43,9 @@ MOST_CHANGED_TOPS: Final = 0.08
 #: Tokens of a chunk that follow the context at a depth, if the model has room for them.
 _MOST_SCORED: Final = 256
 _LEAST_SCORED: Final = 64
+#: The same of a server, which is asked for each token by itself; and those before them.
+_SCORED_OF_SERVER: Final = 64
+_DEPTH_OF_SERVER: Final = 256
 #: Engines that start their program again for logits of a chunk before the last one. So many chunks
 #: are drawn at once, and no test looks before they are scored.
 _SCORING_IN_ORDER: Final = frozenset({"llama_tools"})
@@ -144,7 +147,7 @@ class PplExperiment:
             began = time.monotonic()
             interrupted = False
             order = [chunks[i] for i in self._order(len(chunks), n_in_order)[n_before:]]
-            score = partial(_scored, arms, order, self._first(chunks[0]))
+            score = partial(_scored, arms, order, self._first(chunks[0], arms[0]))
             try:
                 for rows in score(kept if drift else None):
                     contexts[:] = [context for _, context in rows]
@@ -214,14 +217,16 @@ class PplExperiment:
         ((arm,),) = lease.sides
         with RunningArm(arm, lease) as running:
             (chunk, *_), _ = self._chunks(running, lease)
-            running.worker.score([MODEL], chunk, self._first(chunk))
+            running.worker.score([MODEL], chunk, self._first(chunk, running))
 
     def _chunks(
         self, arm: RunningArm, lease: MachineLease
     ) -> tuple[list[Sequence[int]], ScoredText]:
-        n_ctx = PPL_N_CTX
-        if self.depth:
-            n_ctx = min(self.depth + _MOST_SCORED, arm.loaded.n_ctx_train)
+        n_ctx, is_served = PPL_N_CTX, arm.loaded.served is not None
+        if self.depth or is_served:
+            depth = self.depth or _DEPTH_OF_SERVER
+            n_scored = _SCORED_OF_SERVER if is_served else _MOST_SCORED
+            n_ctx = min(depth + n_scored, arm.loaded.n_ctx_train)
         if n_ctx < self.depth + _LEAST_SCORED:
             raise UnfitError(
                 f"ppl@d{self.depth} scores at least {_LEAST_SCORED} tokens after {self.depth}, and "
@@ -231,9 +236,10 @@ class PplExperiment:
             )
         return scored_chunks(arm.worker, MODEL, lease.corpus, lease.plan.chunks, n_ctx=n_ctx)
 
-    def _first(self, chunk: Sequence[int]) -> int:
+    def _first(self, chunk: Sequence[int], arm: RunningArm) -> int:
         """The position from which on a chunk is scored."""
-        return self.depth or len(chunk) // 2
+        is_served = arm.loaded.served is not None
+        return self.depth or (len(chunk) - _SCORED_OF_SERVER if is_served else len(chunk) // 2)
 
 
 def _scored(

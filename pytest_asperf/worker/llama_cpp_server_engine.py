@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
-from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
+from .served_model import CANNOT, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import stream_request
+from .serving.payload import answered_object
 
 if TYPE_CHECKING:
     from .engine import Facts, LoadedModel

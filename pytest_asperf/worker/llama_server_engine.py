@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .llama_tools_engine import LlamaToolsEngine
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
-from .served_model import CANNOT, UNBOUNDED, Api, answered_object, served_facts, served_text
+from .served_model import CANNOT_STEP, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import get_request, stream_request
-from .serving.payload import as_dict
+from .serving.payload import answered_object, as_dict
 from .tool_process import OPTIONS
 
 if TYPE_CHECKING:
     from .engine import Facts, LoadedModel
     from .serving.record import Endpoint
+    from .token_probabilities import TokenProbabilities
 
 PROGRAM: Final = "llama-server"
 #: By setting: the server's option.
@@ -47,7 +49,7 @@ class LlamaServerEngine(LlamaToolsEngine):
 
     def describe(self) -> Facts:
         """Version and a hash of the programs."""
-        return {**self.facts_of(PROGRAM), "engine": "llama_server", "cannot": CANNOT}
+        return {**self.facts_of(PROGRAM), "engine": "llama_server", "cannot": CANNOT_STEP}
 
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Start a server for a GGUF file."""
@@ -75,6 +77,13 @@ class LlamaServerModel(StartedModel):
     def state(self) -> Facts:
         """Its slots. It lives as long as its process."""
         return {"slots": self.facts["props"]["total_slots"]}
+
+    @cached_property
+    def probabilities(self) -> TokenProbabilities:
+        """The log-probabilities that it shows."""
+        from .token_probabilities import TokenProbabilities  # noqa: PLC0415  # it brings numpy
+
+        return TokenProbabilities(self._server.endpoint, self.facts["n_vocab"], {})
 
     def count(self, endpoint: Endpoint, prompt: str) -> int:
         """The tokens of a prompt, by the server's tokenizer."""

@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 import os
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, RefusalError
 from .served_model import (
     CANNOT,
+    CANNOT_STEP,
     UNBOUNDED,
     Api,
     ServedModel,
-    answered_object,
     served_facts,
     served_text,
     unseen_context,
 )
 from .serving.client import get_request, stream_request
-from .serving.payload import as_dict
+from .serving.payload import answered_object, as_dict
 from .serving.record import Endpoint, Timeouts
+
+if TYPE_CHECKING:
+    from .token_probabilities import TokenProbabilities
 
 _COMPLETIONS: Final = "/completions"
 _CHAT: Final = "/chat/completions"
@@ -63,7 +66,7 @@ class OpenAiEngine:
             "library_sha256": None,
             "devices": [],
             "default_threads": None,
-            "cannot": CANNOT,
+            "cannot": CANNOT_STEP if self.is_llama_server else CANNOT,
         }
 
     def _version(self) -> str:
@@ -79,6 +82,11 @@ class OpenAiEngine:
             if isinstance(version, str):
                 return version
         return None
+
+    @property
+    def is_llama_server(self) -> bool:
+        """True if it has what llama-server says of itself."""
+        return isinstance(self.ask(self.root, "/props").get("build_info"), str)
 
     @property
     def ignores_end(self) -> bool:
@@ -165,6 +173,19 @@ class OpenAiModel(ServedModel):
             description=self._name,
             n_ctx_train=n_ctx or UNBOUNDED,
         )
+
+    @cached_property
+    def probabilities(self) -> TokenProbabilities:
+        """The log-probabilities that it shows; a refusal, unless it is a llama-server."""
+        engine = self._engine
+        if not engine.is_llama_server:
+            raise RefusalError("unsupported", CANNOT["logits"])
+        from .token_probabilities import TokenProbabilities  # noqa: PLC0415  # it brings numpy
+
+        listed = engine.ask(engine.endpoint, "/models").get("data")
+        served = next((m for m in map(as_dict, listed or ()) if m.get("id") == self._name), {})
+        n_vocab = as_dict(served.get("meta")).get("n_vocab")
+        return TokenProbabilities(engine.root, n_vocab, engine.headers)
 
     def state(self) -> Facts:
         """Build, slots, model file and the number of the last task, of llama-server."""

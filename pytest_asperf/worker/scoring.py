@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .engine import LooksAhead, RefusalError, Revisitable, ScoresInOrder, TakesSequences
+from .engine import (
+    LooksAhead,
+    RefusalError,
+    Revisitable,
+    ScoresInOrder,
+    ShowsReplies,
+    TakesSequences,
+)
 from .logits import require_preference
 from .priority import usable_cores
 
@@ -52,6 +59,7 @@ class Revisits:
             "run_revisit": self._revisit,
             "run_recompute": self._recompute,
             "run_together": self._together,
+            "run_replies": self._replies,
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
@@ -86,6 +94,17 @@ class Revisits:
             for of_one, more in zip(rows, call, strict=True):
                 of_one.extend(map(_grouped, more))
         return {"rows": rows, "context": loaded.context}
+
+    def _replies(self, model: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
+        """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
+        loaded = self._find(model)
+        if not isinstance(loaded, ShowsReplies):
+            raise RefusalError("unsupported", "only a server answers requests")
+        ways = [
+            [[*map(_grouped, rows)] for rows in of_each]
+            for of_each in loaded.replies(prompts, n_new)
+        ]
+        return {"ways": ways, "context": loaded.context}
 
 
 def _grouped(row: NDArray[np.float32]) -> list[float]:

@@ -6,7 +6,6 @@ its own defaults. Tokens are counted by the server, never by the events of its s
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
@@ -22,8 +21,14 @@ from .serving.record import Timeouts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from .serving.events import Reply
     from .serving.record import Endpoint, StreamRecord
+    from .token_probabilities import TokenProbabilities
+
+    Row = NDArray[np.float32]
 
 
 #: Tokens of output where only the prompt is timed: the first one's text may come with the next.
@@ -37,18 +42,23 @@ UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
 _SHOWN: Final = 200
 #: What no server can do over its API, and what can.
-CANNOT: Final = {
+CANNOT_STEP: Final = {
     **dict.fromkeys(
-        ("tokenize", "prompt", "generate", "first_token"),
-        "a server takes texts, generates what it samples and shows no logits: PPL, logits and "
-        "speculation step by step need the engine llama_cpp, llama_tools or mlx",
-    ),
-    **dict.fromkeys(
-        ("logits", "score"),
-        "a server shows no logits; measure quality with llama_cpp, llama_tools or mlx",
+        ("prompt", "generate", "first_token"),
+        "a server takes texts and generates what it samples: speculation step by step needs the "
+        "engine llama_cpp, llama_tools or mlx",
     ),
     "step": "a server cannot be stepped and rolled back; speculation is its own, and its flags",
     "slow_by": "a server cannot be slowed by a share; the engines llama_cpp and scripted can",
+}
+#: The same of a server that shows no log-probabilities, as all but llama-server.
+CANNOT: Final = {
+    **CANNOT_STEP,
+    **dict.fromkeys(
+        ("tokenize", "logits", "score"),
+        "this server shows no log-probabilities of the whole vocabulary; measure quality with "
+        "llama_server, llama_cpp, llama_tools or mlx",
+    ),
 }
 
 
@@ -211,11 +221,28 @@ class ServedModel:
     def _refuse(self, *_: object) -> NoReturn:
         raise RefusalError("unsupported", CANNOT["generate"])
 
-    def logits(self, *_: object) -> NoReturn:
-        """Refuse: no API shows them."""
+    prompt = generate = first_token = _refuse
+
+    @property
+    def probabilities(self) -> TokenProbabilities:
+        """The log-probabilities that it shows; a refusal, unless it is a llama-server."""
         raise RefusalError("unsupported", CANNOT["logits"])
 
-    tokenize = prompt = generate = first_token = _refuse
+    def tokenize(self, text: str) -> list[int]:
+        """The ids of a text, with BOS where the tokenizer adds one."""
+        return self.probabilities.tokenize(text)
+
+    def logits(self, tokens: Sequence[int], first: int) -> Row:
+        """Log-probabilities of positions `first …` of a text."""
+        self.require_alive()
+        return self.probabilities.logits(tokens, first)
+
+    def replies(
+        self, prompts: Sequence[Sequence[int]], n_new: int
+    ) -> tuple[list[list[Row]], list[list[Row]]]:
+        """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
+        self.require_alive()
+        return self.probabilities.replies(prompts, n_new)
 
 
 def _sizes(work: Asked) -> tuple[int, int]:
@@ -259,15 +286,6 @@ def unseen_context(n_ctx: int | None, kv_type: str) -> Facts:
         "flash_attn": "unknown",
         "threads": None,
     }
-
-
-def answered_object(body: bytes) -> Facts:
-    """A reply that is an object; empty where it is none."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

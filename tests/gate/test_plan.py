@@ -42,6 +42,18 @@ def _names(plan: GatePlan) -> list[tuple[str, str]]:
     return [(cell.name, cell.what) for cell in plan.cells]
 
 
+def test_a_llama_server_is_checked_by_its_log_probabilities() -> None:
+    """What it serves is timed, and checked; of an address nobody knows yet what it shows."""
+    checks = {"ppl", "kld", "logits", "logits@c4"}
+    names = {name for name, _ in _names(_shipped("llama_server"))}
+    assert names >= {"ttft512", "tg64@c4", *checks}
+    others: tuple[Engine, ...] = ("openai", "mlx_server", "llama_cpp_server")
+    for engine in others:
+        plan = _shipped(engine)
+        assert checks.isdisjoint(name for name, _ in _names(plan))
+        assert "PPL, KLD, logits" in plan.left_out[0].what
+
+
 def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
     """Prompt, decoding, depth, cache, attention, experts, PPL, KLD, logits, users, speculation."""
     names = _names(_shipped("llama_cpp"))

@@ -6,6 +6,7 @@ import math
 import socket
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.measure.ab_logits import replied_together
 from pytest_asperf.modelfiles.shipped import shipped_corpus
 from pytest_asperf.testing import check_engine
 from pytest_asperf.worker.engine import Asked
@@ -125,3 +127,54 @@ def test_a_restart_between_two_runs_is_found(
     found = guards.restarted(*served.context["states"])
     assert found is not None
     assert "tasks_total" in found.found
+
+
+def test_its_scores_are_the_librarys(server: EngineBuild, draft: Draft) -> None:
+    """Log-probabilities of its next tokens give the NLL that its library computes in a batch."""
+    library = EngineBuild("llama_cpp", Path(sys.executable))
+    found = []
+    for build in (server, library):
+        with Worker(build) as worker:
+            worker.load("m", draft("F16"), EngineSettings(threads=1))
+            tokens = worker.tokenize("m", TEXT)[:96]
+            ((score, _),) = worker.score(["m"], tokens, 64).values()
+            found.append((tokens, score.nll))
+    (of_server, of_library) = found
+    assert of_server[0] == of_library[0]
+    # Tokens one by one and in a batch: 0.016 nats at most was seen, of a token with 11.5.
+    assert of_server[1] == pytest.approx(of_library[1], abs=0.05)
+    assert fmean(of_server[1]) == pytest.approx(fmean(of_library[1]), abs=0.005)
+
+
+def test_users_who_ask_at_once_get_what_each_gets_alone(server: EngineBuild, draft: Draft) -> None:
+    """Replies to four users at once have the distributions of the same tokens asked for alone."""
+    with Worker(server) as worker:
+        worker.load("m", draft("F16"), EngineSettings(threads=1, parallel=4))
+        tokens = worker.tokenize("m", TEXT)
+        prompts = [[tokens[0], *tokens[start : start + 40]] for start in (1, 41, 81, 121)]
+        among, alone, _ = replied_together(worker, "m", prompts, 8)
+    klds = [
+        guards.kld(one, other)
+        for pair in zip(alone, among, strict=True)
+        for one, other in zip(*pair, strict=True)
+    ]
+    assert len(klds) == 32
+    assert max(klds) < 0.001
+
+
+def test_a_running_server_is_scored_too(server: EngineBuild, draft: Draft) -> None:
+    """A llama-server at an address shows what it shows as an engine of its own."""
+    command = (Path(str(server.tools)) / "llama-server", ["-m", str(draft("F16")), "-t", "1"])
+    running = ServerProcess(
+        "llama-server", lambda port: (command[0], [*command[1], "--port", str(port)]), "/health"
+    )
+    try:
+        address = EngineBuild("openai", Path(sys.executable), url=str(running.endpoint))
+        with Worker(address) as worker, Worker(server) as started:
+            worker.load("m", Path("served"), EngineSettings())
+            started.load("m", draft("F16"), EngineSettings(threads=1))
+            tokens = worker.tokenize("m", TEXT)[:48]
+            scores = [w.score(["m"], tokens, 32)["m"][0].nll for w in (worker, started)]
+    finally:
+        running.end()
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)

@@ -144,15 +144,13 @@ def test_a_warm_prompt_must_come_from_the_cache(folder: Path, cached: int, says:
 
 
 def test_what_a_server_cannot_do_is_refused_by_name(folder: Path) -> None:
-    """It takes no tokens, shows no logits, and has only settings of its own."""
+    """It cannot be stepped, and has only settings of its own."""
     write_llama_server(folder)
     with server(folder) as worker:
-        assert {"logits", "tokenize", "step", "slow_by"} <= worker.describe().cannot.keys()
+        assert {"generate", "step", "slow_by"} <= worker.describe().cannot.keys()
         worker.load("m", MODEL, EngineSettings())
         refused = (
-            lambda: worker.tokenize("m", TEXT),
             lambda: worker.generate("m", [1, 2], 0),
-            lambda: worker.score(["m"], [1, 2], 0),
             lambda: worker.load("n", MODEL, EngineSettings(slow_by=0.1)),
         )
         for ask in refused:

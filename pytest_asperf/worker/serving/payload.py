@@ -114,6 +114,15 @@ def error_text(body: bytes, kind: str) -> str:
     return quoted(body) if body else ""
 
 
+def answered_object(body: bytes) -> dict[str, Any]:
+    """A reply that is an object; empty where it is none."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
 def as_dict(value: object) -> dict[str, Any]:
     """An object, or an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}

@@ -1,0 +1,165 @@
+"""The log-probabilities that llama-server shows of its next tokens, as rows of the vocabulary.
+
+`/completion` lists the likeliest tokens before sampling. The token that is chosen is listed too,
+and its log-probability is the model's whatever chose it: a bias, here. So the next token of a text
+has its own log-probability, however unlikely it is. The probability that is not listed is shared
+out evenly among the tokens that are not.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from .engine import RefusalError
+from .logits import require_preference
+from .serving.client import stream_request
+from .serving.payload import answered_object, as_dict, error_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from .serving.record import Endpoint
+
+    Row = NDArray[np.float32]
+
+#: Tokens that are listed, in about 0.2 MB a position: what is left has little probability.
+_LISTED: Final = 2048
+#: Of what single precision can hold, the least probability.
+_LEAST: Final = -103.0
+#: The listed probabilities may exceed 1 by so much.
+_ROUNDING: Final = 1e-3
+#: A bias that no logit reaches.
+_FORCED: Final = 1e9
+_LARGEST_VOCABULARY: Final = 2**22
+#: Nothing but the bias chooses: a server may have other samplers by default.
+_GREEDY: Final[Mapping[str, Any]] = {
+    "samplers": ["top_k"],
+    "top_k": 1,
+    "mirostat": 0,
+    "ignore_eos": True,
+    "post_sampling_probs": False,
+    "stream": False,
+}
+
+
+class TokenProbabilities:
+    """Asks a llama-server for log-probabilities.
+
+    Args:
+        endpoint: its address, without `/v1`.
+        n_vocab: tokens of its model's vocabulary.
+        headers: of each request.
+    """
+
+    def __init__(self, endpoint: Endpoint, n_vocab: object, headers: Mapping[str, str]) -> None:
+        if not isinstance(n_vocab, int) or not 1 < n_vocab < _LARGEST_VOCABULARY:
+            raise RefusalError("unsupported", "the server does not report its vocabulary's size")
+        self._endpoint, self._n_vocab, self._headers = endpoint, n_vocab, dict(headers)
+        self._bos = self.tokenize("")[:1]
+
+    def tokenize(self, text: str) -> list[int]:
+        """The ids of a text, with BOS where the tokenizer adds one."""
+        tokens = self._post("/tokenize", {"content": text, "add_special": True}).get("tokens")
+        if not isinstance(tokens, list) or not all(map(self._is_token, tokens)):
+            raise RefusalError("server", "/tokenize gave no tokens of the vocabulary")
+        return tokens
+
+    def logits(self, tokens: Sequence[int], first: int) -> Row:
+        """Log-probabilities after the positions `first …`; see `LoadedModel.logits`.
+
+        The tokens up to the first position are read at once, and each further one by itself.
+        """
+        text = [*(self._bos or tokens[:1]), *tokens[1:]]
+        rows = [
+            self._next(text[: i + 1], text[i + 1 : i + 2], is_cached=i > first)
+            for i in range(first, len(text))
+        ]
+        return np.stack(rows)
+
+    def replies(
+        self, prompts: Sequence[Sequence[int]], n_new: int
+    ) -> tuple[list[list[Row]], list[list[Row]]]:
+        """The rows of prompts' likeliest continuations, asked for at once; and the same anew.
+
+        The second time each prefix is a prompt of its own, asked for alone and read in one piece.
+        """
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            answers = list(pool.map(lambda prompt: self._complete(prompt, n_new), prompts))
+        alone = [
+            [self._next([*prompt, *tokens[:n]]) for n in range(n_new)]
+            for prompt, (tokens, _) in zip(prompts, answers, strict=True)
+        ]
+        return [rows for _, rows in answers], alone
+
+    def _next(
+        self, prompt: Sequence[int], following: Sequence[int] = (), *, is_cached: bool = False
+    ) -> Row:
+        """The row after a prompt, that has the token which follows if it is named."""
+        # One slot, so that a longer prefix finds the shorter one in its cache.
+        bias = [[token, _FORCED] for token in following]
+        asked = {"logit_bias": bias, "cache_prompt": is_cached, "id_slot": 0}
+        (token,), (row,) = self._complete(prompt, 1, asked)
+        if following and token != following[0]:
+            raise RefusalError(
+                "unsupported", f"the server chose token {token} where {following[0]} was asked for"
+            )
+        return row
+
+    def _complete(
+        self, prompt: Sequence[int], n_new: int, asked: Mapping[str, Any] | None = None
+    ) -> tuple[list[int], list[Row]]:
+        """The tokens after a prompt and their rows, without the cache unless that is asked for."""
+        n_probs = min(self._n_vocab, _LISTED)
+        body = {"prompt": list(prompt), "n_predict": n_new, "n_probs": n_probs, **_GREEDY}
+        answer = self._post("/completion", {**body, "cache_prompt": False, **(asked or {})})
+        steps = answer.get("completion_probabilities")
+        if not isinstance(steps, list) or len(steps) != n_new:
+            n = len(steps) if isinstance(steps, list) else 0
+            raise RefusalError(
+                "unsupported", f"the server shows log-probabilities of {n} of {n_new} tokens"
+            )
+        read = [self._row(as_dict(step), n_probs) for step in steps]
+        return [token for token, _ in read], [row for _, row in read]
+
+    def _row(self, step: dict[str, Any], n_probs: int) -> tuple[int, Row]:
+        listed = step.get("top_logprobs")
+        entries = [step, *(map(as_dict, listed) if isinstance(listed, list) else ())]
+        tokens = [entry.get("id") for entry in entries]
+        values = [entry.get("logprob") for entry in entries]
+        is_known = all(map(self._is_token, tokens))
+        if len(entries) != n_probs + 1 or not is_known:
+            said = f"the server lists {len(entries) - 1} of {n_probs} tokens"
+            unknown = "" if is_known else ", not all of the vocabulary"
+            raise RefusalError("unsupported", f"{said}{unknown}")
+        # JSON has no word for a number that is none: the server writes null.
+        if not all(isinstance(value, float | int) and value < _ROUNDING for value in values):
+            raise RefusalError("broken-logits", "the server lists log-probabilities that are none")
+        row = np.full(self._n_vocab, np.nan, np.float32)
+        row[tokens] = np.maximum(np.array(values, np.float64), _LEAST)
+        is_listed = ~np.isnan(row)
+        total = float(np.exp(row[is_listed].astype(np.float64)).sum())
+        if not total < 1 + _ROUNDING:
+            raise RefusalError("broken-logits", f"the listed probabilities have the sum {total:g}")
+        n_left = self._n_vocab - int(is_listed.sum())
+        left = max(1 - total, math.exp(_LEAST)) / max(1, n_left)
+        row[~is_listed] = math.log(left)
+        require_preference(row.max(keepdims=True), self._n_vocab)
+        return int(tokens[0]), row
+
+    def _is_token(self, token: object) -> bool:
+        return isinstance(token, int) and 0 <= token < self._n_vocab
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        record = stream_request(self._endpoint, path, body, headers=self._headers)
+        if record.fault is not None:
+            raise RefusalError("server", f"{path}: {record.fault.text}")
+        if record.status != 200:
+            said = error_text(record.body, record.header("content-type"))
+            raise RefusalError("server", f"{path}: HTTP {record.status}: {said}")
+        return answered_object(record.body)

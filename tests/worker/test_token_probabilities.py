@@ -1,0 +1,135 @@
+"""The log-probabilities of a llama-server as rows, and what makes them none."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from pytest_asperf.worker.engine import RefusalError
+from pytest_asperf.worker.token_probabilities import TokenProbabilities
+from tests.served import answer
+from tests.serving.fake_server import FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tests.serving.fake_server import Step
+
+BOS = 7
+
+
+def true_row(prompt: list[int], n_vocab: int) -> NDArray[np.float64]:
+    """Log-probabilities that depend on the whole prompt, the likeliest token among them."""
+    generator = np.random.default_rng([len(prompt), *prompt])
+    logits: NDArray[np.float64] = generator.normal(size=n_vocab) * 4
+    logits -= np.log(np.exp(logits).sum())
+    return logits
+
+
+class ProbabilityServer(FakeServer):
+    """A server that shows log-probabilities as llama-server does, and does one kind of harm."""
+
+    def __init__(self, n_vocab: int = 16, harm: str = "") -> None:
+        self.n_vocab, self._harm = n_vocab, harm
+        super().__init__(self._reply)
+
+    def _reply(self, request: dict[str, Any]) -> Iterator[Step]:
+        if "content" in request:
+            yield from answer({"tokens": [BOS, *map(ord, request["content"])]})
+        elif self._harm == "refuses":
+            yield from answer({"error": {"message": "the context is full"}}, "400 Bad Request")
+        elif self._harm == "shows none":
+            yield from answer({"content": "word"})
+        else:
+            text, steps = list(request["prompt"]), []
+            for _ in range(request["n_predict"]):
+                steps.append(self._step(text, request))
+                text.append(steps[-1]["id"])
+            yield from answer({"completion_probabilities": steps})
+
+    def _step(self, text: list[int], request: dict[str, Any]) -> dict[str, Any]:
+        row = true_row(text, self.n_vocab)
+        if self._harm == "flat":
+            row[:] = -math.log(self.n_vocab)
+        if self._harm == "more than 1":
+            row += 0.1
+        biased = row.copy()
+        for token, bias in request.get("logit_bias", []):
+            biased[token] += 0 if self._harm == "samples" else bias
+        order = np.argsort(-row)[: request["n_probs"] - (self._harm == "lists fewer")]
+        listed: list[dict[str, Any]]
+        listed = [{"id": int(token), "logprob": float(row[token])} for token in order]
+        if self._harm == "null":
+            listed[3]["logprob"] = None
+        if self._harm == "beyond":
+            listed[3]["id"] = self.n_vocab
+        chosen = int(biased.argmax())
+        return {"id": chosen, "logprob": float(row[chosen]), "top_logprobs": listed}
+
+
+def shown_by(server: FakeServer, n_vocab: int = 16) -> TokenProbabilities:
+    """The probabilities of a server."""
+    return TokenProbabilities(server.endpoint, n_vocab, {})
+
+
+def test_rows_are_those_of_each_prefix() -> None:
+    """Each position has the row after all tokens before it, the first of which is BOS."""
+    tokens = [3, 1, 4, 1, 5]
+    rows = shown_by(ProbabilityServer()).logits(tokens, 2)
+    for row, n in zip(rows, (3, 4, 5), strict=True):
+        np.testing.assert_allclose(row, true_row([BOS, *tokens[1:n]], 16), atol=1e-5)
+
+
+def test_the_next_token_has_its_own_probability_though_it_is_not_listed() -> None:
+    """Of a vocabulary larger than what is listed, the rest shares what is left."""
+    n_vocab, prompt = 4000, [BOS, 1, 2]
+    row = true_row(prompt, n_vocab)
+    unlikely = int(row.argmin())
+    (shown, _) = shown_by(ProbabilityServer(n_vocab), n_vocab).logits([*prompt, unlikely], 2)
+    assert shown[unlikely] == pytest.approx(row[unlikely], abs=1e-4)
+    assert np.exp(shown.astype(float)).sum() == pytest.approx(1, abs=1e-4)
+    listed = np.argsort(-row)[:2048]
+    np.testing.assert_allclose(shown[listed], row[listed], atol=1e-4)
+
+
+def test_replies_are_asked_for_again_one_by_one() -> None:
+    """The second time each prefix of a reply is a prompt of its own, and no cache may have it."""
+    server = ProbabilityServer()
+    among, alone = shown_by(server).replies([[BOS, 1], [BOS, 2]], 3)
+    np.testing.assert_array_equal(among, alone)
+    (together, single) = server.requests[1:3], server.requests[3:]
+    assert {request["n_predict"] for request in together} == {3}
+    assert [len(request["prompt"]) for request in single] == [2, 3, 4, 2, 3, 4]
+    assert not any(request["cache_prompt"] for request in server.requests[1:])
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        ("refuses", "HTTP 400: 'the context is full'"),
+        ("shows none", "log-probabilities of 0 of 1 tokens"),
+        ("lists fewer", "lists 15 of 16 tokens"),
+        ("beyond", "lists 16 of 16 tokens, not all of the vocabulary"),
+        ("samples", "chose token"),
+        ("null", "log-probabilities that are none"),
+        ("more than 1", "have the sum 1.1"),
+        ("flat", "all 16 logits of a row are equal"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(harm: str, says: str) -> None:
+    """A refusal names what the server did not show, or what it showed instead."""
+    probabilities = shown_by(ProbabilityServer(harm=harm))
+    least = int(true_row([BOS, 1], 16).argmin())
+    with pytest.raises(RefusalError, match=says):
+        probabilities.logits([BOS, 1, least], 1)
+
+
+def test_a_vocabulary_of_unknown_size_is_refused() -> None:
+    """Without its size there is no row."""
+    with pytest.raises(RefusalError, match="vocabulary's size"):
+        shown_by(ProbabilityServer(), n_vocab=0)
