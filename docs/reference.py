@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import runpy
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -46,14 +47,15 @@ from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.plugin import fixtures
 from pytest_asperf.published.findings import load_findings
 from pytest_asperf.published.pages import markdown
-from pytest_asperf.report import json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import ModuleType
 
 HERE: Final = Path(__file__).parent
-SCHEMA: Final = Path(json_schema.__file__).with_name("report.schema.json")
+SCHEMA: Final = Path(pytest_asperf.__file__).parent / "report" / "report.schema.json"
+#: The module beside this one, whose folder is no package.
+JSON_SCHEMA: Final = runpy.run_path(str(HERE / "json_schema.py"))
 
 #: By fixture, an assertion on each of its quantities.
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
@@ -543,7 +545,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "commands": _commands,
     "exit codes": _exit_codes,
     "guards": _guards,
-    "json": json_schema.tables,
+    "json": JSON_SCHEMA["tables"],
 }
 _REGION: Final = re.compile(r"(<!-- generated: ([a-z ]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
 
@@ -554,7 +556,7 @@ def files() -> dict[Path, str]:
         HERE / "quantities.md": quantities_page(),
         HERE / "api.md": names_page(),
         HERE / "findings.md": markdown(load_findings()),
-        SCHEMA: json_schema.schema_text(),
+        SCHEMA: JSON_SCHEMA["schema_text"](),
     }
     for page in sorted(HERE.glob("*.md")):
         text = page.read_text(encoding="utf-8")
