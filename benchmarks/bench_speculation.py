@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from models import BUILD, SETTINGS
 from timing import table
 
+from pytest_asperf.analysis.speculation_model import break_even_text
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.spec import ModelRef, Pairing, Variant
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.noise import NoiseStore
@@ -21,7 +22,6 @@ from pytest_asperf.measure.speculation import GainExperiment
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
-from pytest_asperf.records.speculation_words import break_even_text
 
 if TYPE_CHECKING:
     from pathlib import Path

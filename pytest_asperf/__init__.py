@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.stats.sequential import PairedTest
     from pytest_asperf.analysis.verdict import Subject, Verdict, VerdictError
+    from pytest_asperf.api.assertions import (
+        assert_lossless,
+        assert_monotonic,
+        assert_pareto_optimal,
+        assert_sd_gain,
+    )
     from pytest_asperf.api.energy import Energy, EnergyFigure
     from pytest_asperf.api.gate import Gate, GatedWorkloads, GateSide, assert_no_regression
     from pytest_asperf.api.ladder import Ladder, Quant, assert_ppl_delta
     from pytest_asperf.api.latency import Latency, Time
     from pytest_asperf.api.memory import AllocatedMemory, Memory, assert_fits
     from pytest_asperf.api.model import Model
-    from pytest_asperf.api.order_assertions import assert_monotonic, assert_pareto_optimal
     from pytest_asperf.api.quantity import Figure, Quantity
     from pytest_asperf.api.scored import TokenScores
     from pytest_asperf.api.speculation import PromptSpeculation, RemoteOverhead, Speculation
-    from pytest_asperf.api.speculation_assertions import assert_lossless, assert_sd_gain
     from pytest_asperf.api.throughput import Rate, Throughput
     from pytest_asperf.errors import (
         AsperfError,
@@ -131,12 +135,12 @@ _HOMES = {
     "VerdictError": "pytest_asperf.analysis.verdict",
     "assert_as_published": "pytest_asperf.published.as_published",
     "assert_fits": "pytest_asperf.api.memory",
-    "assert_lossless": "pytest_asperf.api.speculation_assertions",
-    "assert_monotonic": "pytest_asperf.api.order_assertions",
+    "assert_lossless": "pytest_asperf.api.assertions",
+    "assert_monotonic": "pytest_asperf.api.assertions",
     "assert_no_regression": "pytest_asperf.api.gate",
-    "assert_pareto_optimal": "pytest_asperf.api.order_assertions",
+    "assert_pareto_optimal": "pytest_asperf.api.assertions",
     "assert_ppl_delta": "pytest_asperf.api.ladder",
-    "assert_sd_gain": "pytest_asperf.api.speculation_assertions",
+    "assert_sd_gain": "pytest_asperf.api.assertions",
 }
 
 if not TYPE_CHECKING:  # or a misspelt import would pass every type checker

@@ -22,7 +22,7 @@ from pytest_asperf.engine_process import (
     WorkerError,
     usable_cores,
 )
-from pytest_asperf.engine_process.failures import died
+from pytest_asperf.engine_process.process import died
 from pytest_asperf.testing import write_script
 from pytest_asperf.worker import wire
 from pytest_asperf.worker.last_words import LastWords

@@ -12,8 +12,7 @@ from pytest_asperf.api.model import Model
 from pytest_asperf.api.quantity import Figure, Found, settle
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import ConfigError, HardwareError, shown
-from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.in_force import in_force, memory_of
+from pytest_asperf.hardware.in_force import detect, in_force, memory_of
 from pytest_asperf.measure.memory import MemoryExperiment
 from pytest_asperf.records.taken import memory_record
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.audit.known import Known, Options
-    from pytest_asperf.audit.load_definitions import Definition
-    from pytest_asperf.audit.load_generators import LoadFigure, LoadRun
+    from pytest_asperf.audit.load_generators import Definition, LoadFigure, LoadRun
     from pytest_asperf.audit.read import FileReading
     from pytest_asperf.audit.result import FileFindings
 

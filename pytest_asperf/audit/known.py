@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.errors import ConfigError, listing, printable
-from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.in_force import in_force
+from pytest_asperf.hardware.in_force import detect, in_force
 from pytest_asperf.hardware.machine import published_bandwidth
 from pytest_asperf.hardware.profiles import Profile, match_profile
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
 from pytest_asperf.worker.printed.bench_rows import (
     BenchRow,
     BrokenRowError,
@@ -14,16 +15,15 @@ from pytest_asperf.worker.printed.bench_rows import (
     settings,
     unresolved,
 )
-from pytest_asperf.worker.printed.numbers import COUNT, NUMBER, PLUS_MINUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_asperf.audit.pipe_tables import PipeTable
+    from pytest_asperf.audit.tables import PipeTable
 
 #: Columns without which a table is none of llama-bench's.
 COLUMNS: Final = frozenset({"n_prompt", "n_gen", "avg_ns", "avg_ts", "stddev_ts"})
-_MAX_ROWS: Final = 20_000
+_MAX_BAR_ROWS: Final = 20_000
 _CELL: Final = re.compile(r"'((?:[^']|'')*)'|([^,\s][^,]*)")
 _INSERT: Final = re.compile(
     r"INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);?\s*$", re.IGNORECASE
@@ -74,7 +74,7 @@ class BenchReader:
             number = len(self.rows) + len(self.problems) + 1
             self.problems.append(f"test {number} of llama-bench {error}")
             return
-        if len(self.rows) < _MAX_ROWS:
+        if len(self.rows) < _MAX_BAR_ROWS:
             self.rows.append(row)
 
     def add_table(self, table: PipeTable) -> bool:
@@ -87,7 +87,7 @@ class BenchReader:
             if row is None:
                 test = f"{cells['test']} {cells['t/s']}".strip()
                 self.problems.append(f"a row of llama-bench's table is none of its tests: {test}")
-            elif len(self.rows) < _MAX_ROWS:
+            elif len(self.rows) < _MAX_BAR_ROWS:
                 self.rows.append(row)
         return True
 

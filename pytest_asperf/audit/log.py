@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.audit import load_definitions as defined
+from pytest_asperf.audit import load_generators as defined
 from pytest_asperf.audit.lines import clean, unwrapped
 from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry
 from pytest_asperf.audit.load_generators import (
@@ -21,12 +21,12 @@ from pytest_asperf.audit.load_generators import (
     run_of_records,
 )
 from pytest_asperf.audit.mlx_log import MlxReader
-from pytest_asperf.audit.pipe_tables import TableReader
 from pytest_asperf.audit.powermetrics import PowerTextReader
 from pytest_asperf.audit.quoted import Quoted, TaskReader, quoted_of_document, quoted_of_table
 from pytest_asperf.audit.sniff import DocumentReader
+from pytest_asperf.audit.tables import TableReader
+from pytest_asperf.worker.printed import NUMBER
 from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader
-from pytest_asperf.worker.printed.numbers import NUMBER
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
 from pytest_asperf.worker.printed.timings import PROGRAM, RequestReader, request_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_asperf.analysis.serving_metrics import ServedRequest
-    from pytest_asperf.audit.pipe_tables import PipeTable
+    from pytest_asperf.audit.tables import PipeTable
 
 
 _HEADER: Final = re.compile(r"={4,} *(?:\w+ )*Benchmark Result(?: \w+)* *={4,}")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from pytest_asperf.worker.printed.numbers import COUNT, NUMBER, PLUS_MINUS
+from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
 from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
 _PLAN: Final = re.compile(r"Timing with (.*)")

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.worker.printed.numbers import COUNT, NUMBER, PLUS_MINUS
+from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pytest_asperf.audit.pipe_tables import PipeTable
+    from pytest_asperf.audit.tables import PipeTable
 
 _ONE_RUN: Final = "tok/s in one run: no interval"
 _MAX: Final = 10_000

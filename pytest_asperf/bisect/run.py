@@ -1,31 +1,206 @@
-"""Runs a bisection: gates until there is an answer, each kept as soon as it is over."""
+"""Runs a bisection: gates until there is an answer, each kept as soon as it is over.
+
+Its state is one file in the cache, which outlives an interrupted run.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import random
 import time
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.record import JudgedGate
-from pytest_asperf.bisect.search import Probe, gates_at_most, next_step
+from pytest_asperf.bisect.search import GateAnswer, GateStep, Probe, gates_at_most, next_step
 from pytest_asperf.builds.surroundings import compiles_with
-from pytest_asperf.errors import BuildError, EngineError, printable
+from pytest_asperf.errors import BuildError, CacheError, EngineError, printable
 from pytest_asperf.gate.cells import GateCheck
 from pytest_asperf.gate.judge import judge_cells
-from pytest_asperf.hardware.records import machine_key
+from pytest_asperf.hardware.records import load_record, machine_key, store_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pytest_asperf.bisect.candidates import Candidate
-    from pytest_asperf.bisect.record import BisectRecord
-    from pytest_asperf.bisect.search import Answer, GateStep
+    from pytest_asperf.bisect.search import Answer
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.hardware.machine import Machine
     from pytest_asperf.measure.runner import MeasurementRunner
+
+
+_SCHEMA: Final = 2
+_FOLDER: Final = "bisections"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedGate:
+    """One gate that is over.
+
+    Attributes:
+        outcome: its verdict; INVALID also where a build could not be made or refused the work.
+        told: what was measured, or what went wrong, on one line.
+        elapsed_s: what it took, with making the build.
+        effect: the change of the total time, or of PPL, from the first build to the second.
+        is_unmade: whether the build could not be made, which another run may try again.
+    """
+
+    outcome: Outcome
+    told: str
+    elapsed_s: float
+    effect: Estimate | None = None
+    is_unmade: bool = False
+
+    @property
+    def finding(self) -> GateAnswer:
+        """The part of it that the search needs."""
+        if self.effect is None:
+            # Judged without a single pair: nothing is excluded.
+            return GateAnswer(self.outcome)
+        return GateAnswer(self.outcome, self.effect.low, self.effect.high)
+
+
+@dataclass(slots=True)
+class BisectRecord:
+    """The gates of one bisection, written whenever one is over.
+
+    Attributes:
+        decided_by: everything that decides the run, as plain data.
+        seed: of the order of every gate's pairs.
+    """
+
+    path: Path
+    decided_by: Mapping[str, Any]
+    seed: int
+    gates: dict[GateStep, JudgedGate] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> dict[GateStep, GateAnswer]:
+        """The part of it that the search needs."""
+        return {gate: judged_gate.finding for gate, judged_gate in self.gates.items()}
+
+    def keep(self, gate: GateStep, judged_gate: JudgedGate) -> None:
+        """Add a gate, and write the file; CacheError where it cannot be written."""
+        self.gates[gate] = judged_gate
+        record = {
+            "schema": _SCHEMA,
+            "decided_by": self.decided_by,
+            "seed": self.seed,
+            "gates": [
+                {"base": gate.base, "candidate": gate.candidate, **_plain(judged_gate)}
+                for gate, judged_gate in self.gates.items()
+            ],
+        }
+        store_record(self.path, record, what="the state of the bisection")
+
+
+@contextmanager
+def kept_bisection(
+    cache: Path, decided_by: Mapping[str, Any], *, seed: int, fresh: bool
+) -> Iterator[tuple[BisectRecord, str]]:
+    """The record of a bisection, with what an earlier run found, and a remark on it.
+
+    Runs that are decided by equal facts share a record; the seed is for a run that begins again.
+    Builds that could not be made are left out of it: what they lacked, such as the network, may be
+    there now.
+
+    Raises:
+        CacheError: the folder cannot be written to, or another process runs the same bisection.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415  # only where something is bisected
+
+    text = json.dumps(decided_by, sort_keys=True)
+    path = cache / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    lock = FileLock(path.with_suffix(".lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise CacheError(
+            f"another process runs the same bisection ({path})",
+            why="two would measure everything twice",
+            remedy="wait for it, or stop it: this command goes on where it was",
+        ) from None
+    except OSError as error:
+        raise CacheError(
+            f"the state of the bisection cannot be kept in {path.parent}: {error.strerror}",
+            why="an interrupted run could not go on",
+            remedy="make the folder writable, or set ASPERF_CACHE to another one",
+        ) from error
+    try:
+        yield _opened(BisectRecord(path, decided_by, seed), fresh=fresh)
+    finally:
+        lock.release()
+
+
+def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
+    if fresh or not record.path.exists():
+        return record, ""
+    try:
+        content = load_record(record.path, _SCHEMA) or {}
+        seed = content["seed"]
+        if type(seed) is not int or content["decided_by"] != record.decided_by:
+            raise ValueError
+        gates = dict(map(_read_gate, content["gates"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        aside = record.path.with_suffix(".broken")
+        record.path.replace(aside)
+        return record, f"cannot read the state of an earlier run; it is renamed to {aside}"
+    record.seed = seed
+    record.gates = {gate: kept for gate, kept in gates.items() if not kept.is_unmade}
+    if not gates:
+        return record, ""
+    remark = f"{len(record.gates)} gates of an earlier run are kept (--fresh ignores them)"
+    if len(record.gates) < len(gates):
+        remark += "; builds that failed are tried again"
+    return record, remark
+
+
+def _plain(judged_gate: JudgedGate) -> dict[str, Any]:
+    return {key: value for key, value in asdict(judged_gate).items() if value is not None}
+
+
+def _read_gate(row: dict[str, Any]) -> tuple[GateStep, JudgedGate]:
+    effect = row.get("effect")
+    if effect is not None:
+        effect = Estimate(
+            _number(effect["point"]),
+            _number(effect["low"]),
+            _number(effect["high"]),
+            _whole(effect["n"]),
+            method=str(effect["method"]),
+            unit=CHANGE,
+            counted=str(effect["counted"]),
+            confidence=_number(effect["confidence"]),
+        )
+    base, candidate = _whole(row["base"]), _whole(row["candidate"])
+    judged_gate = JudgedGate(
+        Outcome(row["outcome"]),
+        str(row["told"]),
+        _number(row["elapsed_s"]),
+        effect,
+        is_unmade=row["is_unmade"] is True,
+    )
+    return GateStep(base, candidate), judged_gate
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError
+    return float(value)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
 
 #: Pairs of the gates that a size is quoted from, however early they are decided.
 _PAIRS_OF_A_SIZE: Final = 20

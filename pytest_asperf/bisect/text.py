@@ -20,8 +20,7 @@ from pytest_asperf.gate.cells import GateCheck
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
-    from pytest_asperf.bisect.record import BisectRecord, JudgedGate
-    from pytest_asperf.bisect.run import BisectRequest
+    from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
     from pytest_asperf.bisect.search import Answer
     from pytest_asperf.config.spec import Build
 

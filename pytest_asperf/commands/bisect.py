@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_asperf.bisect.candidates import Candidate
-    from pytest_asperf.bisect.record import BisectRecord, JudgedGate
-    from pytest_asperf.bisect.run import BisectRequest
+    from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
     from pytest_asperf.bisect.search import Answer, GateStep, Probe
     from pytest_asperf.config.spec import Build
     from pytest_asperf.config.workload import Workload
@@ -182,10 +181,9 @@ def _bisect(request: BisectRequest, project: Workspace, *, fresh: bool) -> Answe
     """Run it, and print what it finds when it finds it."""
     import platform
 
-    from pytest_asperf.bisect.record import kept_bisection
-    from pytest_asperf.bisect.run import bisect
+    from pytest_asperf.bisect.run import bisect, kept_bisection
     from pytest_asperf.bisect.text import announcement, known_so_far
-    from pytest_asperf.hardware.detect import detect
+    from pytest_asperf.hardware.in_force import detect
 
     out = Console(highlight=False)
     for line in announcement(request):

@@ -19,8 +19,7 @@ from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnder
 from pytest_asperf.api.throughput import rate
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import AsperfError
-from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.in_force import Hardware
+from pytest_asperf.hardware.in_force import Hardware, detect
 from pytest_asperf.measure.validity import BandwidthBounds
 
 if TYPE_CHECKING:

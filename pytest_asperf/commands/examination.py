@@ -16,7 +16,7 @@ from pytest_asperf.config.settings import session_option
 from pytest_asperf.engine_process import EngineFacts, Worker
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import bandwidth_in_turn, known_bandwidth
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.meters.choose import energy_condition
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.modelfiles.cache import entries

@@ -12,7 +12,7 @@ import click
 
 from pytest_asperf.commands.console import print_sections
 from pytest_asperf.commands.options import command
-from pytest_asperf.config.configuration_file import OWN_FILE, find_document
+from pytest_asperf.config.text_file import OWN_FILE, find_document
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.report.sections import CheckLine, Section
 
@@ -39,8 +39,7 @@ def init(files: tuple[Path, ...]) -> None:
         pair_of,
         read_given,
     )
-    from pytest_asperf.hardware.detect import detect
-    from pytest_asperf.hardware.in_force import in_force, memory_of
+    from pytest_asperf.hardware.in_force import detect, in_force, memory_of
     from pytest_asperf.modelfiles.shipped import shipped_models
 
     folder = Path.cwd()

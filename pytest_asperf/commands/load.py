@@ -80,7 +80,7 @@ def load(
     Exits with 4 if a guard finds a load INVALID.
     """
     from pytest_asperf.analysis.serving_metrics import ServiceLimits
-    from pytest_asperf.config.remote_address import URL_RULE
+    from pytest_asperf.config.address import URL_RULE
     from pytest_asperf.measure.load_sweep import LoadWork, find_server, sweep
     from pytest_asperf.modelfiles.shipped import shipped_corpus
 

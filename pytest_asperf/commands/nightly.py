@@ -24,8 +24,7 @@ from pytest_asperf.commands.console import (
     print_whole,
     stderr_console,
 )
-from pytest_asperf.commands.gate import run_cells
-from pytest_asperf.commands.gate_output import gate_document
+from pytest_asperf.commands.gate import gate_document, run_cells
 from pytest_asperf.commands.gate_request import GateOptions, gated, read_request
 from pytest_asperf.commands.options import build_argument, code_of, command, end, settings
 from pytest_asperf.commands.project import GateHistory, store_address

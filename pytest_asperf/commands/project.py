@@ -13,8 +13,8 @@ import click
 from pytest_asperf.commands.console import print_text, stderr_console
 from pytest_asperf.config.build_sources import anchored
 from pytest_asperf.config.catalogue import load_catalogue
-from pytest_asperf.config.configuration_file import nearest_configuration
 from pytest_asperf.config.settings import Settings, flag, parse_typed
+from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.shipped import shipped_models

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
 
-from pytest_asperf.config.address import has_separator, parse_path
+from pytest_asperf.config.address import URL_RULE, has_separator, is_url, parse_path
 from pytest_asperf.config.engines import (
     DISTRIBUTIONS,
     FOLDER_ENGINES,
@@ -19,7 +19,6 @@ from pytest_asperf.config.engines import (
     PROGRAM_ENGINES,
     parse_engine,
 )
-from pytest_asperf.config.remote_address import URL_RULE, is_url
 from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
 from pytest_asperf.errors import ConfigError, listing, shown, suggest

@@ -27,7 +27,6 @@ from pytest_asperf.config.build_sources import (
     parse_table,
     split_build,
 )
-from pytest_asperf.config.configuration_file import find_document
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
 from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
 from pytest_asperf.config.pipeline import parse_pipeline
@@ -35,6 +34,7 @@ from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.settings import DECLARED, Settings, parse_values
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, parse_variant
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
+from pytest_asperf.config.text_file import find_document
 from pytest_asperf.errors import ConfigError, UnfitError, listing, printable, shown, suggest
 
 if TYPE_CHECKING:

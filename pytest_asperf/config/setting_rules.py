@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple, get_args
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.config.address import ROLES, Address, has_separator, parse_path
+from pytest_asperf.config.address import (
+    REMOTE_ADDRESS,
+    ROLES,
+    URL_RULE,
+    Address,
+    has_separator,
+    parse_path,
+)
 from pytest_asperf.config.engines import ENGINES
-from pytest_asperf.config.remote_address import REMOTE_ADDRESS, URL_RULE
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 

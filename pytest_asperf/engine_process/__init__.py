@@ -7,9 +7,14 @@ from pytest_asperf.engine_process.facts import (
     EngineMemory,
     LoadedFacts,
 )
-from pytest_asperf.engine_process.failures import EngineRefusedError, WorkerError
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
-from pytest_asperf.engine_process.process import EngineBuild, engine_priority, usable_cores
+from pytest_asperf.engine_process.process import (
+    EngineBuild,
+    EngineRefusedError,
+    WorkerError,
+    engine_priority,
+    usable_cores,
+)
 from pytest_asperf.engine_process.worker import (
     GroupedRow,
     RawRun,

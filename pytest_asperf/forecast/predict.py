@@ -30,8 +30,7 @@ from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, bandwidth_in_turn
-from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.in_force import BandwidthBound, in_force, memory_of
+from pytest_asperf.hardware.in_force import BandwidthBound, detect, in_force, memory_of
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.report.sections import Failure
 

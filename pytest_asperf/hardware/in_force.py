@@ -1,16 +1,38 @@
-"""The hardware that numbers are compared with: declared by name, or this machine."""
+"""This machine, detected without privileges, and the hardware that numbers are compared with.
+
+That is declared by name, or this machine.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.capacity import MemoryCapacity
+from pytest_asperf.hardware import linux, macos
 from pytest_asperf.hardware.machine import Bandwidth, Machine, published_bandwidth
 from pytest_asperf.hardware.profiles import Match, Profile, find_bins, find_profile, same_brand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+def detect() -> Machine:
+    """The facts of this machine; what cannot be read or is ambiguous is unknown."""
+    system = platform.system()
+    if system == "Darwin":
+        return macos.read_machine()
+    if system == "Linux":
+        return linux.read_machine()
+    return Machine(
+        os=system or "unknown",
+        arch=platform.machine(),
+        cpu_brand=platform.processor() or None,
+        logical_cores=os.cpu_count(),
+        profile_note=f"detection covers macOS and Linux, not {system or 'this system'}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,23 @@
-"""Bounded reading of commands and system files: what is absent, slow or unreadable is None."""
+"""Bounded reading of commands and system files: what is absent, slow or unreadable is None.
+
+Processor time is since boot: the machine's, and that of this process with all that it started.
+"""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
 
 _LIMIT_BYTES = 1 << 20
 
@@ -51,3 +59,55 @@ def whole_number(text: str | None) -> int | None:
     stripped = (text or "").strip()
     plain = stripped.isascii() and stripped.isdigit() and len(stripped) <= 20
     return int(stripped) if plain else None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Processor time since boot in core-seconds, and our own, at one moment.
+
+    Attributes:
+        own_s: of this process and of its descendants, engines among them.
+    """
+
+    at_s: float
+    busy_s: float
+    stolen_s: float
+    own_s: float
+
+
+def foreign_cores(before: CpuTimes, after: CpuTimes) -> float | None:
+    """How many cores other processes kept busy between two readings."""
+    window_s = after.at_s - before.at_s
+    if window_s <= 0:
+        return None
+    busy_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return max(0.0, busy_s / window_s)
+
+
+def stolen_cores(before: CpuTimes, after: CpuTimes) -> float | None:
+    """How many cores' time the hypervisor gave to others between two readings."""
+    window_s = after.at_s - before.at_s
+    return max(0.0, after.stolen_s - before.stolen_s) / window_s if window_s > 0 else None
+
+
+def read_cpu_times() -> CpuTimes:
+    """Read the processor times of the machine, and our own."""
+    import psutil  # noqa: PLC0415 -- heavy, and needed only where something is measured
+
+    times: Any = psutil.cpu_times()
+    idle = ("idle", "iowait", "steal", "guest", "guest_nice")  # user time contains the guests'
+    busy_s = sum(getattr(times, field) for field in times._fields if field not in idle)
+    return CpuTimes(time.monotonic(), busy_s, getattr(times, "steal", 0.0), _own_s())
+
+
+def _own_s() -> float:
+    """The seconds of this process and its descendants, including those that ended."""
+    import psutil  # noqa: PLC0415 -- as above
+
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    total_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # one may end at any moment
+            # Linux counts a process's ended children too, macOS does not.
+            total_s += sum(child.cpu_times()[:4])
+    return total_s

@@ -13,8 +13,8 @@ from pytest_asperf.hardware.conditions import (
     judge_load,
     judge_virtualisation,
 )
-from pytest_asperf.hardware.cpu_times import foreign_cores, read_cpu_times, stolen_cores
 from pytest_asperf.hardware.nvidia import read_cards
+from pytest_asperf.hardware.probe import foreign_cores, read_cpu_times, stolen_cores
 
 _WINDOW_S = 0.1
 

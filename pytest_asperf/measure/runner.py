@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pytest_asperf.builds.build_cache import BuildCache, ReadyBuild
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import AsperfError, EngineError
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.ab_speed import SpeedExperiment, continued

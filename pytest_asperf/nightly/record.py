@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from filelock import FileLock, Timeout
 
 from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
-from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.holder import holder_of, noted
+from pytest_asperf.hardware.in_force import detect
+from pytest_asperf.hardware.machine_lock import holder_of, noted
 from pytest_asperf.hardware.records import machine_id, store_record
 from pytest_asperf.records.kinds import VerdictRecord, ran_of
 from pytest_asperf.records.report import read_head

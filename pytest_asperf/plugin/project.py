@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_asperf.config.configuration_file import nearest_configuration
+from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:

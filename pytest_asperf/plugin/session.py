@@ -13,8 +13,7 @@ from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.config.settings import named_in_session, session_option
 from pytest_asperf.errors import SETTING_NAMES, AsperfError, printable
-from pytest_asperf.hardware.detect import detect
-from pytest_asperf.hardware.in_force import Hardware, in_force
+from pytest_asperf.hardware.in_force import Hardware, detect, in_force
 from pytest_asperf.measure.validity import BandwidthBounds
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.shipped import shipped_models

@@ -21,7 +21,7 @@ from pytest_asperf.report.claims_table import (
     whole_text,
 )
 from pytest_asperf.report.lines import lines
-from pytest_asperf.report.speculation_points import explanation, speculation_of
+from pytest_asperf.report.measurements import explanation, speculation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,8 +13,7 @@ from pytest_asperf.published.findings.checks import CheckLimits
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm
 from pytest_asperf.published.records import shipped_records
-from pytest_asperf.published.records.model import RecordedCell, Scope, Spread
-from pytest_asperf.published.records.printed import PrintedValue
+from pytest_asperf.published.records.model import PrintedValue, RecordedCell, Scope, Spread
 from pytest_asperf.report.history import estimate_of
 
 if TYPE_CHECKING:

@@ -56,8 +56,7 @@ def findings(
     With an ID, explains that finding: its figures, where they were published, and how to measure
     it on this machine. The list names the IDs.
     """
-    from pytest_asperf.hardware.detect import detect
-    from pytest_asperf.hardware.in_force import in_force
+    from pytest_asperf.hardware.in_force import detect, in_force
     from pytest_asperf.published.findings import judge_recorded, load_findings
     from pytest_asperf.published.pages import explained, finding_data, listing, markdown
 

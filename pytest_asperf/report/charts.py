@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.estimate import CHANGE
 from pytest_asperf.report.markup import WIDTH, Chart, Scale, number, shortened
-from pytest_asperf.report.speculation_points import closed, predicted_at
+from pytest_asperf.report.measurements import closed, predicted_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,6 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
+from pytest_asperf.analysis.speculation_model import (
+    acceptance_text,
+    best_text,
+    break_even_text,
+    each_text,
+    split_text,
+)
 from pytest_asperf.analysis.stats.estimate import (
     Estimate,
     counted_text,
@@ -23,13 +30,6 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     ThroughputRecord,
     VerdictRecord,
-)
-from pytest_asperf.records.speculation_words import (
-    acceptance_text,
-    best_text,
-    break_even_text,
-    each_text,
-    split_text,
 )
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pytest_asperf.errors import printable
 from pytest_asperf.report.charts import bars, gains, levels, mini_intervals, runs
 from pytest_asperf.report.claim_card import badge, card, exact, notes
 from pytest_asperf.report.markup import element, serialised, shortened, table
+from pytest_asperf.report.measurements import cells
 from pytest_asperf.report.report_data import OUTCOMES, SideBySide
-from pytest_asperf.report.speculation_points import cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,8 +14,7 @@ from pytest_asperf.records.kinds import QuantRecord, ThroughputRecord
 from pytest_asperf.records.report import of_each_machine, part, read, unusable
 from pytest_asperf.report.json_report import claims, repeat
 from pytest_asperf.report.lines import lines_of, positive, series_of
-from pytest_asperf.report.measurements import table
-from pytest_asperf.report.speculation_points import speculation_of
+from pytest_asperf.report.measurements import speculation_of, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

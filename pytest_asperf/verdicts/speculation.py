@@ -10,6 +10,12 @@ from pytest_asperf.analysis.advice import why_open
 from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE
 from pytest_asperf.analysis.limit_verdict import judge_below, judge_limit
+from pytest_asperf.analysis.speculation_model import (
+    acceptance_text,
+    best_text,
+    break_even_text,
+    split_text,
+)
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
     Estimate,
@@ -19,12 +25,6 @@ from pytest_asperf.analysis.stats.estimate import (
 )
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.errors import Advice
-from pytest_asperf.records.speculation_words import (
-    acceptance_text,
-    best_text,
-    break_even_text,
-    split_text,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

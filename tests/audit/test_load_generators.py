@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_asperf.audit import load_definitions as defined
+from pytest_asperf.audit import load_generators as defined
 from pytest_asperf.audit.known import Options, parse_options
 from pytest_asperf.audit.load_generators import load_runs_of_document
 from pytest_asperf.audit.log import read_log

@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.record import JudgedGate, kept_bisection
+from pytest_asperf.bisect.run import JudgedGate, kept_bisection
 from pytest_asperf.bisect.search import GateAnswer, GateStep
 from pytest_asperf.errors import CacheError
 

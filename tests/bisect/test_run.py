@@ -10,7 +10,7 @@ import pytest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.bisect import run
 from pytest_asperf.bisect.candidates import Candidate
-from pytest_asperf.bisect.record import BisectRecord
+from pytest_asperf.bisect.run import BisectRecord
 from pytest_asperf.bisect.search import gates_at_most
 from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec

@@ -9,8 +9,7 @@ import pytest
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.candidates import Candidate
-from pytest_asperf.bisect.record import BisectRecord, JudgedGate
-from pytest_asperf.bisect.run import BisectRequest
+from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
 from pytest_asperf.bisect.search import Answer, Ending, GateStep
 from pytest_asperf.bisect.text import answer_sections, known_so_far, map_rows, map_sections
 from pytest_asperf.config.build_sources import Checkout, Interpreter, Packages, Source

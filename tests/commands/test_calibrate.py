@@ -10,7 +10,7 @@ import pytest
 
 from pytest_asperf.commands.calibration import calibration_section
 from pytest_asperf.hardware.conditions import Condition
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.measure.ab_speed import calibration_of
 from pytest_asperf.measure.noise import Calibration, NoiseStore
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project

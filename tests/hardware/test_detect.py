@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_asperf.hardware import probe
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.readiness import readiness
 
 if TYPE_CHECKING:

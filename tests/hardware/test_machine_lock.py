@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from pytest_asperf.errors import BusyError
-from pytest_asperf.hardware.holder import holder_of, noted
-from pytest_asperf.hardware.machine_lock import MachineQueue
+from pytest_asperf.hardware.machine_lock import MachineQueue, holder_of, noted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from pytest_asperf.hardware.conditions import (
     judge_swap,
     judge_virtualisation,
 )
-from pytest_asperf.hardware.cpu_times import CpuTimes, foreign_cores, stolen_cores
 from pytest_asperf.hardware.nvidia import CardReading
+from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, stolen_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_asperf.hardware.cpu_times import CpuTimes, read_cpu_times
 from pytest_asperf.hardware.nvidia import CardClock, CardWatch
+from pytest_asperf.hardware.probe import CpuTimes, read_cpu_times
 from pytest_asperf.hardware.watch import MachineSample, MachineSampler, MachineWatch, Watched
 
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.conditions import Condition
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.measure.ab_speed import run_pairs
 from pytest_asperf.measure.noise import Calibration, NoiseStore, SelfChecks
 from pytest_asperf.measure.running_arms import RunningArm

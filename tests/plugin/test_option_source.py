@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.hardware.detect import detect
+from pytest_asperf.hardware.in_force import detect
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project

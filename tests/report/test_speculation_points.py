@@ -14,7 +14,7 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.records.kinds import GuardFacts
 from pytest_asperf.report.charts import gains
 from pytest_asperf.report.markup import serialised
-from pytest_asperf.report.speculation_points import explanation, predicted_at, speculation_of
+from pytest_asperf.report.measurements import explanation, predicted_at, speculation_of
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from pytest_asperf.published.records.model import (
     Source,
     Spread,
     Table,
+    read_printed,
 )
-from pytest_asperf.published.records.printed import read_printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-from .numbers import COUNT, NUMBER
+from . import COUNT, NUMBER
 
 _LOADED: Final = re.compile(
     rf"llama_model_loader: loaded meta data with \d+ key-value pairs and ({COUNT}) tensors "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from .numbers import COUNT, NUMBER, PLUS_MINUS
+from . import COUNT, NUMBER, PLUS_MINUS
 
 #: Until early 2024 without the context, and with a space before the colon.
 _PLAN: Final = re.compile(

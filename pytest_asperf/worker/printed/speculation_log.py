@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .numbers import COUNT, NUMBER
+from . import COUNT, NUMBER
 from .timings import PrintedTiming, read_timing
 
 _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")

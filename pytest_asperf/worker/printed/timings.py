@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from .numbers import COUNT, NUMBER
+from . import COUNT, NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

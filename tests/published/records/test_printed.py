@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.published.records.printed import read_printed
+from pytest_asperf.published.records.model import read_printed
 
 PLACES = st.integers(min_value=0, max_value=6)
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
