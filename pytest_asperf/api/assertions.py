@@ -1,4 +1,4 @@
-"""Functions that one comparison cannot replace: the order of rates or quantizations, speculation."""
+"""Functions that one comparison cannot replace: the order of rates or quantizations, and drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, read once where a user writes them: of models, of their `@role`s, of machines, URLs."""
+"""Addresses, read once where a user writes them: of models, `@role`s, machines and servers."""
 
 from __future__ import annotations
 
