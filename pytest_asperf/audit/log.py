@@ -119,16 +119,19 @@ def _value(text: str) -> object:
 #: Factors to ms, by the unit in a row's name.
 _TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "sec": 1e3, "s": 1e3}
 _LABEL: Final = re.compile(r"(.*?) *(?:\(([\w/ ]+)\))?$")
-_STATISTIC: Final = {"Mdn": "median", "median": "median", "Mean": "mean", "mean": "mean"}
+_STATISTIC: Final = {"Mdn": "median", "Mean": "mean", "Second": "mean"}
 #: Columns of GuideLLM's tables.
 _GUIDELLM: Final = (
     (re.compile(r"TTFT \(?ms\)? (\w+)"), "time_to_first_token_ms", 1.0),
     (re.compile(r"ITL \(?ms\)? (\w+)"), "inter_token_latency_ms", 1.0),
     (re.compile(r"TPOT \(?ms\)? (\w+)"), "time_per_output_token_ms", 1.0),
     (re.compile(r"Request Latency Sec (\w+)"), "request_latency", 1.0),
-    (re.compile(r"Req Latency \(ms\) (\w+)"), "request_latency", 1e-3),
-    (re.compile(r"Requests Per Sec ([Mm]ean)"), "requests_per_second", 1.0),
-    (re.compile(r"Output Tokens Per Sec ([Mm]ean)"), "output_tokens_per_second", 1.0),
+    # Seconds under both names: the first was a slip, which a later release put right.
+    (re.compile(r"Req Latency \((?:ms|sec)\) (\w+)"), "request_latency", 1.0),
+    (re.compile(r"Requests Per Sec (Mean)"), "requests_per_second", 1.0),
+    (re.compile(r"Output Tokens Per Sec (Mean)"), "output_tokens_per_second", 1.0),
+    (re.compile(r"Out Tok/sec (mean)"), "output_tokens_per_second", 1.0),
+    (re.compile(r"Request Stats Per (Second)"), "requests_per_second", 1.0),
 )
 
 

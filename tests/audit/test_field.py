@@ -54,6 +54,10 @@ FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
     "guidellm_console.txt": (
         {"run 1: TTFT median": "206.4 ms", "run 2: output rate": "1800 tok/s"}, ["not-timed"], "",
     ),
+    "guidellm_console_2025.txt": (
+        {"run 1: E2E median": "4100 ms", "run 2: TTFT p99": "1380 ms", "run 2: output rate": "990"},
+        [], "",
+    ),
     "hellaswag.txt": (
         {"HellaSwag accuracy": "74.0 % [70", "Winogrande accuracy": "60.0 %"}, [], "",
     ),
@@ -73,6 +77,9 @@ FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
     "ollama_api.json": ({"TG": "50 tok/s", "PP": "500 tok/s"}, [], ""),
     "ollama_verbose.txt": ({"TG": "9.0 tok/s ["}, [], "n tokens by the time of n - 1 steps"),
     "powermetrics_2020.txt": ({"GPU energy": "5.000 J, 3.33 W", "CPU energy": "2.500 J"}, [], ""),
+    "ppl_rows.txt": (
+        {"run 1: PPL": "4.90 [4.27, 5.62]", "run 2: PPL": "4.90 [4.27, 5.62]"}, [], "",
+    ),
     "ppl_wrapped.txt": ({"PPL": "5.265 [5.1"}, [], ""),
     "server_timings.json": ({"TG": "50 tok/s", "PP": "500 tok/s"}, [], ""),
     "server_truncated.log": ({"TG": "40 tok/s"}, ["context-cut"], ""),

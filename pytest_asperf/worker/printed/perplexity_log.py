@@ -13,10 +13,14 @@ from . import COUNT, NUMBER, PLUS_MINUS
 
 #: Until early 2024 without the context, and with a space before the colon.
 _PLAN: Final = re.compile(
-    rf"(?:perplexity(?:_v2)? ?: calculating perplexity|kl_divergence: computing) "
+    r"(?:perplexity(?:_v2)?|kl_divergence) ?: (?:calculating perplexity|computing) "
     rf"over ({COUNT}) chunks(?:, n_ctx=({COUNT}))?"
 )
 _CHUNK: Final = re.compile(rf"\[({COUNT})\](-?{NUMBER}|-?nan(?:\(ind\))?|-?inf),?")
+#: `--ppl-output-type 1`: the tokens before the batch, PPL, and ln PPL ± but in strided runs.
+_ROW: Final = re.compile(
+    rf" *({COUNT})  (\d{{1,15}}\.\d{{4}}|-?nan(?:\(ind\))?|-?inf)(?:  (-?{NUMBER})  [^ ]+)?$"
+)
 #: ik_llama.cpp names chunks and context.
 _FINAL: Final = re.compile(
     rf"Final estimate: PPL(?: over ({COUNT}) chunks for n_ctx=({COUNT}))? = *(\S+)"
@@ -99,12 +103,18 @@ class PerplexityReader:
     _statistics: list[Statistic] = field(default_factory=list)
     _not_finite: str = ""
     _gap: str = ""
+    _tokens_before: int = 0
 
     def feed(self, line: str) -> None:
         """Take one line."""
         if "[" in line[:2] or ("[1]" in line and (self._plan or "ETA" in line)):
             for chunk in _CHUNK.finditer(line):
                 self._add(int(chunk[1]), float(chunk[2].removesuffix("(ind)")))
+        elif row := _ROW.match(line):
+            ppl, ln_ppl = float(row[2].removesuffix("(ind)")), row[3]
+            is_pair = ln_ppl and abs(math.log(ppl or 1) - float(ln_ppl)) < _ROUNDING
+            if is_pair or (self._plan and not self._final):
+                self._add_row(int(row[1]), ppl)
         if statistic := _STATISTIC.match(line):
             self._add_statistic(statistic)
         elif "calculating" in line or "computing" in line:
@@ -142,6 +152,7 @@ class PerplexityReader:
             self._done += self._current()
         self._ppl, self._plan, self._final = array("d"), None, None
         self._statistics, self._not_finite, self._gap = [], "", ""
+        self._tokens_before = 0
 
     def _add(self, number: int, ppl: float) -> None:
         if number == 1 and (self._ppl or self._not_finite or self._final):
@@ -154,6 +165,15 @@ class PerplexityReader:
             self._gap = f"chunk {number} follows chunk {len(self._ppl)}"
         else:
             self._ppl.append(ppl)
+
+    def _add_row(self, tokens_before: int, ppl: float) -> None:
+        """Take a chunk without a number; those of one batch repeat the tokens before the batch."""
+        if tokens_before < self._tokens_before:
+            self._begin()
+        self._tokens_before = tokens_before
+        n_ctx = self._plan[1] if self._plan else None
+        due = len(self._ppl) + 1
+        self._add(max(due, tokens_before // n_ctx + 1) if n_ctx else due, ppl)
 
     def _add_statistic(self, found: re.Match[str]) -> None:
         name, value = " ".join(found[1].split()), float(found[2])
