@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
 _CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
-#: Plugins that change the order or the number of tests, others that cost time or change lines, and that of
-#: published findings, which the core does without; a later `-p NAME` turns one on again.
+#: Plugins that cost time or change lines, and that of published findings, which the core does
+#: without. A later `-p NAME` turns one of these and of those that change tests on again.
 _SLOW = ("hypothesispytest", "anyio", "asyncio", "sugar", "benchmark")
 _OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, *_SLOW, "asperf-findings"))
 #: Options of a pytest that runs in a test.
