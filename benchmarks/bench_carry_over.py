@@ -25,7 +25,7 @@ from pytest_asperf.analysis.stats.sequential import robust_sd
 from pytest_asperf.analysis.stats.total_time import typical_log_ratio
 from pytest_asperf.engine_process import Worker, usable_cores
 from pytest_asperf.measure.running_arms import SETTLING_TOKENS
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

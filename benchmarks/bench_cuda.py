@@ -32,7 +32,7 @@ from pytest_asperf.engine_process import Worker
 from pytest_asperf.hardware.nvidia import read_cards
 from pytest_asperf.measure.feeding import read_corpus, workload_tokens
 from pytest_asperf.measure.timed_work import time_workload
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -30,7 +30,7 @@ from pytest_asperf.measure.energy import EnergyExperiment
 from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from pytest_asperf.verdicts.energy import disagreements, energy_notes
 from pytest_asperf.verdicts.gate import speed_verdict
 

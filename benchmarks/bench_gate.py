@@ -36,7 +36,7 @@ from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from scored import score
 from timing import table
 
 from pytest_asperf.measure.ladder import PPL_N_CTX
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 _LEVELS: Final = ("F16", "Q8_0", "Q4_K_M")
 _CHUNKS: Final = (4, 16)

@@ -19,7 +19,7 @@ from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine

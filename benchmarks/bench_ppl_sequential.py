@@ -27,7 +27,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.ppl_sequential import SeenChunks
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure.ladder import split_chunks
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

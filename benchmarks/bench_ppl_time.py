@@ -20,7 +20,7 @@ from peers import Peers
 from scored import score
 from timing import Cost, interleave, ratio, table
 
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,7 @@ from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult

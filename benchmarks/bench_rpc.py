@@ -21,7 +21,7 @@ from timing import table
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, Worker
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.rpc_remote import Remote
 

@@ -20,8 +20,8 @@ from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.noise import NoiseStore
 from pytest_asperf.measure.speculation import GainExperiment
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from timing import interleave, ratio, table
 from pytest_asperf.config.spec import Variant
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure.feeding import read_prompts
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import sqlalchemy as sa
 
-from pytest_asperf.store import schema
+from pytest_asperf.store import open_store, schema
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import document_digest
-from pytest_asperf.store.opening import open_store
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess

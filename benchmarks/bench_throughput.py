@@ -18,8 +18,8 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.throughput import ThroughputExperiment
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from pytest_asperf.modelfiles.locate import LocatedModel
-from pytest_asperf.modelfiles.shipped import shipped_corpus
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import RawRun

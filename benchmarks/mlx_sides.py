@@ -17,7 +17,7 @@ from mlx_lm.perplexity import eval_ppl
 from mlx_lm.utils import load_tokenizer
 
 from pytest_asperf.measure.ladder import PPL_N_CTX, split_chunks
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.worker.main import Server
 from pytest_asperf.worker.mlx_engine import MlxEngine
 

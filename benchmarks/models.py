@@ -16,8 +16,8 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,8 @@ from typing import Any, Final
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.modelfiles.cache import cache_root
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 _CHARACTERS: Final = 480
 _NEW: Final = 128

@@ -152,8 +152,8 @@ def draft(session_cache: Path) -> Draft:
     """Return a function that gives the shipped draft at a level; not to be changed."""
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import EngineBuild
+    from pytest_asperf.modelfiles.hub_cache import shipped_models
     from pytest_asperf.modelfiles.locate import ModelLocator
-    from pytest_asperf.modelfiles.shipped import shipped_models
 
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     build = EngineBuild("llama_cpp", Path(sys.executable))

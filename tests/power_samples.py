@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.hardware.meters.meter import Counter
+from pytest_asperf.hardware.meters.meter import Counter, CounterTrace
 from pytest_asperf.hardware.meters.powermetrics import SAMPLED, documents, parse_sample
-from pytest_asperf.hardware.meters.trace import CounterTrace
 from pytest_asperf.hardware.watch import Watched
 from pytest_asperf.measure.energy import EnergyResult
 from pytest_asperf.measure.metered import PhaseEnergy

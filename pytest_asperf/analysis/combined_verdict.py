@@ -6,8 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from pytest_asperf.analysis.advice import advice_for, nearest_to_decided, outcome_of
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
+from pytest_asperf.analysis.limit_verdict import (
+    advice_for,
+    judge_above,
+    judge_below,
+    nearest_to_decided,
+    outcome_of,
+)
 from pytest_asperf.analysis.stats.estimate import counted_text, limit_text
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 

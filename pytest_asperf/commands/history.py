@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
+    from pytest_asperf.store.figures import StoredPoint, StoredSeries
     from pytest_asperf.store.records import Store as OpenStore
-    from pytest_asperf.store.stored import StoredPoint, StoredSeries
 
 
 #: How a point's provenance begins: the engine's library and its version.

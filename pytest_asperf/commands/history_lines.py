@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.store.figures import Origin, SeriesValue, Value
-    from pytest_asperf.store.stored import StoredPoint, StoredSeries, StoredSession
+    from pytest_asperf.store.figures import (
+        Origin,
+        SeriesValue,
+        StoredPoint,
+        StoredSeries,
+        StoredSession,
+        Value,
+    )
 
 _DAY: Final = "%Y-%m-%d"
 _LEAST_COLUMNS: Final = 12

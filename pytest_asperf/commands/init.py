@@ -40,7 +40,7 @@ def init(files: tuple[Path, ...]) -> None:
         read_given,
     )
     from pytest_asperf.hardware.in_force import detect, in_force, memory_of
-    from pytest_asperf.modelfiles.shipped import shipped_models
+    from pytest_asperf.modelfiles.hub_cache import shipped_models
 
     folder = Path.cwd()
     _require_new(folder)

@@ -82,7 +82,7 @@ def load(
     from pytest_asperf.analysis.serving_metrics import ServiceLimits
     from pytest_asperf.config.address import URL_RULE
     from pytest_asperf.measure.load_sweep import LoadWork, find_server, sweep
-    from pytest_asperf.modelfiles.shipped import shipped_corpus
+    from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
     project = open_project()
     loads = _loads(rate, "--rate") if rate else [float(int(n)) for n in _loads(users, "--users")]

@@ -15,7 +15,7 @@ from pytest_asperf.commands.options import Group, end, reports, settings, writte
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import printable
 from pytest_asperf.modelfiles.cache import discard, entries
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:

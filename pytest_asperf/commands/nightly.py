@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_asperf.nightly.record import FactChange, LastNight
     from pytest_asperf.nightly.steps import SeriesState
     from pytest_asperf.records.report import Report
-    from pytest_asperf.store.stored import StoredPoint, StoredSeries
+    from pytest_asperf.store.figures import StoredPoint, StoredSeries
 
 
 #: Outcomes of cells that were not measured. Whether the anchor is faster is no question here.
@@ -147,8 +147,8 @@ class NightReport:
     def judge_series(self, address: str, made: Report) -> None:
         """Look for steps in the series that tonight added to."""
         from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
+        from pytest_asperf.store import open_store
         from pytest_asperf.store.figures import LOG_RATIO, figures_of
-        from pytest_asperf.store.opening import open_store
 
         ids = {figure.key.id for figure in figures_of(made, "tonight")}
         with open_store(address) as store:

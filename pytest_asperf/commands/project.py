@@ -17,9 +17,9 @@ from pytest_asperf.config.settings import Settings, flag, parse_typed
 from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure.workspace import Workspace
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.report.json_report import document
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import GrowingReport
 
 if TYPE_CHECKING:

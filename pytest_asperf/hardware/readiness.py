@@ -6,7 +6,7 @@ import os
 import platform
 import time
 
-from pytest_asperf.hardware import linux, readiness_linux, readiness_macos
+from pytest_asperf.hardware import linux, macos
 from pytest_asperf.hardware.conditions import (
     Condition,
     judge_cards,
@@ -27,7 +27,7 @@ def readiness() -> tuple[Condition, ...]:
     """
     system = platform.system()
     on_linux = system == "Linux"
-    throttled = readiness_linux.read_throttle_events() if on_linux else None
+    throttled = linux.read_throttle_events() if on_linux else None
     before = read_cpu_times()
     time.sleep(_WINDOW_S)
     after = read_cpu_times()
@@ -35,16 +35,16 @@ def readiness() -> tuple[Condition, ...]:
     if on_linux:
         return (
             load,
-            *readiness_linux.memory_conditions(),
-            readiness_linux.judge_throttling(throttled, readiness_linux.read_throttle_events()),
-            readiness_linux.power_condition(),
+            *linux.memory_conditions(),
+            linux.judge_throttling(throttled, linux.read_throttle_events()),
+            linux.power_condition(),
             judge_cards(read_cards()),
             judge_virtualisation(
                 virtualised=linux.read_virtualised(), stolen_cores=stolen_cores(before, after)
             ),
         )
     if system == "Darwin":
-        return (load, *readiness_macos.conditions())
+        return (load, *macos.conditions())
     return (load,)
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from pytest_asperf.analysis.facts import CardSeen, MachineSeen, MomentSeen
 from pytest_asperf.analysis.guards.surroundings import host_busy, throttled
 from pytest_asperf.hardware import probe
+from pytest_asperf.hardware.linux import read_throttle_events
+from pytest_asperf.hardware.macos import read_thermal_pressure
 from pytest_asperf.hardware.nvidia import CardWatch
 from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
-from pytest_asperf.hardware.readiness_linux import read_throttle_events
-from pytest_asperf.hardware.readiness_macos import read_thermal_pressure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

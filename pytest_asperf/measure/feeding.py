@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pytest_asperf.config.table import CheckedTable, Rule, full_list, matching
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table, read_text
 from pytest_asperf.errors import Advice, ConfigError, ModelError, UnfitError, printable
-from pytest_asperf.modelfiles.shipped import shipped_prompts
+from pytest_asperf.modelfiles.hub_cache import shipped_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

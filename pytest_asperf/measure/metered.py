@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.hardware.meters.choose import open_meters
-from pytest_asperf.hardware.meters.meter import RAILS, MissingRail
-from pytest_asperf.hardware.meters.trace import LEAST_UPDATES, Recorder
+from pytest_asperf.hardware.meters.meter import LEAST_UPDATES, RAILS, MissingRail, Recorder
 from pytest_asperf.measure.validity import require_valid
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.engine_process import ContextFacts, RawRun
-    from pytest_asperf.hardware.meters.meter import Counter, Meter, Rail
-    from pytest_asperf.hardware.meters.trace import CounterWindow
+    from pytest_asperf.hardware.meters.meter import Counter, CounterWindow, Meter, Rail
 
 _IDLE_STEP_S: Final = 0.02
 #: Before the machine's idle power is read: power falls for about a second after work.

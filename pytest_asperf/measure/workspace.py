@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.config.build_sources import ServerUrl, ToolsFolder
 from pytest_asperf.modelfiles.cache import cache_root
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

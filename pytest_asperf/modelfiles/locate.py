@@ -17,7 +17,7 @@ from pytest_asperf.config.engines import FLOAT_LEVELS, MLX_ENGINES, level_recipe
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.errors import Advice, AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
-from pytest_asperf.modelfiles.file_state import hash_files, state_of
+from pytest_asperf.modelfiles.disk_use import hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, gguf_parts, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import fallback_text, largest_type
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.spec import ModelRef, ModelSpec
     from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts
-    from pytest_asperf.modelfiles.file_state import FileState, HashedFiles
+    from pytest_asperf.modelfiles.disk_use import FileState, HashedFiles
 
 
 @dataclass(frozen=True, slots=True)

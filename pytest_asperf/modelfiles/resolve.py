@@ -11,7 +11,7 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitError, listing
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
-from pytest_asperf.modelfiles.file_state import model_sha256
+from pytest_asperf.modelfiles.disk_use import model_sha256
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable

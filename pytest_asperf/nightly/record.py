@@ -20,8 +20,8 @@ from pytest_asperf.hardware.machine_lock import holder_of, noted
 from pytest_asperf.hardware.records import machine_id, store_record
 from pytest_asperf.records.kinds import VerdictRecord, ran_of
 from pytest_asperf.records.report import read_head
+from pytest_asperf.store import START_WAIT_S, open_store
 from pytest_asperf.store.figures import LOG_RATIO, figures_of
-from pytest_asperf.store.opening import START_WAIT_S, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

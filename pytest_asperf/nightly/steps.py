@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_asperf.analysis.stats.change_point import Step
-    from pytest_asperf.store.figures import SeriesKey
-    from pytest_asperf.store.stored import StoredPoint, StoredSeries
+    from pytest_asperf.store.figures import SeriesKey, StoredPoint, StoredSeries
 
 _DAY_S: Final = 86_400.0
 #: Sessions that begin sooner after one that counts are of the same night, and do not count: two

@@ -16,7 +16,7 @@ from pytest_asperf.errors import SETTING_NAMES, AsperfError, printable
 from pytest_asperf.hardware.in_force import Hardware, detect, in_force
 from pytest_asperf.measure.validity import BandwidthBounds
 from pytest_asperf.measure.workspace import Workspace
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
 from pytest_asperf.records.codec import encode
 from pytest_asperf.report.session_meta import this_machine

@@ -12,8 +12,7 @@ from pytest_asperf.store.figures import LOG_RATIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_asperf.store.figures import SeriesKey, Value
-    from pytest_asperf.store.stored import StoredPoint
+    from pytest_asperf.store.figures import SeriesKey, StoredPoint, Value
 
 #: Points of a series in a chart, the latest.
 DRAWN: Final = 120

@@ -14,7 +14,13 @@ from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.records.report import read
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import (
+    UNFINISHED,
+    NewSeries,
+    Recorded,
     SeriesKey,
+    StoredPoint,
+    StoredSeries,
+    StoredSession,
     Value,
     document_digest,
     figures_of,
@@ -22,14 +28,6 @@ from pytest_asperf.store.figures import (
     time_of,
 )
 from pytest_asperf.store.schema import points, series, sessions
-from pytest_asperf.store.stored import (
-    UNFINISHED,
-    NewSeries,
-    Recorded,
-    StoredPoint,
-    StoredSeries,
-    StoredSession,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,17 +15,15 @@ from uuid import uuid4
 from pytest_asperf.errors import ConfigError, StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.records.report import read
-from pytest_asperf.store.figures import document_digest
-from pytest_asperf.store.opening import START_WAIT_S, WAIT_S, open_store
-from pytest_asperf.store.stored import UNFINISHED
+from pytest_asperf.store import START_WAIT_S, WAIT_S, open_store
+from pytest_asperf.store.figures import UNFINISHED, document_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pytest_asperf.store.figures import SeriesKey
+    from pytest_asperf.store.figures import NewSeries, Recorded, SeriesKey, StoredPoint
     from pytest_asperf.store.records import Store
-    from pytest_asperf.store.stored import NewSeries, Recorded, StoredPoint
 
 _DAY_S: Final = 86_400.0
 

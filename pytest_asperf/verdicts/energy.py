@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.hardware.meters.trace import CounterWindow
+    from pytest_asperf.hardware.meters.meter import CounterWindow
     from pytest_asperf.hardware.watch import Watched
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.metered import PhaseEnergy

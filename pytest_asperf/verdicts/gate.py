@@ -26,7 +26,7 @@ from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.errors import Advice
-from pytest_asperf.records.compared import compared_chunks, compared_pairs, side_texts
+from pytest_asperf.records.taken import compared_chunks, compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.paired import (
     AGAIN,

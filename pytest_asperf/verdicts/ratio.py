@@ -16,7 +16,7 @@ from pytest_asperf.analysis.stats.estimate import (
     percent_text,
 )
 from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
-from pytest_asperf.records.compared import compared_pairs, side_texts
+from pytest_asperf.records.taken import compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_notes
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,

@@ -6,10 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.analysis.advice import why_open
 from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE
-from pytest_asperf.analysis.limit_verdict import judge_below, judge_limit
+from pytest_asperf.analysis.limit_verdict import judge_below, judge_limit, why_open
 from pytest_asperf.analysis.speculation_model import (
     acceptance_text,
     best_text,

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .printed.speculation_log import SpeculationReader, SpeculationRun
-from .rpc_remote import Remotes
+from .rpc_remote import Placement, Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_process import OPTIONS, Bench, Toolbox, ToolRun
 from .tool_process import PROGRAM as BENCH
-from .tool_remote import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_asperf.cli import app
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from tests.store.documents import gated, night
 
 if TYPE_CHECKING:

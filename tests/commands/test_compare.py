@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_asperf.commands.compared_reports import UNPAIRED_CONFIDENCE, changes, read_compared
 from pytest_asperf.records.kinds import EnergyRecord
 from pytest_asperf.records.report import read
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from tests.store.documents import estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:

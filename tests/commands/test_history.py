@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.commands.history_lines import machine_names
+from pytest_asperf.store import open_store
 from pytest_asperf.store.figures import Origin
-from pytest_asperf.store.opening import open_store
 from tests.store.documents import drifting, gated, night, rate
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from tests.store.documents import gated, night
 
 if TYPE_CHECKING:

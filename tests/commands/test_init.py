@@ -26,7 +26,7 @@ from pytest_asperf.commands.starter_files import (
 )
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.errors import AsperfError
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.modelfiles.gguf_files import write_gguf
 
 if TYPE_CHECKING:

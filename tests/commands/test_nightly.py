@@ -16,7 +16,7 @@ from filelock import FileLock
 from jsonschema import Draft202012Validator
 
 from pytest_asperf.nightly.record import mark_path
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from tests.report.sample_reports import SCHEMA
 
 if TYPE_CHECKING:

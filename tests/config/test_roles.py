@@ -7,7 +7,7 @@ import pytest
 from pytest_asperf.config.address import ROLES
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.errors import ConfigError, RoleError, UnfitError
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.published.findings import load_findings
 from tests.findings.test_findings import MEASURES, SUITE, write
 

@@ -29,7 +29,7 @@ def test_the_findings_on_power_say_what_is_missing(
         metered.script(name, pp_ns_per_token=10**6, tg_ns_per_token=10**7, **work)
     given = [alone, *(f"--asperf-role={role}=fake:Q8_0" for role in others)]
     given.append("--asperf-max-pairs=2")  # no more would decide between equal models
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
     meter = Meter((counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)

@@ -21,7 +21,7 @@ from pytest_asperf.gate.plan import (
     shipped_models_of,
     shipped_pairs,
 )
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine

@@ -14,9 +14,8 @@ import pytest
 from pytest_asperf.analysis.guards import restarted_counter
 from pytest_asperf.hardware.meters import choose
 from pytest_asperf.hardware.meters.choose import apple_meter
-from pytest_asperf.hardware.meters.meter import Counter
+from pytest_asperf.hardware.meters.meter import LEAST_UPDATES, Counter, CounterTrace, CounterWindow
 from pytest_asperf.hardware.meters.powermetrics import RunningSum, parse_sample
-from pytest_asperf.hardware.meters.trace import LEAST_UPDATES, CounterTrace, CounterWindow
 from pytest_asperf.measure.metered import PhaseEnergy
 from tests.power_samples import phase, sample, stream
 

@@ -39,6 +39,9 @@ with MachineQueue(Path(sys.argv[1]), print).turn():
 class Clock:
     """A clock that goes on by what is slept, and by nothing else."""
 
+    localtime = staticmethod(time.localtime)
+    strftime = staticmethod(time.strftime)
+
     def __init__(self) -> None:
         self.now_s = 1000.0
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.hardware import readiness_linux as on_linux
-from pytest_asperf.hardware import readiness_macos as on_macos
+from pytest_asperf.hardware import linux as on_linux
+from pytest_asperf.hardware import macos as on_macos
 from pytest_asperf.hardware.conditions import (
     judge_cards,
     judge_load,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pytest_asperf.hardware.meters.meter import Counter
-from pytest_asperf.hardware.meters.trace import LEAST_UPDATES, CounterTrace
+from pytest_asperf.hardware.meters.meter import LEAST_UPDATES, Counter, CounterTrace
 
 #: The phase that is measured, and the power before, in and after it.
 BEGIN_S, WATTS, ELSE_W = 3.0, 400.0, 120.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.errors import ModelError, NoModelError
-from pytest_asperf.modelfiles.file_state import hash_files
+from pytest_asperf.modelfiles.disk_use import hash_files
 from pytest_asperf.modelfiles.gguf_read import gguf_parts, inspect_gguf
 from tests.modelfiles.gguf_files import write_parts
 

@@ -11,9 +11,9 @@ from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.errors import ConfigError, ModelError
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 CATALOGUE = Catalogue(Path("/root"), shipped_models(), Settings())
 

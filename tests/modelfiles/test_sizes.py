@@ -15,7 +15,7 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.sizes import BITS_PER_WEIGHT, KvCache, demand_of
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant, parse_variant
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ConfigError, ModelError
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
-from pytest_asperf.modelfiles.shipped import shipped_models
 from tests.engine_facts import context, loaded
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from pytest_asperf.analysis.stats.change_point import alarm_threshold
 from pytest_asperf.nightly.record import FactChange, changes_between, missed_nights
 from pytest_asperf.nightly.steps import state_of, threshold_of
-from pytest_asperf.store.figures import LOG_RATIO, SeriesKey
-from pytest_asperf.store.stored import StoredPoint, StoredSeries
+from pytest_asperf.store.figures import LOG_RATIO, SeriesKey, StoredPoint, StoredSeries
 
 DAY_S = 86_400.0
 KEY = SeriesKey("machine", "llama_cpp", "m", "sha", "{}", "tg128 ratio", LOG_RATIO, "lib 1")

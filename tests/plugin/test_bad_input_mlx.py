@@ -12,7 +12,7 @@ import pytest
 
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.broken_models import BREAKS, FLAT, broken_folder, broken_gguf
 
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ def test_settings_of_one_engine(live: Project) -> None:
 
 
 def _shipped_draft() -> str:
-    from pytest_asperf.modelfiles.shipped import shipped_models
+    from pytest_asperf.modelfiles.hub_cache import shipped_models
 
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     return str(draft.hf_folder)

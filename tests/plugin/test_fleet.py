@@ -14,7 +14,7 @@ from pytest_asperf import __version__
 from pytest_asperf.plugin.fleet import judge_probe, machine_name
 from pytest_asperf.plugin.machines import machines_of
 from pytest_asperf.report.report_data import read_report_file
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:

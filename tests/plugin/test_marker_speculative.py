@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.modelfiles.convert import hf_to_gguf
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.modelfiles.gguf_files import write_padded
 
 if TYPE_CHECKING:

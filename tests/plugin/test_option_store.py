@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import unsent_folder
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     meter = Meter((counter(),), (missing,))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace.LEAST_WINDOW_S", 0.05)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter.LEAST_WINDOW_S", 0.05)
     return project
 
 
@@ -85,7 +85,7 @@ def test_a_rail_without_a_figure_is_no_zero(
 ) -> None:
     """A counter that stands still is unavailable, and a dead one of the processor is INVALID."""
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     monkeypatch.setattr(
         "pytest_asperf.measure.metered.open_meters", lambda: Meter((counter(), ane))
     )
@@ -110,7 +110,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle part's counter neither holds a phase up for ever nor counts; the GPU's would."""
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._LONGEST_S", 0.8)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter._LONGEST_S", 0.8)
     metered.claims(HEAD, [CLAIM])
     for rail, seen in (
         ("ane", ["✓ *energy of tg8 fake:F16 (gpu, gross)*"]),
@@ -138,7 +138,7 @@ def test_a_power_that_contradicts_the_counter_is_invalid(
     """Counter and power are read apart, and must belong together."""
     meter = Meter((counter(read_w=lambda: WATTS / 2),))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._AVERAGED_S", 0.0)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter._AVERAGED_S", 0.0)
     metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(["test_it.py V *", "*counter-against-power: GPU 0*"])
 
@@ -164,7 +164,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     ane = Counter("ANE (IOReport)", "ane", lambda: float(next(alive) > 10**5))
     meter = Meter((counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace._PATIENCE_S", 0.2)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     claims = {  # Far from one another even if others keep this machine busy.
         'assert q8.rail("gpu") / f16.rail("gpu") > 1.3': ".",
         "assert 0.7 < q8.power / f16.power < 1.4": ".",

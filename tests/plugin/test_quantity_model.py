@@ -124,7 +124,7 @@ def test_a_run_by_its_counters(planned: Project, monkeypatch: pytest.MonkeyPatch
     meter = Meter((Counter("ANE (IOReport)", "ane", read_j), Counter("CPU", "cpu", read_j)))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.trace.LEAST_WINDOW_S", 0.05)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter.LEAST_WINDOW_S", 0.05)
     planned.script("f16", takes_s={"generate": 0.005}, tg_ns_per_token=10**7)
     claims = [
         'assert energy("tg8").ran_on("ANE")',

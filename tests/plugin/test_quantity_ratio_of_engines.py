@@ -54,7 +54,7 @@ def both(live: Project, shipped_draft: Path) -> Project:
 @pytest.fixture(scope="session")
 def shipped_draft() -> Path:
     """The folder of the shipped draft."""
-    from pytest_asperf.modelfiles.shipped import shipped_models
+    from pytest_asperf.modelfiles.hub_cache import shipped_models
 
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None

@@ -12,8 +12,8 @@ import pytest
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_models
 
 if TYPE_CHECKING:
     from tests.conftest import Draft

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable

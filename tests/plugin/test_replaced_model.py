@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     import pytest

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project

@@ -16,8 +16,8 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, parse_variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 from pytest_asperf.testing import check_engine
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_models
 from tests.harmful_interpreter import write_interpreter
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.profiles import find_profile, parse_profiles
 from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
+from pytest_asperf.modelfiles.hub_cache import shipped_models, shipped_prompts
 from pytest_asperf.modelfiles.safetensors_read import list_tensors, read_safetensors
-from pytest_asperf.modelfiles.shipped import shipped_models, shipped_prompts
 from pytest_asperf.published.findings.load import parse_findings
 from pytest_asperf.published.records.load import parse_recorded, shipped_records
 

@@ -21,7 +21,6 @@ from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.records.codec import decode
-from pytest_asperf.records.compared import compared_pairs
 from pytest_asperf.records.kinds import (
     BrokenRecord,
     ChunkFacts,
@@ -34,7 +33,7 @@ from pytest_asperf.records.kinds import (
 )
 from pytest_asperf.records.report import Meta, Report
 from pytest_asperf.records.report import read as read_document
-from pytest_asperf.records.taken import verdict_record
+from pytest_asperf.records.taken import compared_pairs, verdict_record
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.report_data import shown_report
 from tests.engine_facts import ENGINE, loaded

@@ -17,9 +17,8 @@ import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
 from pytest_asperf.errors import ConfigError, StoreError
-from pytest_asperf.store import schema
+from pytest_asperf.store import open_store, schema
 from pytest_asperf.store.database import _MIGRATIONS, _explained, open_database
-from pytest_asperf.store.opening import open_store
 from pytest_asperf.store.unsent import check_store
 from tests.store.documents import night, rate
 
@@ -239,7 +238,7 @@ def test_without_the_extra_the_error_names_it(
     """The libraries are missed where a store is asked for, and nowhere else."""
     program = (
         f"import sys; sys.modules[{library!r}] = None\n"
-        "from pytest_asperf.store.opening import open_store\n"
+        "from pytest_asperf.store import open_store\n"
         f"open_store({store!r})"
     )
     done = subprocess.run(

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.records.kinds import BrokenRecord, EnergyRecord
 from pytest_asperf.records.report import read
+from pytest_asperf.store import open_store
 from pytest_asperf.store.figures import figures_of
-from pytest_asperf.store.opening import open_store
 from tests.store.documents import FIRST, drifting, estimate, gated, night, proof, rate, row
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.errors import CacheError
-from pytest_asperf.store.opening import open_store
+from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import GrowingReport, send, unsent_folder
 from tests.store.documents import night, rate
 

@@ -16,7 +16,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.meters.trace import CounterWindow
+from pytest_asperf.hardware.meters.meter import CounterWindow
 from pytest_asperf.hardware.probe import CpuTimes
 from pytest_asperf.hardware.watch import MachineSample, Watched
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs

@@ -14,7 +14,7 @@ import pytest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.engine_process.process import _BOOTSTRAP, _WORKER_FOLDER
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.testing import ConformanceError, check_engine, write_script
 from tests.sabotaged_library import write_sabotaged
 from tests.served import write_llama_server

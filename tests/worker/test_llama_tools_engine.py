@@ -11,7 +11,7 @@ import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
-from pytest_asperf.modelfiles.shipped import shipped_corpus
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from tests.broken_models import BREAKS, broken_gguf
 
 if TYPE_CHECKING:

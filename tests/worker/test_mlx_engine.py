@@ -18,9 +18,9 @@ from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
-from pytest_asperf.modelfiles.shipped import shipped_corpus, shipped_models
 
 if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineRefusedError, Worker, WorkerPair
-from pytest_asperf.modelfiles.shipped import shipped_models
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import EngineBuild

@@ -21,8 +21,8 @@ from pytest_asperf.engine_process import EngineRefusedError, StepCosts
 from pytest_asperf.measure.drafted_target import TARGET, DraftedTarget
 from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import LocatedModel
-from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.verdicts.speculation import lossless_verdict
 from pytest_asperf.worker.speculation import Generation, Round
 

@@ -27,9 +27,8 @@ from pytest_asperf.worker import rpc_remote
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.llama_tools_engine import speculate
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader
-from pytest_asperf.worker.rpc_remote import Remote
+from pytest_asperf.worker.rpc_remote import Placement, Remote
 from pytest_asperf.worker.tool_process import Toolbox
-from pytest_asperf.worker.tool_remote import Placement
 from tests.rpc_library import rpc_python
 from tests.scripted_rpc import scripted_rpc, served
 

@@ -16,8 +16,8 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.drafted_target import room_after_prompt
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-from pytest_asperf.modelfiles.shipped import shipped_models
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.speculation import Greedy, NgramDrafter, Proposal, Sampled
 
