@@ -13,7 +13,7 @@ from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.engines import FLOAT_LEVELS
 from pytest_asperf.config.settings import DECLARED, default_text, session_option
 from pytest_asperf.errors import ConfigError, NoModelError, printable
-from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, gguf_parts, inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
 from pytest_asperf.modelfiles.sizes import KvCache
@@ -111,14 +111,16 @@ def read_given(
 ) -> tuple[list[GivenFile], list[NoModelError]]:
     """The headers of the files, each once, and why others are no models.
 
-    Paths in the folder are named from there.
+    Paths in the folder are named from there; of a model in parts the first part stands for all.
 
     Raises:
         NoModelError: none of the files is a model.
     """
     given: list[GivenFile] = []
     left_out: list[NoModelError] = []
-    for path in dict.fromkeys(path.absolute() for path in paths):
+    asked = dict.fromkeys(path.absolute() for path in paths)
+    later_parts = {part for path in asked for part in gguf_parts(path)[1:]}
+    for path in (path for path in asked if path not in later_parts):
         try:
             given.append(_read(path, folder, memory))
         except NoModelError as error:

@@ -201,9 +201,12 @@ def _pair_checks(target: Demand, draft: Demand | None) -> Iterator[CheckLine]:
     if target.has_experts:
         detail = "several positions read more experts than one, so C = 1 is out of reach"
         yield CheckLine("experts", "warning", detail, "measure C, and give it with --verify")
-    if draft is None or None in {target.tokenizer_sha256, draft.tokenizer_sha256}:
+    if draft is None:
         return
-    if not target.splits_as(draft):
+    if None in {target.tokenizer_sha256, draft.tokenizer_sha256}:
+        remedy = "give both models as files"
+        yield CheckLine("tokenizer", "unknown", "not compared: one has no list of tokens", remedy)
+    elif not target.splits_as(draft):
         remedy = "use a draft of the same family"
         yield CheckLine("tokenizer", "warning", "the two models' tokenizers differ", remedy)
 

@@ -245,19 +245,31 @@ def _check_format(path: Path, head: bytes, size: int) -> None:
     raise ModelError(f"{path} is not a GGUF file but {kind}", remedy=remedy)
 
 
+_FETCH: Final = "fetch the real file: "
+#: Beginnings of files that are given for a GGUF file, with what they are and what to do.
+_OTHERS: Final = (
+    (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer", f"{_FETCH}`git lfs pull`"),
+    (
+        b"<!doctype html",
+        "an HTML page",
+        f"{_FETCH}the link led to a web page (a login, or an error)",
+    ),
+    (b"<html", "an HTML page", f"{_FETCH}the link led to a web page (a login, or an error)"),
+    (b"pk", "a ZIP archive (perhaps a PyTorch checkpoint)", "convert it to GGUF first"),
+    (b"algg", "a LoRA adapter from before GGUF", "give the model's own file"),
+    *(
+        (magic, "a GGML file from before GGUF", "convert the model again with a current llama.cpp")
+        for magic in (b"lmgg", b"fmgg", b"tjgg")
+    ),
+)
+
+
 def _recognise(head: bytes, size: int) -> tuple[str, str]:
-    fetch = "fetch the real file: "
-    if head.startswith(b"version https://git-lfs.github.com/spec/"):
-        return "a Git LFS pointer", fetch + "`git lfs pull` in its repository"
-    if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
-        return "an HTML page", fetch + "the download link led to a web page (a login, or an error)"
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
         return "a safetensors file", "convert it, or give its Hugging Face folder as `hf`"
-    if head[:2] == b"PK":
-        return "a ZIP archive (perhaps a PyTorch checkpoint)", "convert it to GGUF first"
-    if head[:4] in {b"lmgg", b"fmgg", b"tjgg"}:
-        return "a GGML file from before GGUF", "convert the model again with a current llama.cpp"
-    return f"something that starts with {head[:8]!r}", "check that the path is the model's"
+    begins = head.lstrip().lower()
+    unknown = f"something that starts with {head[:8]!r}", "check that the path is the model's"
+    return next(((kind, do) for first, kind, do in _OTHERS if begins.startswith(first)), unknown)
 
 
 def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:

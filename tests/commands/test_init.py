@@ -27,7 +27,7 @@ from pytest_asperf.commands.starter_files import (
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-from tests.modelfiles.gguf_files import write_gguf
+from tests.modelfiles.gguf_files import write_gguf, write_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,6 +205,22 @@ def test_a_model_that_does_not_fit_is_skipped() -> None:
     assert "skip" not in ast.unparse(small)
     written = tomllib.loads(configuration(models, None, "here"))
     assert written["default_model"] == "small:Q8_0"
+
+
+def test_the_parts_of_a_model_are_one_model(
+    init: Callable[..., Result], tmp_path: Path, draft_gguf: Path
+) -> None:
+    """`asperf init *.gguf` takes the first part for all; without it, a later one is refused."""
+    parts = write_parts(draft_gguf, tmp_path, "draft-Q8_0", n_tensors=8)
+    done = init(*(part.name for part in parts))
+    assert done.exit_code == 0
+    assert "left out" not in done.output
+    written = tomllib.loads((tmp_path / "asperf.toml").read_text(encoding="utf-8"))
+    (model,) = written["models"].values()
+    assert parts[0].name in str(model)
+    assert parts[1].name not in str(model)
+    with pytest.raises(AsperfError, match="by its name not the first"):
+        read_given(parts[1:], tmp_path, MEMORY)
 
 
 def test_files_that_are_no_models_are_left_out(

@@ -151,6 +151,7 @@ def test_a_large_vocabulary_takes_little_memory(tmp_path: Path) -> None:
         (b"\n<!DOCTYPE html><html>", "but an HTML page"),
         (b"PK\x03\x04", "but a ZIP archive"),
         (b"tjgg\x03\0\0\0", "before GGUF"),
+        (b"algg\x01\0\0\0", "a LoRA adapter from before GGUF"),
         (b"\x1b[2Jabcdef", r"something that starts with b'\x1b[2Jabcd'"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is GGUF version 1"),
         (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "is GGUF version 4"),
