@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import sqlalchemy as sa
 
-from pytest_asperf.store import open_store, schema
+from pytest_asperf.store import database as schema
+from pytest_asperf.store import open_store
 from pytest_asperf.store.database import open_database
 from pytest_asperf.store.figures import document_digest
 

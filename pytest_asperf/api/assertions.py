@@ -30,7 +30,6 @@ from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.measure.texts import OutputsExperiment
 from pytest_asperf.measure.validity import twin_trips
-from pytest_asperf.verdicts.outputs import same_output_verdict
 from pytest_asperf.verdicts.readings import vetted_order
 from pytest_asperf.verdicts.speculation import (
     PLACES,
@@ -38,6 +37,7 @@ from pytest_asperf.verdicts.speculation import (
     gain_verdict,
     lossless_verdict,
     output_verdict,
+    same_output_verdict,
     sampled_verdict,
     stopped_verdict,
 )

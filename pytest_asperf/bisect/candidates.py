@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_asperf.builds.index import index_versions, tail
+from pytest_asperf.builds.environment import index_versions, tail
 from pytest_asperf.builds.surroundings import run_program
 from pytest_asperf.config.build_sources import Archive, Checkout, Packages
 from pytest_asperf.errors import BuildError, ConfigError, escaped

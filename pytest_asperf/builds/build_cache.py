@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_asperf.builds import archive, environment
 from pytest_asperf.builds.archive import extract_tar
-from pytest_asperf.builds.environment import interpreter_of
-from pytest_asperf.builds.index import require_listed
+from pytest_asperf.builds.environment import interpreter_of, require_listed
 from pytest_asperf.builds.programs import compile_facts, make_programs
 from pytest_asperf.builds.step import Job
 from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use

@@ -1,4 +1,7 @@
-"""A database at this version's schema: SQLite by path, PostgreSQL by URL."""
+"""A database at this version's schema: SQLite by path, PostgreSQL by URL.
+
+The tables are declared by their columns' names; `migrations` makes them, with types and indices.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,41 @@ from typing import TYPE_CHECKING, Final
 import sqlalchemy as sa
 
 from pytest_asperf.errors import ConfigError, StoreError, printable, without_passwords
-from pytest_asperf.store.schema import HEAD, VERSION_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+#: The newest revision of `migrations/versions`.
+HEAD: Final = "0002"
+#: Where alembic keeps the revision that a database has.
+VERSION_TABLE: Final = "asperf_schema"
+
+sessions: Final = sa.table(
+    "asperf_session",
+    sa.column("id"),  # digest of the document
+    sa.column("kind"),
+    sa.column("time"),  # when it began, seconds since the epoch
+    sa.column("stored_at"),  # by the writer's clock
+    sa.column("clock_back_s"),  # added to both, where that clock had been set back
+    *map(sa.column, ("machine", "host", "hardware", "version", "document")),
+)
+
+series: Final = sa.table(
+    "asperf_series",
+    sa.column("id"),  # digest of the key
+    *map(sa.column, ("machine", "engine", "model", "model_sha256", "settings", "metric")),
+    *map(sa.column, ("unit", "anchor")),
+)
+
+points: Final = sa.table(
+    "asperf_point",
+    sa.column("series"),
+    sa.column("session"),
+    sa.column("row"),  # its place in the document
+    *map(sa.column, ("time", "value", "low", "high", "n", "outcome", "test", "provenance")),
+)
+
 
 #: What SQLite keeps in a file's head for the program that it belongs to, and the key of the lock
 #: that one session at a time migrates a server's tables under: "aspf".

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.records.report import read
-from pytest_asperf.store.database import open_database
+from pytest_asperf.store.database import open_database, points, series, sessions
 from pytest_asperf.store.figures import (
     UNFINISHED,
     NewSeries,
@@ -27,7 +27,6 @@ from pytest_asperf.store.figures import (
     origin_of,
     time_of,
 )
-from pytest_asperf.store.schema import points, series, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
 from pytest_asperf.errors import ConfigError, StoreError
-from pytest_asperf.store import open_store, schema
+from pytest_asperf.store import database as schema
+from pytest_asperf.store import open_store
 from pytest_asperf.store.database import _MIGRATIONS, _explained, open_database
 from pytest_asperf.store.unsent import check_store
 from tests.store.documents import night, rate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from pytest_asperf.store.schema import VERSION_TABLE
+from pytest_asperf.store.database import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],
