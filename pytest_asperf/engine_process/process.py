@@ -245,7 +245,7 @@ class EngineProcess:
     def __init__(self, build: EngineBuild, *, call_timeout_s: float = 600.0) -> None:
         self.build = build
         self.call_timeout_s = call_timeout_s
-        self._next_id = self._n_answered = 0
+        self._next_id = 0
         self._is_confined = False
         self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
@@ -325,11 +325,6 @@ class EngineProcess:
         else:
             raise OSError("only Linux lets a process choose its cores")
 
-    @property
-    def has_failed(self) -> bool:
-        """True if a request was not answered with a result: by an error, or not yet."""
-        return not self.alive or self._n_answered != self._next_id
-
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
         """Ask one thing and wait for the answer.
 
@@ -351,9 +346,7 @@ class EngineProcess:
         reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
             raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
-        result = self._result(reply, what)
-        self._n_answered += 1
-        return result
+        return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:
         """Write a request; whatever hinders that shows in the reply that does not come."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.errors import ConfigError, printable, shown
+from pytest_asperf.hardware.machine import Gpu
 from pytest_asperf.records.codec import MALFORMED, decode, decode_as, encode
 from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.records.schema_1 import upgraded
@@ -19,17 +20,6 @@ SCHEMA: Final = 2
 #: Keys of a row beside those of its record.
 AROUND: Final = ("test", "machine", "apart")
 _REMEDY: Final = "name a JSON report of pytest or of asperf gate"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
-    """A graphics card; `memory_bytes` is its own memory, `partitioned` NVIDIA's MIG."""
-
-    name: str
-    cores: int | None = None
-    memory_bytes: int | None = None
-    driver: str | None = None
-    partitioned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +44,7 @@ class MachineFacts:
     usable_cores: int | None = None
     memory_bytes: int | None = None
     virtualised: bool | None = None
-    gpus: tuple[GpuFacts, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

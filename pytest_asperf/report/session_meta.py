@@ -6,14 +6,14 @@ import datetime as dt
 import os
 import platform
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.settings import OPTIONS, flag, session_option
 from pytest_asperf.errors import without_passwords
 from pytest_asperf.hardware.records import NAMED, machine_id
-from pytest_asperf.records.report import GpuFacts, MachineFacts, MachineMeta, Meta
+from pytest_asperf.records.report import MachineFacts, MachineMeta, Meta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,5 +118,5 @@ def _machine(hardware: Hardware) -> MachineFacts:
         usable_cores=machine.usable_cores,
         memory_bytes=machine.memory_bytes,
         virtualised=machine.virtualised,
-        gpus=tuple(GpuFacts(**asdict(gpu)) for gpu in machine.gpus),
+        gpus=machine.gpus,
     )
