@@ -39,7 +39,7 @@ WORKLOADS: Final = (
 )
 
 
-def keys(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
+def setting_keys(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
     """Keys of settings, up to the value."""
     return _beginning(incomplete, (f"{key}=" for key in DECLARED))
 
@@ -174,7 +174,7 @@ def settings(*keys: str, own: Mapping[str, str] | None = None) -> Callable[[T], 
             multiple=True,
             expose_value=False,
             callback=_keep_set,
-            shell_complete=keys,
+            shell_complete=setting_keys,
             help="Another setting of [tool.asperf], such as wait=30min; repeatable.",
         )(function)
         for key in reversed(keys):

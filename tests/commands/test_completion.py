@@ -49,6 +49,7 @@ def offered(*words: str) -> list[str]:
         (("predict", "--draft", "asperf-draft:Q8"), {"asperf-draft:Q8_0"}),
         (("calibrate", "--workload", "tt"), {"ttft512"}),
         (("gate", "--workload", "ppl,log"), {"ppl,logits", "ppl,logits@d1024"}),
+        (("gate", "--set", "nic"), {"nice="}),
         (("findings", "sd-he"), {"sd-headline"}),
     ],
 )
