@@ -76,11 +76,25 @@ class MemoryCapacity:
 
     Attributes:
         is_shared: the system and other programs live in it as well; a graphics card's is its own.
+        gpu_limit_bytes: what the system lets a GPU hold of shared memory, Metal's working set; None
+            where it is not known, and for what stays on the CPU.
     """
 
     nbytes: int
     is_shared: bool
     basis: str
+    gpu_limit_bytes: int | None = None
+
+    @property
+    def usable_bytes(self) -> int:
+        """The bytes of it that a model can have."""
+        return min(self.nbytes, self.gpu_limit_bytes or self.nbytes)
+
+    @property
+    def usable_text(self) -> str:
+        """The same, with the reason if they are not all."""
+        text = memory_text(self.usable_bytes)
+        return text if self.usable_bytes == self.nbytes else f"{text}, Metal's working set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +123,8 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """True if they do, and all that is needed is smaller than the memory."""
-        return self.weights_fit and self.needed_bytes < self.memory.nbytes
+        """True if they do, and all that is needed is smaller than what a model can have."""
+        return self.weights_fit and self.needed_bytes < self.memory.usable_bytes
 
 
 def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
@@ -132,11 +146,11 @@ def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
     compute = "compute buffers are not counted"
     if capacity.compute_bytes is not None:
         compute = f"{memory_text(capacity.compute_bytes)} of it are compute buffers"
-    sizes = capacity.needed_bytes, capacity.memory.nbytes
+    sizes = capacity.needed_bytes, capacity.memory.usable_bytes
     return Verdict(
         outcome=Outcome.PASS if capacity.fits else Outcome.FAIL,
         subject=subject,
-        threshold=f"weights below {limit}, with the KV cache below {memory_text(sizes[1])}",
+        threshold=f"weights below {limit}, with the KV cache below {capacity.memory.usable_text}",
         measured=f"weights {memory_text(capacity.weights_bytes)} of "
         f"{memory_text(capacity.weights_limit_bytes)}, with the KV cache {memory_text(sizes[0])}",
         figures=(

@@ -132,13 +132,14 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
     if fit is None:
         yield CheckLine("fits", "unknown", f"the memory of {printable(hardware)} is unknown")
         return
-    needed, memory = memory_text(fit.needed_bytes), memory_text(fit.memory.nbytes)
-    detail = f"weights and KV cache take {needed} of {memory}"
+    needed, memory = memory_text(fit.needed_bytes), fit.memory
+    detail = f"weights and KV cache take {needed} of {memory.usable_text}"
     if not fit.fits:
         remedy = "a smaller level, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
         yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
         return
-    if fit.memory.is_shared and fit.needed_bytes > _GPU_SHARE * fit.memory.nbytes:
+    is_unknown = memory.is_shared and memory.gpu_limit_bytes is None
+    if is_unknown and fit.needed_bytes > _GPU_SHARE * memory.nbytes:
         remedy = "on a Mac, see what the engine logs as recommendedMaxWorkingSetSize"
         detail += "; macOS lets a GPU hold 2/3 and more of it, by version and size"
         yield CheckLine("fits", "warning", f"yes, perhaps not on the GPU: {detail}", remedy)

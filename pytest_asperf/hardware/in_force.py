@@ -209,4 +209,7 @@ def memory_of(
     if not known:
         return None
     limited = "; a limit of its container" if min(known) != machine.memory_bytes else ""
-    return MemoryCapacity(min(known), is_shared=True, basis=f"this machine's, detected{limited}")
+    basis = f"this machine's, detected{limited}"
+    return MemoryCapacity(
+        min(known), is_shared=True, basis=basis, gpu_limit_bytes=machine.gpu_limit_bytes
+    )

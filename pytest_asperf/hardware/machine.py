@@ -69,6 +69,8 @@ class Machine:
             the levels are unknown.
         cache_bytes: last-level cache of all cores; a model that fits in it is not bounded by the
             memory's bandwidth.
+        gpu_limit_bytes: shared memory that the system lets a GPU hold: Metal's recommended working
+            set. None where it is not known.
         virtualised: whether this is a guest of a hypervisor.
         translated: whether the interpreter runs under binary translation (Rosetta).
         profile_note: why there is no profile; empty when there is one.
@@ -85,6 +87,7 @@ class Machine:
     memory_bytes: int | None = None
     cache_bytes: int | None = None
     gpus: tuple[Gpu, ...] = ()
+    gpu_limit_bytes: int | None = None
     limits: ContainerLimits = ContainerLimits()
     virtualised: bool | None = None
     translated: bool = False

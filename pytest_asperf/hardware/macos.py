@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.hardware import probe
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 
 _MAX_LEVELS = 8
+#: What a user lets the GPU hold, MiB; 0 is the system's own limit, which only Metal tells.
+_WIRED_LIMIT = "iogpu.wired_limit_mb"
+_WORKING_SET = (
+    *("/usr/bin/osascript", "-l", "JavaScript", "-e"),
+    'ObjC.import("Metal"); $.MTLCreateSystemDefaultDevice().recommendedMaxWorkingSetSize',
+)
 _SYSCTL = (
     "/usr/sbin/sysctl",
     "machdep.cpu.brand_string",
@@ -37,6 +43,7 @@ _SYSCTL = (
     *(f"hw.perflevel{level}.physicalcpu_max" for level in range(_MAX_LEVELS)),
     "kern.hv_vmm_present",
     "sysctl.proc_translated",
+    _WIRED_LIMIT,
 )
 _IOREG = ("/usr/sbin/ioreg", "-rc", "AGXAccelerator", "-d1")
 _PROFILER = ("/usr/sbin/system_profiler", "SPHardwareDataType", "SPDisplaysDataType", "-json")
@@ -63,7 +70,11 @@ def read_machine() -> Machine:
     profiler = ProfilerFacts()
     if brand in (None, _NAMELESS) or gpu_cores is None:
         profiler = parse_system_profiler(probe.run(_PROFILER, timeout_s=20) or "")
-    return machine_from(sysctl, gpu_cores, profiler, platform.machine())
+    machine = machine_from(sysctl, gpu_cores, profiler, platform.machine())
+    if machine.gpu_limit_bytes is None and machine.arch == "arm64":
+        limit = probe.whole_number(probe.run(_WORKING_SET))
+        return replace(machine, gpu_limit_bytes=limit or None)
+    return machine
 
 
 def machine_from(
@@ -81,6 +92,7 @@ def machine_from(
     if brand == _NAMELESS:
         note = "macOS calls the chip only 'Apple processor' (an early system or a virtual machine)"
     guest = probe.whole_number(sysctl.get("kern.hv_vmm_present"))
+    wired_mib = probe.whole_number(sysctl.get(_WIRED_LIMIT))
     return Machine(
         os="macOS",
         arch=arch,
@@ -90,6 +102,7 @@ def machine_from(
         logical_cores=probe.whole_number(sysctl.get("hw.logicalcpu_max")) or physical,
         memory_bytes=memory_bytes,
         gpus=(Gpu(brand, gpu_cores),) if brand is not None and gpu_cores is not None else (),
+        gpu_limit_bytes=wired_mib << 20 if wired_mib else None,
         virtualised=None if guest is None else guest > 0,
         translated=sysctl.get("sysctl.proc_translated") == "1",
         profile=match.profile,
@@ -212,7 +225,7 @@ def conditions() -> tuple[Condition, ...]:
         judge_memory_level(probe.whole_number(sysctl.get("kern.memorystatus_vm_pressure_level"))),
         _thermal(),
         judge_power(parse_power_modes(custom), parse_power_source(source)),
-        judge_gpu(parse_gpu_busy_percent(ioreg)),
+        judge_gpu(parse_gpu_busy_percent(ioreg), is_guest=bool(guest)),
         judge_virtualisation(virtualised=None if guest is None else guest > 0),
         judge_translation(sysctl),
     )
@@ -294,8 +307,16 @@ def judge_power(modes: Mapping[str, int], source: str | None) -> Condition:
     return Condition(name, "ok", f"{'high power' if mode == 2 else 'automatic'} on {source}")
 
 
-def judge_gpu(busy_percent: int | None) -> Condition:
-    """Judge how busy others keep the GPU."""
+def judge_gpu(busy_percent: int | None, *, is_guest: bool = False) -> Condition:
+    """Judge how busy others keep the GPU, and whether it is one.
+
+    The paravirtual device of a guest, as on hosted runners, has no simdgroup matrix multiplication
+    ("simdgroup matrix mul. = false" in llama.cpp's log), which most of its Metal kernels need.
+    """
+    if is_guest:
+        detail = "paravirtual: without the matrix multiplication that llama.cpp's kernels need"
+        remedy = "measure the CPU here (n_gpu_layers = 0), and the GPU on a Mac of its own"
+        return Condition("gpu", "disturbing", detail, remedy)
     if busy_percent is None:
         return Condition("gpu", "unknown", "the I/O registry reports no utilisation")
     detail = f"{busy_percent} % busy"

@@ -59,7 +59,9 @@ def test_more_memory_never_fits_less(
     weights: int, kv: int, nbytes: int, more: int, *, is_shared: bool
 ) -> None:
     """A model that fits still fits in a larger memory, and with less KV cache."""
+    assert not Fit(MemoryCapacity(nbytes, is_shared, "", weights + kv), weights, kv).fits
     if Fit(MemoryCapacity(nbytes, is_shared, ""), weights, kv).fits:
+        assert Fit(MemoryCapacity(nbytes, is_shared, "", weights + kv + 1), weights, kv).fits
         assert Fit(MemoryCapacity(nbytes + more, is_shared, ""), weights, kv).fits
         assert Fit(MemoryCapacity(nbytes, is_shared, ""), weights, kv // 2).fits
 

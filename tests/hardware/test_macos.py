@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.hardware.in_force import Hardware, memory_of
 from pytest_asperf.hardware.macos import (
     ProfilerFacts,
     machine_from,
@@ -111,6 +112,31 @@ def test_gpu_cores_that_no_bin_has_are_unknown(recorded: Callable[[str], str]) -
     assert machine.profile is None
     assert machine.bandwidth is None
     assert "36 GPU cores" in machine.profile_note
+
+
+def test_a_guest_of_a_mac_is_no_chip_of_a_profile() -> None:
+    """Hosted runners name the host's chip, of which a guest has a part and no GPU."""
+    sysctl = parse_sysctl(
+        "machdep.cpu.brand_string: Apple M1 (Virtual)\nhw.memsize: 7516192768\n"
+        "hw.physicalcpu_max: 3\nhw.logicalcpu_max: 3\nhw.nperflevels: 1\n"
+        "hw.perflevel0.name: Standard\nhw.perflevel0.physicalcpu_max: 3\nkern.hv_vmm_present: 1\n"
+    )
+    machine = machine_from(sysctl, None, ProfilerFacts(), "arm64")
+    assert machine.virtualised
+    assert machine.profile is None
+    assert machine.bandwidth is None
+    assert machine.profile_note
+
+
+@pytest.mark.parametrize(("stated", "limit"), [("", None), ("0", None), ("24576", 24576 << 20)])
+def test_a_limit_of_the_gpu_that_a_user_set_is_known(stated: str, limit: int | None) -> None:
+    """Zero is the system's own limit, which sysctl does not tell."""
+    sysctl = parse_sysctl(f"iogpu.wired_limit_mb: {stated}\nhw.memsize: 34359738368\n")
+    machine = machine_from(sysctl, 10, ProfilerFacts(chip="Apple M4"), "arm64")
+    assert machine.gpu_limit_bytes == limit
+    memory = memory_of(Hardware(machine))
+    assert memory is not None
+    assert memory.usable_bytes == (limit or 32 << 30)
 
 
 def test_system_profiler_alone_suffices(recorded: Callable[[str], str]) -> None:

@@ -252,6 +252,9 @@ def test_gpu_in_use_and_translation() -> None:
     assert on_macos.judge_gpu(3).state == "ok"
     assert on_macos.judge_gpu(80).state == "disturbing"
     assert on_macos.judge_gpu(None).state == "unknown"
+    guest = on_macos.judge_gpu(0, is_guest=True)
+    assert guest.state == "disturbing"
+    assert "paravirtual" in guest.detail
     assert on_macos.judge_translation({"sysctl.proc_translated": "1"}).state == "disturbing"
     assert on_macos.judge_translation({}).state == "ok"
 
