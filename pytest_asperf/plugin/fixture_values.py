@@ -87,11 +87,6 @@ def level(request: pytest.FixtureRequest) -> str | None:
     return mark.level if mark else None
 
 
-def model_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
-    """The model that the test's markers name, at its rung."""
-    return selection_of(request.node).model(quant, kv_type)
-
-
 def gates(request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext) -> Gate:
     """The comparison of the candidate build with the baseline; skips without a candidate."""
     session = session_of(request.config)

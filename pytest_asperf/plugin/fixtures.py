@@ -55,9 +55,9 @@ def _asperf_bench(request: pytest.FixtureRequest) -> MeasurementContext:
 
 @pytest.fixture
 def _asperf_ref(request: pytest.FixtureRequest, quant: str | None, kv_type: str | None) -> ModelRef:
-    from pytest_asperf.plugin import fixture_values as given
+    from pytest_asperf.plugin.selection import selection_of
 
-    return given.model_ref(request, quant, kv_type)
+    return selection_of(request.node).model(quant, kv_type)
 
 
 @pytest.fixture

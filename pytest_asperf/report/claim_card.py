@@ -87,7 +87,8 @@ def _charts(claim: Line) -> Iterator[Element]:
         yield _chart(charts.intervals(same, claim.outcome), _interval_caption(claim, same))
     if claim.pairs is not None:
         figure = next(iter(figures), None)
-        yield _chart(charts.pairs(claim.pairs, figure), _pairs_caption(claim.pairs))
+        order = f"in the order they ran; hollow where {claim.pairs.sides[1]} ran first"
+        yield _chart(charts.pairs(claim.pairs, figure), f"Each pair's ratio {order}.")
         yield _chart(charts.evidence(claim.pairs), _evidence_caption())
     for series in claim.series[:_MOST_SERIES]:
         if len(series.values) > 1:
@@ -115,10 +116,6 @@ def _limits(figure: JudgedFigure) -> list[str]:
     words = (("at least", figure.at_least), ("at most", figure.at_most))
     unit = figure.estimate.unit
     return [f"{word} {shown(limit, unit)}" for word, limit in words if limit is not None]
-
-
-def _pairs_caption(course: ComparedPairs) -> str:
-    return f"Each pair's ratio in the order they ran; hollow where {course.sides[1]} ran first."
 
 
 def _sides(course: ComparedPairs) -> Iterator[Element | str]:

@@ -33,11 +33,12 @@ def open_store(address: str, *, create: bool = True, wait_s: float = WAIT_S) -> 
         StoreError: it is another program's, of a newer version, or cannot be used.
     """
     try:
-        from pytest_asperf.store.records import open_records  # noqa: PLC0415  # an extra
+        from pytest_asperf.store.database import open_database  # noqa: PLC0415  # an extra
+        from pytest_asperf.store.records import Store  # noqa: PLC0415  # as above
     except ImportError as error:
         raise ConfigError(
             f"a store needs {error.name or error}, which is not installed",
             why="no report can be stored or read without it",
             remedy="pip install 'pytest-asperf[store]'",
         ) from None
-    return open_records(address, create=create, wait_s=wait_s)
+    return Store(open_database(address, create=create, wait_s=wait_s))

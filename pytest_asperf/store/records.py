@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.records.report import read
-from pytest_asperf.store.database import open_database, points, series, sessions
+from pytest_asperf.store.database import points, series, sessions
 from pytest_asperf.store.figures import (
     UNFINISHED,
     NewSeries,
@@ -270,11 +270,6 @@ class Store:
             n = connection.execute(sessions.delete().where(gone, ~has_points)).rowcount
             emptied = sessions.update().where(gone).values(document="")
             return n + connection.execute(emptied).rowcount
-
-
-def open_records(address: str, *, create: bool, wait_s: float) -> Store:
-    """The store at an address."""
-    return Store(open_database(address, create=create, wait_s=wait_s))
 
 
 def _remove(connection: sa.Connection, which: sa.ColumnElement[bool]) -> int:
