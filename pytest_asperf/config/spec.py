@@ -11,7 +11,7 @@ from pathlib import Path  # noqa: TC003  # dataclass fields are resolved at run 
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.engines import TEXT_ENGINES
+from pytest_asperf.config.engines import SERVER_ENGINES, TEXT_ENGINES
 from pytest_asperf.errors import ConfigError, shown, suggest
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class Pairing:
     def label(self) -> str:
         """Its label: `draft → target, k=4`."""
         draft = NGRAM_DRAFT
+        if self.draft is None and self.target.spec.engine in SERVER_ENGINES:
+            return f"{self.target.label} with its server's draft"
         if self.draft:
             remote = self.draft.spec.settings.remote
             draft = f"{self.draft.label} on {remote}" if remote else self.draft.label

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_asperf.config.spec import NGRAM_DRAFT
-from pytest_asperf.engine_process.facts import ContextFacts
+from pytest_asperf.engine_process.facts import ContextFacts, present
 from pytest_asperf.worker.speculation import Generation, Round
 
 if TYPE_CHECKING:
@@ -148,6 +148,32 @@ class WorkerPair:
     def _ask(self, op: str, parse: Callable[[Mapping[str, Any]], Parsed], **args: Any) -> Parsed:
         answer = self.worker.call(op, pair=self.name, **args)
         return self.worker.parsed(op, lambda: parse(answer))
+
+
+def served_generation(
+    worker: Worker, name: str, prompt: Sequence[int], n_new: int
+) -> tuple[Generation, ContextFacts]:
+    """The greedy reply of a server that drafts by itself, as one round, and the context."""
+    answer = worker.call("run_drafted", model=name, prompt=list(prompt), n_new=n_new)
+    return worker.parsed(
+        f"drafted {name}",
+        lambda: (_generation(answer, n_new), ContextFacts.parse(present(answer, "context"))),
+    )
+
+
+def likeliest_tokens(
+    worker: Worker, name: str, prompt: Sequence[int], reply: Sequence[int]
+) -> tuple[list[int], list[float]]:
+    """The likeliest token in place of each one of a server's reply, and by how many nats it is."""
+    answer = worker.call("run_likeliest", model=name, prompt=list(prompt), reply=list(reply))
+
+    def parse() -> tuple[list[int], list[float]]:
+        tokens, gaps = list(map(int, answer["tokens"])), list(map(float, answer["gaps"]))
+        if not len(tokens) == len(gaps) == len(reply) or min(gaps, default=0) < 0:
+            raise ValueError(f"there are not the gaps of {len(reply)} tokens")
+        return tokens, gaps
+
+    return worker.parsed(f"likeliest {name}", parse)
 
 
 def _step_costs(answer: Mapping[str, Any]) -> StepCosts:

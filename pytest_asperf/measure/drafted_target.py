@@ -6,12 +6,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.engine_process import RawRun, StepCosts, WorkerPair
+from pytest_asperf.engine_process import ContextFacts, Margin, RawRun, StepCosts, WorkerPair
+from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.feeding import read_prompts, tokenized
 from pytest_asperf.measure.running_arms import TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_draft
+from pytest_asperf.worker.speculation import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.feeding import Prompts
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import ArmCache
-    from pytest_asperf.worker.speculation import Generation
 
 #: What the models are called inside the worker.
 TARGET: Final = "target"
@@ -240,3 +241,52 @@ class DraftedTarget(TimedArm):
             tokens=tokens,
         )
         return Divergence(run.prompt, position, tokens, margin)
+
+
+class DraftingServer(DraftedTarget):
+    """A server that drafts by itself: with a draft that its options name, or from the text.
+
+    Without the draft its tokens are the likeliest ones after each beginning of its own reply, each
+    asked for by itself: no other server is started for that.
+    """
+
+    def __init__(
+        self,
+        side: Sequence[Arm],
+        pairing: Pairing,
+        lease: MachineLease,
+        cache: ArmCache | None = None,
+    ) -> None:
+        self._replies: dict[int, list[int]] = {}
+        self._gaps: dict[int, list[float]] = {}
+        super().__init__(side, pairing, lease, cache)
+
+    def open(self, n_ctx: int, k_max: int) -> None:
+        """Have the server answer once: its context is its own."""
+        self.n_ctx, self._k_max = n_ctx, k_max
+        self.after(0, at_most=1)
+
+    def after(
+        self,
+        number: int,
+        *,
+        speculative: bool = True,
+        seed: int = 0,  # noqa: ARG002  # a server's replies are greedy
+        at_most: int | None = None,
+    ) -> Generation:
+        """The reply to a prompt, by its number; or the likeliest tokens in place of its own."""
+        n_tokens = self.pairing.n_tokens
+        n_new = n_tokens if at_most is None else min(at_most, n_tokens)
+        prompt = self.prompts[number][1]
+        if not speculative:
+            tokens, self._gaps[number] = likeliest_tokens(
+                self.worker, TARGET, prompt, self._replies[number]
+            )
+            return Generation(tokens, 0, [])
+        done, self.contexts[TARGET] = served_generation(self.worker, TARGET, prompt, n_new)
+        self._replies[number] = done.tokens
+        return done
+
+    def _divergence(self, run: PromptRun, position: int, tokens: tuple[int, int]) -> Divergence:
+        gap = self._gaps[run.prompt][position]
+        return Divergence(run.prompt, position, tokens, Margin((0.0, gap), (0.0, gap)))

@@ -18,10 +18,11 @@ from operator import add
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
+from pytest_asperf.config.engines import SERVER_ENGINES
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
-from pytest_asperf.measure.drafted_target import DraftedTarget
+from pytest_asperf.measure.drafted_target import DraftedTarget, DraftingServer
 from pytest_asperf.measure.experiment import Visit, shown
 from pytest_asperf.measure.running_arms import arm_caches
 from pytest_asperf.measure.running_build import open_together
@@ -273,7 +274,9 @@ class SpeculationExperiment:
     ) -> Callable[[], DraftedTarget]:
         def start() -> DraftedTarget:
             pairing = replace(self.pairing, temperature=0.0)
-            drafted = DraftedTarget(lease.sides[side], pairing, lease, cache)
+            is_served = lease.sides[side][0].build.engine.engine in SERVER_ENGINES
+            kind = DraftingServer if is_served else DraftedTarget
+            drafted = kind(lease.sides[side], pairing, lease, cache)
             with drafted.ended_on_error():
                 drafted.open_suite(pairing.k)
             return drafted

@@ -237,18 +237,6 @@ class TakesSequences(Protocol):
 
 
 @runtime_checkable
-class ShowsReplies(Protocol):
-    """A model behind a server that shows the log-probabilities of its replies."""
-
-    context: Facts
-
-    def replies(
-        self, prompts: Sequence[Sequence[int]], n_new: int
-    ) -> tuple[list[list[NDArray[np.float32]]], list[list[NDArray[np.float32]]]]:
-        """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
-
-
-@runtime_checkable
 class LooksAhead(Protocol):
     """A model that can compute the next chunk while the logits of the last are read."""
 

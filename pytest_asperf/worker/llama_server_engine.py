@@ -78,9 +78,14 @@ class LlamaServerModel(StartedModel):
         """Its slots. It lives as long as its process."""
         return {"slots": self.facts["props"]["total_slots"]}
 
-    @cached_property
+    @property
     def probabilities(self) -> TokenProbabilities:
         """The log-probabilities that it shows."""
+        self.require_alive()
+        return self._probabilities
+
+    @cached_property
+    def _probabilities(self) -> TokenProbabilities:
         from .token_probabilities import TokenProbabilities  # noqa: PLC0415  # it brings numpy
 
         return TokenProbabilities(self._server.endpoint, self.facts["n_vocab"], {})

@@ -27,11 +27,11 @@ from .engine import (
     RefusalError,
     Revisitable,
     ScoresInOrder,
-    ShowsReplies,
     TakesSequences,
 )
 from .logits import require_preference
 from .priority import usable_cores
+from .served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .engine import LoadedModel
+    from .token_probabilities import TokenProbabilities
 
     Matrix = NDArray[np.float32]
     Vector = NDArray[np.float64]
@@ -60,6 +61,8 @@ class Revisits:
             "run_recompute": self._recompute,
             "run_together": self._together,
             "run_replies": self._replies,
+            "run_drafted": self._drafted,
+            "run_likeliest": self._likeliest,
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
@@ -97,14 +100,30 @@ class Revisits:
 
     def _replies(self, model: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
         """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
-        loaded = self._find(model)
-        if not isinstance(loaded, ShowsReplies):
-            raise RefusalError("unsupported", "only a server answers requests")
+        shown, context = self._shown(model)
         ways = [
             [[*map(_grouped, rows)] for rows in of_each]
-            for of_each in loaded.replies(prompts, n_new)
+            for of_each in shown.replies(prompts, n_new)
         ]
-        return {"ways": ways, "context": loaded.context}
+        return {"ways": ways, "context": context}
+
+    def _drafted(self, model: str, prompt: list[int], n_new: int) -> dict[str, Any]:
+        """A reply of a server that drafts by itself, timed, and how much of it was drafted."""
+        shown, context = self._shown(model)
+        return {**shown.drafted(prompt, n_new), "context": context}
+
+    def _likeliest(self, model: str, prompt: list[int], reply: list[int]) -> dict[str, Any]:
+        """The likeliest token in place of each one of a reply, and by how much it is likelier."""
+        shown, context = self._shown(model)
+        tokens, gaps = shown.likeliest(prompt, reply)
+        return {"tokens": tokens, "gaps": gaps, "context": context}
+
+    def _shown(self, model: str) -> tuple[TokenProbabilities, dict[str, Any]]:
+        """The log-probabilities of a server's model, and its context."""
+        loaded = self._find(model)
+        if not isinstance(loaded, ServedModel):
+            raise RefusalError("unsupported", "only a server answers requests")
+        return loaded.probabilities, loaded.context
 
 
 def _grouped(row: NDArray[np.float32]) -> list[float]:

@@ -234,15 +234,7 @@ class ServedModel:
 
     def logits(self, tokens: Sequence[int], first: int) -> Row:
         """Log-probabilities of positions `first …` of a text."""
-        self.require_alive()
         return self.probabilities.logits(tokens, first)
-
-    def replies(
-        self, prompts: Sequence[Sequence[int]], n_new: int
-    ) -> tuple[list[list[Row]], list[list[Row]]]:
-        """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
-        self.require_alive()
-        return self.probabilities.replies(prompts, n_new)
 
 
 def _sizes(work: Asked) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -96,6 +97,38 @@ class TokenProbabilities:
             for prompt, (tokens, _) in zip(prompts, answers, strict=True)
         ]
         return [rows for _, rows in answers], alone
+
+    def drafted(self, prompt: Sequence[int], n_new: int) -> dict[str, Any]:
+        """The likeliest tokens after a prompt that was read before, and the time of the request.
+
+        Of the tokens that the server drafted by itself it says how many there were, and how many
+        of them it accepted. All its rounds are one here.
+        """
+        asked = {"prompt": list(prompt), **_GREEDY, "cache_prompt": True, "id_slot": 0}
+        self._post("/completion", {**asked, "n_predict": 1})
+        began_ns = perf_counter_ns()
+        answer = self._post("/completion", {**asked, "n_predict": n_new, "return_tokens": True})
+        elapsed_ns = perf_counter_ns() - began_ns
+        tokens, timings = answer.get("tokens"), as_dict(answer.get("timings"))
+        if not isinstance(tokens, list) or not all(map(self._is_token, tokens)):
+            raise RefusalError("server", "the server's reply has no tokens of the vocabulary")
+        if len(tokens) != n_new:
+            raise RefusalError("server", f"{n_new} tokens were asked for, and {len(tokens)} came")
+        counts = [timings.get(name, 0) for name in ("draft_n", "draft_n_accepted")]
+        if not all(isinstance(count, int) for count in counts):
+            raise RefusalError("server", "the server's counts of drafted tokens are no numbers")
+        return {"tokens": tokens, "elapsed_ns": elapsed_ns, "rounds": [[*counts, n_new, 0, 0, 0]]}
+
+    def likeliest(
+        self, prompt: Sequence[int], reply: Sequence[int]
+    ) -> tuple[list[int], list[float]]:
+        """The likeliest token in place of each one of a reply, and by how many nats it is likelier.
+
+        Each is asked for by itself, so that nothing is drafted.
+        """
+        rows = [self._next([*prompt, *reply[:n]], is_cached=n > 0) for n in range(len(reply))]
+        gaps = [float(row.max() - row[token]) for row, token in zip(rows, reply, strict=True)]
+        return [int(row.argmax()) for row in rows], gaps
 
     def _next(
         self, prompt: Sequence[int], following: Sequence[int] = (), *, is_cached: bool = False

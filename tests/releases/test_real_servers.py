@@ -16,6 +16,7 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
 from pytest_asperf.measure.ab_logits import replied_together
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from pytest_asperf.testing import check_engine
@@ -178,3 +179,16 @@ def test_a_running_server_is_scored_too(server: EngineBuild, draft: Draft) -> No
     finally:
         running.end()
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def test_its_own_drafts_are_counted_and_checked(server: EngineBuild, draft: Draft) -> None:
+    """With a draft model it says how many tokens were accepted, and each is the likeliest."""
+    options = f"-md {draft('Q8_0')} --spec-type draft-simple"
+    with Worker(server) as worker:
+        worker.load("m", draft("F16"), EngineSettings(threads=1, server_args=options))
+        prompt = worker.tokenize("m", TEXT)[:40]
+        reply, _ = served_generation(worker, "m", prompt, 32)
+        _, gaps = likeliest_tokens(worker, "m", prompt, reply.tokens)
+    assert 0 < reply.accepted <= reply.drafted
+    assert len(gaps) == 32
+    assert max(gaps) < 0.01

@@ -50,7 +50,10 @@ class ProbabilityServer(FakeServer):
             for _ in range(request["n_predict"]):
                 steps.append(self._step(text, request))
                 text.append(steps[-1]["id"])
-            yield from answer({"completion_probabilities": steps})
+            tokens = [step["id"] for step in steps][self._harm == "is short" :]
+            timings = {"draft_n": 5, "draft_n_accepted": 2}
+            shown = {"completion_probabilities": steps, "tokens": tokens, "timings": timings}
+            yield from answer(shown)
 
     def _step(self, text: list[int], request: dict[str, Any]) -> dict[str, Any]:
         row = true_row(text, self.n_vocab)
@@ -61,7 +64,7 @@ class ProbabilityServer(FakeServer):
         biased = row.copy()
         for token, bias in request.get("logit_bias", []):
             biased[token] += 0 if self._harm == "samples" else bias
-        order = np.argsort(-row)[: request["n_probs"] - (self._harm == "lists fewer")]
+        order = np.argsort(-row)[: request.get("n_probs", 1) - (self._harm == "lists fewer")]
         listed: list[dict[str, Any]]
         listed = [{"id": int(token), "logprob": float(row[token])} for token in order]
         if self._harm == "null":
@@ -69,6 +72,8 @@ class ProbabilityServer(FakeServer):
         if self._harm == "beyond":
             listed[3]["id"] = self.n_vocab
         chosen = int(biased.argmax())
+        if self._harm == "drafts wrongly" and request["n_predict"] > 1:
+            chosen = int(row.argmin())
         return {"id": chosen, "logprob": float(row[chosen]), "top_logprobs": listed}
 
 
@@ -106,6 +111,34 @@ def test_replies_are_asked_for_again_one_by_one() -> None:
     assert {request["n_predict"] for request in together} == {3}
     assert [len(request["prompt"]) for request in single] == [2, 3, 4, 2, 3, 4]
     assert not any(request["cache_prompt"] for request in server.requests[1:])
+
+
+def test_a_reply_says_how_much_of_it_was_drafted() -> None:
+    """The prompt is read before the clock starts, and tokens are the likeliest ones."""
+    server = ProbabilityServer()
+    shown = shown_by(server)
+    reply = shown.drafted([BOS, 1], 4)
+    assert reply["rounds"] == [[5, 2, 4, 0, 0, 0]]
+    assert reply["elapsed_ns"] > 0
+    assert [request["n_predict"] for request in server.requests[1:]] == [1, 4]
+    assert shown.likeliest([BOS, 1], reply["tokens"]) == (reply["tokens"], [0.0] * 4)
+
+
+def test_a_drafted_token_that_is_not_the_likeliest_has_a_gap() -> None:
+    """The gap is in nats, and the token in its place is the likeliest after the same text."""
+    shown = shown_by(ProbabilityServer(harm="drafts wrongly"))
+    reply = shown.drafted([BOS, 1], 2)["tokens"]
+    tokens, gaps = shown.likeliest([BOS, 1], reply)
+    row = true_row([BOS, 1], 16)
+    assert [tokens[0], reply[0]] == [int(row.argmax()), int(row.argmin())]
+    assert gaps[0] == pytest.approx(row.max() - row.min(), abs=1e-4)
+
+
+def test_a_reply_that_is_too_short_is_refused() -> None:
+    """A reply of fewer tokens than were asked for takes less time."""
+    shown = shown_by(ProbabilityServer(harm="is short"))
+    with pytest.raises(RefusalError, match="4 tokens were asked for, and 3 came"):
+        shown.drafted([BOS, 1], 4)
 
 
 @pytest.mark.parametrize(
