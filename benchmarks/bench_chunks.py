@@ -20,7 +20,7 @@ import numpy as np
 
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
-from pytest_asperf.analysis.stats.quantiles import t_quantile
+from pytest_asperf.analysis.stats.intervals import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -25,7 +25,7 @@ from pytest_asperf.engine_process import (
 from pytest_asperf.engine_process.process import died
 from pytest_asperf.testing import write_script
 from pytest_asperf.worker import wire
-from pytest_asperf.worker.last_words import LastWords
+from pytest_asperf.worker.printed.engine_log import LastWords
 from tests.harmful_interpreter import write_interpreter
 
 if TYPE_CHECKING:

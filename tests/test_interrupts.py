@@ -11,7 +11,7 @@ import pytest
 
 from pytest_asperf.builds.step import run_step
 from pytest_asperf.engine_process import EngineBuild, Worker
-from pytest_asperf.engine_process.interrupts import interrupts_later
+from pytest_asperf.engine_process.process import interrupts_later
 from tests.processes import wait_for_end
 
 if TYPE_CHECKING:

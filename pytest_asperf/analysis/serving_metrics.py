@@ -12,8 +12,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.samples import nothing_measured
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate, nothing_measured
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import (
     neighbour_estimates,
     paired_change_interval,
+    shared_confidence,
     unpaired_change_interval,
 )
-from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.analysis.verdict import Subject, Verdict, guarded
 from pytest_asperf.api.ladder import Ladder
 from pytest_asperf.api.measurement_context import NoTruthValue, require_kind, unknown_word

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE
-from pytest_asperf.analysis.stats.intervals import paired_change_interval
-from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.stats.intervals import paired_change_interval, shared_confidence
 from pytest_asperf.api.energy import EnergyFigure, energy_of, metered_phase
 from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, require_kind

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.stats.samples import Chunks
+    from pytest_asperf.analysis.stats.estimate import Chunks, Estimate
     from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest
     from pytest_asperf.measure.results import LevelResult
 

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pytest_asperf.builds import archive, environment
-from pytest_asperf.builds.archive import extract_tar
+from pytest_asperf.builds import environment, programs
 from pytest_asperf.builds.environment import interpreter_of, require_listed
-from pytest_asperf.builds.programs import compile_facts, make_programs
+from pytest_asperf.builds.programs import compile_facts, extract_tar, make_programs
 from pytest_asperf.builds.step import Job
 from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use
 from pytest_asperf.builds.surroundings import child_environment, run_program
@@ -296,13 +295,13 @@ def _way(source: MadeSource) -> _Way:
     compiled = "compiled, which may take minutes,"
     match source:
         case Archive():
-            way = (archive.declared_archive, archive.archive_recipe, archive.unpack_release)
+            way = (programs.declared_archive, programs.archive_recipe, programs.unpack_release)
             return _Way("unpacked", *way)
         case Checkout():
             of_commit = (declared_checkout, checkout_recipe, make_commit)
             return _Way(compiled, *of_commit, is_resumed=True)
         case Packages() if has_programs(source):
-            of_source = (archive.declared_source, archive.source_recipe, archive.make_source)
+            of_source = (programs.declared_source, programs.source_recipe, programs.make_source)
             return _Way(compiled, *of_source, is_resumed=True)
     return _Way(
         "installed, or compiled, which may take minutes,",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from pytest_asperf.config.progress import SoFar
-from pytest_asperf.engine_process.interrupts import interrupts_later
+from pytest_asperf.engine_process.process import interrupts_later
 from pytest_asperf.errors import AsperfError, BuildError, escaped, printable
 from pytest_asperf.modelfiles.cache import disk_full, explained
 

@@ -1,7 +1,8 @@
 """A worker's process: start it, ask it, outlive it.
 
 A worker that crashes, hangs, or speaks nonsense is a result: each becomes an error that names the
-signal and the engine's last log lines, and the session goes on.
+signal and the engine's last log lines, and the session goes on. Ctrl-C waits until what it would
+leave behind can be cleaned up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -22,13 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.config.engines import EXTRAS
 from pytest_asperf.config.settings import NICE
-from pytest_asperf.engine_process.interrupts import interrupts_later
 from pytest_asperf.errors import Advice, EngineError, escaped, printable
 from pytest_asperf.worker import wire
-from pytest_asperf.worker.last_words import LastWords
+from pytest_asperf.worker.printed.engine_log import LastWords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pytest_asperf.config.engines import Engine
 
@@ -478,3 +478,35 @@ class EngineProcess:
 def _indented(lines: Sequence[str]) -> str:
     indented = [f"    {line}" for line in lines if line]
     return "\n".join(["  from the engine's log:", *indented]) if indented else ""
+
+
+_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def interrupts_later() -> Iterator[Callable[[], None]]:
+    """Delay KeyboardInterrupt until the block ends, or until it calls what it is given.
+
+    A process that is just being started has no object yet that could end it.
+
+    Raises:
+        KeyboardInterrupt: an interruption came meanwhile; from the call, or from the block's end.
+    """
+    # Python handles signals in the main thread only.
+    is_main = threading.current_thread() is threading.main_thread()
+    handled = [n for n in _NUMBERS if signal.getsignal(n) is signal.default_int_handler]
+    delayed, noted = (handled if is_main else []), list[int]()
+
+    def release() -> None:
+        while delayed:
+            signal.signal(delayed.pop(), signal.default_int_handler)
+        if noted:
+            noted.clear()
+            raise KeyboardInterrupt
+
+    for number in tuple(delayed):
+        signal.signal(number, lambda number, _: noted.append(number))
+    try:
+        yield release
+    finally:
+        release()

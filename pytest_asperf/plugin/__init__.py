@@ -240,7 +240,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     reports = _measured(config)
     if reports or opened_session(config):
-        from pytest_asperf.engine_process.interrupts import interrupts_later
+        from pytest_asperf.engine_process.process import interrupts_later
         from pytest_asperf.plugin.report_files import write_reports
 
         try:

@@ -20,8 +20,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
-from pytest_asperf.analysis.stats.intervals import mean_interval_t
-from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid

@@ -22,7 +22,7 @@ from . import llama_cpp_compat as compat
 from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
 from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
-from .llama_cpp_log import LibraryLog
+from .llama_cpp_compat import LibraryLog
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen

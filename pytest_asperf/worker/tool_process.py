@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
-from .last_words import LastWords
 from .printed.bench_rows import BenchRow, BrokenRowError, bench_row
-from .printed.engine_log import LOG_PREFIX
+from .printed.engine_log import LOG_PREFIX, LastWords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,16 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
-from pytest_asperf.analysis.stats.quantiles import t_half_width, t_quantile
-from pytest_asperf.analysis.stats.samples import finite_array, nothing_measured, unequal_work
+from pytest_asperf.analysis.stats.estimate import (
+    DECISION_CONFIDENCE,
+    SHARE,
+    Estimate,
+    finite_array,
+    nothing_measured,
+    unequal_work,
+)
+from pytest_asperf.analysis.stats.intervals import t_half_width, t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.analysis.stats.samples import Chunks
+    from pytest_asperf.analysis.stats.estimate import Chunks
 
 
 #: Chunks from which an interval over them has bounds. With fewer, Student's t errs in far more than

@@ -1,4 +1,4 @@
-"""A number with its interval, unit and sample count, and how it is shown."""
+"""A number with its interval, unit and sample count, how it is shown, and the samples for it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from pytest_asperf.errors import no_truth_value
+from pytest_asperf.errors import MeasurementError, no_truth_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Values = Sequence[float] | NDArray[np.float64]
+    Chunks = Sequence[Values]
 
 #: Unit of a relative change, held as a fraction (0.01 is +1 %) and shown in percent with its sign.
 CHANGE: Final = "change"
@@ -247,3 +253,37 @@ def _separating(low: float, high: float, limits: list[float], *, at_least: int) 
         ):
             return decimals
     return _MAX_DECIMALS
+
+
+def finite_array(values: Values, counted: str) -> NDArray[np.float64]:
+    """The values as an array; MeasurementError without any, or with one that is not finite."""
+    import numpy as np  # noqa: PLC0415  # guards import this module, and most need none
+
+    array = np.asarray(values, dtype=np.float64)
+    if not array.size:
+        raise nothing_measured(counted)
+    if not np.isfinite(array).all():
+        raise MeasurementError(
+            f"{np.count_nonzero(~np.isfinite(array))} of {array.size} {counted} are not finite",
+            why="a mean or median over them would hide that the measurement broke",
+            remedy="look at the engine's log for failed decodes or overflow",
+        )
+    return array
+
+
+def nothing_measured(counted: str) -> MeasurementError:
+    """The error for an empty measurement."""
+    return MeasurementError(
+        f"no {counted}",
+        why="a verdict needs a measurement",
+        remedy="look at the engine's log for why it produced none",
+    )
+
+
+def unequal_work(what: str) -> MeasurementError:
+    """The error for arms that did different work."""
+    return MeasurementError(
+        what,
+        why="a paired comparison needs the same work in both arms",
+        remedy="score the same chunks with both models, with the same tokenizer and context",
+    )

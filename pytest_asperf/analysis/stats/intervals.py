@@ -1,4 +1,4 @@
-"""Intervals for repeated timings: plain sequences in, an `Estimate` out."""
+"""Intervals for repeated timings: plain sequences in, an `Estimate` out; and their quantiles."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from scipy.special import bdtr, chdtri  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import bdtr, chdtri, ndtri, stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.stats.estimate import CHANGE, DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.quantiles import (
-    checked_confidence,
-    shared_confidence,
-    t_half_width,
+from pytest_asperf.analysis.stats.estimate import (
+    CHANGE,
+    DECISION_CONFIDENCE,
+    Estimate,
+    finite_array,
+    unequal_work,
 )
-from pytest_asperf.analysis.stats.samples import finite_array, unequal_work
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -24,7 +24,37 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.analysis.stats.samples import Values
+    from pytest_asperf.analysis.stats.estimate import Values
+
+
+def z_quantile(confidence: float) -> float:
+    """Half-width of a two-sided normal interval, in standard errors."""
+    return float(ndtri(0.5 + checked_confidence(confidence) / 2))
+
+
+def shared_confidence(confidence: float, comparisons: int) -> float:
+    """Confidence of each of several intervals that share one error probability (Bonferroni)."""
+    if comparisons < 1:
+        raise ValueError(f"comparisons must be at least 1, not {comparisons}")
+    return 1 - (1 - checked_confidence(confidence)) / comparisons
+
+
+def t_quantile(degrees: float, confidence: float) -> float:
+    """Half-width of a two-sided Student's t interval, in standard errors."""
+    return float(stdtrit(degrees, 0.5 + checked_confidence(confidence) / 2))
+
+
+def t_half_width(error: float, degrees: float, confidence: float) -> float:
+    """Half-width of a two-sided Student's t interval; infinite without a degree of freedom."""
+    return t_quantile(degrees, confidence) * error if degrees > 0 else math.inf
+
+
+def checked_confidence(confidence: float) -> float:
+    """The confidence, or a ValueError unless it is between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, not {confidence}")
+    return confidence
+
 
 _Series = TypeVar("_Series")
 

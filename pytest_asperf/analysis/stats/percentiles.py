@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import bdtr, bdtrc  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.stats.chunk_intervals import design_effect
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.quantiles import checked_confidence, t_quantile, z_quantile
-from pytest_asperf.analysis.stats.samples import finite_array
+from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate, finite_array
+from pytest_asperf.analysis.stats.intervals import checked_confidence, t_quantile, z_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, RATIO, SHARE, Estimate
-from pytest_asperf.analysis.stats.quantiles import t_quantile, z_quantile
-from pytest_asperf.analysis.stats.samples import finite_array
+from pytest_asperf.analysis.stats.estimate import (
+    DECISION_CONFIDENCE,
+    RATIO,
+    SHARE,
+    Estimate,
+    finite_array,
+)
+from pytest_asperf.analysis.stats.intervals import t_quantile, z_quantile
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_asperf.analysis.stats.samples import Values
+    from pytest_asperf.analysis.stats.estimate import Values
 
 
 #: Samples from which there is an interval: the kurtosis takes a mean without its extremes.

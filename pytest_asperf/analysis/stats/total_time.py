@@ -11,7 +11,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.stats.quantiles import t_half_width
+from pytest_asperf.analysis.stats.intervals import t_half_width
 from pytest_asperf.analysis.stats.sequential import PairedTest, require_log_ratio
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_asperf.analysis.combined_verdict import (
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
 from pytest_asperf.analysis.metrics import Metric
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
-from pytest_asperf.analysis.stats.quantiles import shared_confidence
+from pytest_asperf.analysis.stats.intervals import shared_confidence
 from pytest_asperf.config.table import NUMBER, number
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.findings.terms import FormulaTerm, parse_term, row_of

@@ -16,8 +16,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
-from pytest_asperf.analysis.stats.intervals import sd_interval
-from pytest_asperf.analysis.stats.quantiles import shared_confidence, t_quantile, z_quantile
+from pytest_asperf.analysis.stats.intervals import (
+    sd_interval,
+    shared_confidence,
+    t_quantile,
+    z_quantile,
+)
 from pytest_asperf.config.table import BOOLEAN, NUMBER, unusable
 from pytest_asperf.config.text_file import open_document
 from pytest_asperf.errors import ConfigError, MeasurementError, shown, suggest

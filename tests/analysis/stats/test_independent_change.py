@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
-from pytest_asperf.analysis.stats.intervals import independent_change, median_interval
-from pytest_asperf.analysis.stats.quantiles import t_quantile
+from pytest_asperf.analysis.stats.intervals import independent_change, median_interval, t_quantile
 
 POSITIVE = st.floats(1e-3, 1e6)
 RATES = st.tuples(POSITIVE, st.floats(0, 0.9), st.floats(0, 5)).map(

@@ -24,9 +24,9 @@ from pytest_asperf.analysis.stats.intervals import (
     median_interval,
     neighbour_estimates,
     paired_change_interval,
+    shared_confidence,
     unpaired_change_interval,
 )
-from pytest_asperf.analysis.stats.quantiles import shared_confidence
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
