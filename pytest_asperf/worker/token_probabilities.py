@@ -88,12 +88,17 @@ class TokenProbabilities:
     ) -> tuple[list[list[Row]], list[list[Row]]]:
         """The rows of prompts' likeliest continuations, asked for at once; and the same anew.
 
-        The second time each prefix is a prompt of its own, asked for alone and read in one piece.
+        The second time each prefix is a prompt of its own, asked for alone. One user's are read in
+        one piece each; of several users' a longer one finds the shorter one in the cache.
         """
+        is_one = len(prompts) == 1
         with ThreadPoolExecutor(len(prompts)) as pool:
             answers = list(pool.map(lambda prompt: self._complete(prompt, n_new), prompts))
         alone = [
-            [self._next([*prompt, *tokens[:n]]) for n in range(n_new)]
+            [
+                self._next([*prompt, *tokens[:n]], is_cached=n > 0 and not is_one)
+                for n in range(n_new)
+            ]
             for prompt, (tokens, _) in zip(prompts, answers, strict=True)
         ]
         return [rows for _, rows in answers], alone

@@ -102,15 +102,23 @@ def test_the_next_token_has_its_own_probability_though_it_is_not_listed() -> Non
     np.testing.assert_allclose(shown[listed], row[listed], atol=1e-4)
 
 
-def test_replies_are_asked_for_again_one_by_one() -> None:
-    """The second time each prefix of a reply is a prompt of its own, and no cache may have it."""
+@pytest.mark.parametrize(
+    ("prompts", "cached"),
+    [([[BOS, 1]], [False, False, False]), ([[BOS, 1], [BOS, 2]], 2 * [False, True, True])],
+)
+def test_replies_are_asked_for_again_one_by_one(
+    prompts: list[list[int]], cached: list[bool]
+) -> None:
+    """The second time each prefix of a reply is a prompt of its own, never cached of one."""
     server = ProbabilityServer()
-    among, alone = shown_by(server).replies([[BOS, 1], [BOS, 2]], 3)
+    among, alone = shown_by(server).replies(prompts, 3)
     np.testing.assert_array_equal(among, alone)
-    (together, single) = server.requests[1:3], server.requests[3:]
+    n = len(prompts)
+    (together, single) = server.requests[1 : n + 1], server.requests[n + 1 :]
     assert {request["n_predict"] for request in together} == {3}
-    assert [len(request["prompt"]) for request in single] == [2, 3, 4, 2, 3, 4]
-    assert not any(request["cache_prompt"] for request in server.requests[1:])
+    assert [len(request["prompt"]) for request in single] == n * [2, 3, 4]
+    assert not any(request["cache_prompt"] for request in together)
+    assert [request["cache_prompt"] for request in single] == cached
 
 
 def test_a_reply_says_how_much_of_it_was_drafted() -> None:
