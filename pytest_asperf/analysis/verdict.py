@@ -34,7 +34,7 @@ OVERSUBSCRIBED: Final = "oversubscribed"
 _KEPT: Final = ("model", "sha256")
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",
-    Outcome.FAIL: "the claim does not hold",
+    Outcome.FAIL: "the assertion does not hold",
     Outcome.INCONCLUSIVE: "not decided",
     Outcome.INVALID: "the measurement is broken",
 }

@@ -148,7 +148,7 @@ def _measures(project: Workspace, runner: MeasurementRunner) -> MeasurementConte
         raise RuntimeError(reason)
 
     def bandwidth(remeasure: bool) -> NoReturn:  # noqa: ARG001, FBT001  # its only argument
-        raise RuntimeError("no claim is about a share of the bandwidth")
+        raise RuntimeError("no assertion is about a share of the bandwidth")
 
     return MeasurementContext(
         runner,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--faster-by",
     metavar="SHARE",
-    help="Claim that every timed check is faster by that much, instead of a tolerance.",
+    help="Require every timed check to be faster by that much, instead of a tolerance.",
 )
 @settings("tolerance", "max_pairs", "max_seconds", "chunks", "seed", "engine", "store")
 @reports()

@@ -110,7 +110,7 @@ class GateRequest:
             ppl = f"KLD below {self.limits.max_kld:g} nats, {ppl}"
         if budget.is_gate:
             return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"
-        return f"Claimed: {faster_text(budget.least_gain)}, {ppl}"
+        return f"Required: {faster_text(budget.least_gain)}, {ppl}"
 
     def plan(self) -> GatePlan:
         """The cells; nothing is made or run for it."""

@@ -118,7 +118,7 @@ def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) ->
         raise ElsewhereError(
             f"Core ML plans nothing on {platform.system()}",
             why="where operations run is decided by the Mac that runs them",
-            remedy="run this on the Mac that the claim is about",
+            remedy="run this on the Mac that the assertion is about",
         )
     command = [sys.executable, "-P", str(_PROGRAM), str(path), units]
     try:

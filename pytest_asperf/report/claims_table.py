@@ -144,7 +144,7 @@ def tally(lines: Sequence[Line]) -> str:
     others = [row for row in lines if row.outcome not in {"", "PASS"}]
     excused, n = sum(bool(row.excused) for row in others), len(outcomes)
     told = f"; {excused} of {len(others)} that did not pass fail no test" if excused else ""
-    return f"{n} claim{'s' * (n != 1)}: {listed}{told}" if listed else ""
+    return f"{n} assertion{'s' * (n != 1)}: {listed}{told}" if listed else ""
 
 
 def legend_lines(lines: Sequence[Line], screen: Screen) -> Iterator[str]:

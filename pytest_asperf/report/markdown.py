@@ -49,7 +49,7 @@ def escape(text: object) -> str:
 def _report(report: ReportData, reports: Sequence[ReportData]) -> Iterator[str]:
     claims = sorted(report.claims, key=lambda claim: OUTCOMES.index(claim.outcome))
     counts = Counter(claim.outcome for claim in claims)
-    answer = ", ".join(f"{n} {word}" for word, n in counts.items()) or "no claim was judged"
+    answer = ", ".join(f"{n} {word}" for word, n in counts.items()) or "no assertion was judged"
     name = f"{escape(report.name)}\\: " if len(reports) > 1 else ""
     yield f"### {_MARKS[claims[0].outcome] if claims else '❔'} {name}{answer}"
     yield ""
@@ -65,7 +65,7 @@ def _report(report: ReportData, reports: Sequence[ReportData]) -> Iterator[str]:
     for claim in open_[:_MOST_NOTES]:
         yield from _note(claim)
     if len(open_) > _MOST_NOTES:
-        yield from (f"{len(open_) - _MOST_NOTES} more claims did not pass.", "")
+        yield from (f"{len(open_) - _MOST_NOTES} more assertions did not pass.", "")
     yield from _table(("what ran", "", "candidate, if it differs"), _ran(report.claims))
     yield from (f"{escape(label)}: {escape(fact)}  " for label, fact in report.facts)
     yield ""

@@ -166,8 +166,8 @@ def _compared(found: Found) -> Iterator[SideBySide]:
 #: The page loads nothing and runs nothing, whatever a name in it holds.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _MEANINGS: Final = (
-    ("PASS", "the claim is shown to hold"),
-    ("FAIL", "the claim is shown not to hold"),
+    ("PASS", "the assertion is shown to hold"),
+    ("FAIL", "the assertion is shown not to hold"),
     ("INCONCLUSIVE", "the runs show neither"),
     ("INVALID", "the measurement is broken, so its figures decide nothing"),
 )
@@ -182,7 +182,7 @@ def page(reports: Sequence[ReportData]) -> bytes:
     claims = [claim for report in reports for claim in report.claims]
     counts = Counter(claim.outcome for claim in claims)
     answer = ", ".join(f"{counts[word]} {word}" for word in OUTCOMES if counts[word])
-    answer = answer or "no claim was judged"
+    answer = answer or "no assertion was judged"
     style = element("style")
     style.text = files(__package__).joinpath("page.css").read_text("utf-8")
     head = element(
@@ -303,7 +303,7 @@ def _unjudged(report: ReportData) -> list[Element]:
     blocks = []
     for test, found in groupby(alone, key=lambda measurement: measurement.test):
         blocks += [element("h3", test, class_="test"), *_measured(list(found))]
-    return [element("h2", "Measured without a claim"), *blocks]
+    return [element("h2", "Measured without an assertion"), *blocks]
 
 
 def _measured(found: Iterable[Line]) -> Iterator[Element]:
@@ -342,7 +342,7 @@ def _footer() -> Element:
         element(
             "p",
             "An interval is two-sided, at the stated confidence. The verdict judges the interval "
-            "that is shown: a claim passes if all of it is accepted (the shaded area), and fails "
-            "if none of it is. Texts and figures are those of the JSON report.",
+            "that is shown: an assertion passes if all of it is accepted (the shaded area), and "
+            "fails if none of it is. Texts and figures are those of the JSON report.",
         ),
     )

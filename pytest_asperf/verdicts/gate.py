@@ -413,7 +413,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
     # The one that is judged stands in the verdict's own line.
     label, beside = ("total time", test.total)
     if test.decisive is test.total:
-        label, beside = ("the typical turn", test)
+        label, beside = ("the median pair", test)
     other = f"{label}: {time_text(beside.estimate, test.tolerance)}"
     if not test.parts:
         return (other,)

@@ -92,7 +92,7 @@ def placement_verdict(
     else:
         verdict = replace(rungs["plan"], subject=subject)
         if verdict.outcome is Outcome.INCONCLUSIVE:
-            verdict = replace(verdict, advice="claim less: the plan leaves this cost open")
+            verdict = replace(verdict, advice="assert less: the plan leaves this cost open")
     if plan is None:
         return verdict
     others = plan.elsewhere(device)[:_SHOWN]
@@ -126,5 +126,5 @@ def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Ve
 
 def _unavailable(reason: str) -> Verdict:
     """The result of a quantization without a figure, if one is needed."""
-    remedy = "make it measurable (asperf doctor), or claim the plan alone"
+    remedy = "make it measurable (asperf doctor), or assert on the plan alone"
     return Verdict(Outcome.INCONCLUSIVE, _SUBJECT, "", f"unavailable: {reason}", (), remedy)

@@ -103,7 +103,7 @@ def paired_verdict(
         f"{f' {claim.sign} '.join(claim.names)} in {claim.what}",
         "live",
         ran_rows(claim.names, (candidate, base)),
-        if_failed="claim less, or see in which the two sides differ",
+        if_failed="assert less, or see in which the two sides differ",
     )
     (pairs,) = result.by_workload
     remarks = (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))

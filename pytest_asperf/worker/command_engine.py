@@ -48,7 +48,8 @@ _CANNOT: Final = {
         "speculation need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
-        ("step_ns", "itl"), "a foreign program prints no time of each token; claim the rate, tg128"
+        ("step_ns", "itl"),
+        "an external program prints no time of each token; assert on the rate, tg128",
     ),
     "memory": "a foreign program does not say what it allocated for what; "
     'latency("ttft512").peak_memory is the peak of its process',

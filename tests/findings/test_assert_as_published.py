@@ -94,7 +94,7 @@ def test_a_failure_names_both_figures(ultra: Project) -> None:
     ultra.test(RATE.format(claim='"own/runs/higher/tg"'))
     ultra.run("-v").stdout.fnmatch_lines(
         [
-            "*FAIL: the claim does not hold",
+            "*FAIL: the assertion does not hold",
             "*claim:*tg512 fake:F16 against own/runs/higher/tg at least -5 % and at most 5 %",
             "*measured:* -16.67 % [[]*",
             "*measured 1000 tok/s [[]*",

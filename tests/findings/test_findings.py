@@ -125,7 +125,7 @@ def test_a_finding_of_ones_own_is_judged_as_recorded(
             "   Our model generates 100 tok/s (ours)",
             "✓  published  PASS * above 100 tok/s * 900.0 tok/s [[]898*",
             "verdicts on published figures fail no test*",
-            "1 claim: 1 PASS; exit code 0: no test failed",
+            "1 assertion: 1 PASS; exit code 0: no test failed",
         ]
     )
 
@@ -184,7 +184,7 @@ def test_refuting_what_was_never_shown_fails_no_test(
             [
                 "test_it.py::test_it FAIL (live)*",
                 "   fails no test: the published figures do not show the statement either",
-                "1 claim: 1 FAIL; 1 of 1 that did not pass fail no test; exit code 0: *",
+                "1 assertion: 1 FAIL; 1 of 1 that did not pass fail no test; exit code 0: *",
                 "*1 live FAIL*",
             ]
         )
@@ -230,7 +230,7 @@ def test_a_recorded_verdict_has_no_traceback(project: Project) -> None:
     with (project.path / "conftest.py").open("a") as hooks:
         hooks.write("def pytest_runtest_logreport(report):\n    print(report.longrepr or '')\n")
     result = project.run("--asperf-source=recorded", "-s")
-    result.stdout.fnmatch_lines(["*FAIL: the claim does not hold", "*ours above 1000 tok/s"])
+    result.stdout.fnmatch_lines(["*FAIL: the assertion does not hold", "*ours above 1000 tok/s"])
     assert "def _multicall" not in result.stdout.str()
 
 

@@ -41,7 +41,7 @@ def test_the_main_job_fails_for_what_is_wrong_alone(project: Project, main_job: 
     result.assert_outcomes(failed=1, xfailed=1)
     result.stdout.fnmatch_lines(
         [
-            "2 claims: 1 FAIL, 1 INCONCLUSIVE; exit code 1: 1 test failed",
+            "2 assertions: 1 FAIL, 1 INCONCLUSIVE; exit code 1: 1 test failed",
             "XFAIL *INCONCLUSIVE: ΔPPL*",
         ]
     )

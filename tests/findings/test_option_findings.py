@@ -57,7 +57,7 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
             f"{'✗' if word == 'FAIL' else '✓'}  elsewhere  {word} * tok/s [[]*]  tg8 fake:F16",
             "[?]  published  INCONCLUSIVE * 900 tok/s",
             f"   {end}: the finding is about m4max-40, this is *",
-            f"1 claim: 1 {word}*; exit code 0: no test failed",
+            f"1 assertion: 1 {word}*; exit code 0: no test failed",
         ]
     )
     verdicts = [row for row in rows("--asperf-findings=all") if row["outcome"]]

@@ -38,7 +38,7 @@ def test_times_of_one_model_take_turns_and_checks_stay_alone() -> None:
 
 @pytest.mark.parametrize("slow_runs_ns", [(120, 120, 120, 120), (100, 100, 160, 160)])
 def test_gates_are_compared_by_total_time(slow_runs_ns: tuple[int, ...]) -> None:
-    """True if the typical turn decides or the total time does: one quantity in all gates."""
+    """True if the median pair decides or the total time does: one quantity in all gates."""
     pairs = WorkloadPairs(TG, TotalTimeTest(min_pairs=20), [])
     assert _total_change(pairs) is None
     for number in range(20):

@@ -123,7 +123,7 @@ def test_the_answer_stands_first_then_cells_then_what_ran() -> None:
     assert page.startswith("### ❌ 3 FAIL\n")
     marks = ["❌ FAIL | tg128 m in new / m in old", "<details>", "engine \\(differs\\)"]
     assert sorted(marks, key=page.index) == marks
-    lines = ["other", "FAIL: the claim does not hold", "what ran"]
+    lines = ["other", "FAIL: the assertion does not hold", "what ran"]
     assert sorted(lines, key=text.index) == lines
 
 

@@ -63,7 +63,7 @@ def test_one_table_one_report_and_a_series_of_each_machine(project: Project) -> 
             "   machine  what *",
             "[.✓]  mac1     tg128 fake:Q8_0 *",
             "[.✓]  mac2     tg128 fake:Q8_0 *",
-            "2 claims: 2 PASS*",
+            "2 assertions: 2 PASS*",
         ]
     )
     document = _report(project)

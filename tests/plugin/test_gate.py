@@ -44,7 +44,7 @@ def test_a_slower_candidate_fails(gated: Project) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "E *claim: * within +5 %",
+            "E *assertion: * within +5 %",
             "E *measured: *→ * tok/s, +10.* % slower [[]*]*",
             "E *Wald's bound: * pairs, *",
             "E *random order, seed *",
@@ -101,7 +101,7 @@ def test_workloads_share_the_error(gated: Project) -> None:
         'def test_gate(gate):\n    assert_no_regression(gate("tg32", "pp64"), tolerance="5%")'
     )
     result = gated.run("--asperf-candidate=slow_by=0.5", "-v")
-    result.stdout.fnmatch_lines(["✗ *gate tg32 *", "✗ *gate pp64 *", "2 claims: 2 FAIL*"])
+    result.stdout.fnmatch_lines(["✗ *gate tg32 *", "✗ *gate pp64 *", "2 assertions: 2 FAIL*"])
     result.stdout.fnmatch_lines(["E *90 % two-sided*"])
 
 
@@ -173,7 +173,11 @@ def test_a_worse_candidate_fails_on_ppl(gated: Project) -> None:
     result = gated.run("--asperf-candidate=type_k=q4_0", "--asperf-chunks=all", "-v")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["E *claim: *ΔPPL * below 1 %", "E *of * chunks in random order*", "E *differs: settings *"]
+        [
+            "E *assertion: *ΔPPL * below 1 %",
+            "E *of * chunks in random order*",
+            "E *differs: settings *",
+        ]
     )
 
 
@@ -190,7 +194,9 @@ def test_speed_and_quality_share_the_error(gated: Project) -> None:
     gated.test('def test_gate(gate):\n    assert_no_regression(gate("tg32", "ttft64", "ppl"))')
     result = gated.run("--asperf-candidate=current")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["✓ *tg32 *", "✓ *ttft64 * ms, *", "✓ *ppl *", "3 claims: 3 PASS*"])
+    result.stdout.fnmatch_lines(
+        ["✓ *tg32 *", "✓ *ttft64 * ms, *", "✓ *ppl *", "3 assertions: 3 PASS*"]
+    )
 
 
 def test_a_latency_is_no_rate(gated: Project) -> None:

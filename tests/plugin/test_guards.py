@@ -47,7 +47,7 @@ def test_above_the_roofline_is_invalid_however_it_is_used(project: Project, clai
             "  why it matters: *the rule: no rate above memory bandwidth*",
             "  what to do: *--asperf-hardware*",
             "!  test_it.py::test_it  tg8 fake:F16: roofline-high: *",
-            "1 claim: 1 INVALID*",
+            "1 assertion: 1 INVALID*",
         ]
     )
     result.stdout.no_fnmatch_line("*tg8 fake:F16 *tok/s*")
@@ -86,7 +86,7 @@ def test_far_below_the_roofline_is_told_and_passes(project: Project) -> None:
     project.test(TEST.format(claim='assert throughput("tg8") >= 100'))
     project.run(*ON_M1, "-v").stdout.fnmatch_lines(
         [
-            "E *FAIL: the claim does not hold",
+            "E *FAIL: the assertion does not hold",
             "E * roofline-low: * look for a fallback or an overhead)",
         ]
     )

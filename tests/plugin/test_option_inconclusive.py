@@ -31,7 +31,7 @@ def test_fail_is_the_default(project: Project) -> None:
             "*INCONCLUSIVE test_it.py::test_it*",
             "E   do  *",
             "[?]  ΔPPL fake:Q8_0 vs F16 *",
-            "1 claim: 1 INCONCLUSIVE*",
+            "1 assertion: 1 INCONCLUSIVE*",
             "* 1 inconclusive in *",
         ]
     )
@@ -47,7 +47,7 @@ def test_xfail_lets_the_session_pass(project: Project) -> None:
         [
             "test_it.py x *",
             "[?] test_it: too near *: set another limit",
-            "1 claim: 1 INCONCLUSIVE*",
+            "1 assertion: 1 INCONCLUSIVE*",
             "XFAIL *INCONCLUSIVE: ΔPPL*",
         ]
     )
@@ -62,7 +62,7 @@ def test_skip_lets_the_session_pass(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "test_it.py s *",
-            "1 claim: 1 INCONCLUSIVE*",
+            "1 assertion: 1 INCONCLUSIVE*",
             "SKIPPED [[]1[]] test_it.py:4: INCONCLUSIVE: ΔPPL*",
         ]
     )

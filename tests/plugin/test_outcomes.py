@@ -53,7 +53,7 @@ def test_four_outcomes_side_by_side(project: Project) -> None:
             "[?]  ΔPPL fake:Q8_0 vs F16 *[[]*] * test_open",
             "!  test_it.py::test_broken  scripted generate fake:F16: *SIGSEGV *",
             "✗  ΔPPL fake:Q4_K_M vs F16  *, +* % [[]*] * < 1 % * test_fail",
-            "4 claims: 1 PASS, 1 FAIL, 1 INCONCLUSIVE, 1 INVALID*",
+            "4 assertions: 1 PASS, 1 FAIL, 1 INCONCLUSIVE, 1 INVALID*",
             "FAILED test_it.py::test_fail - ΔPPL fake:Q4_K_M vs F16 below 1 %",
             "* 1 failed, 2 passed, 1 inconclusive, 1 invalid in *",
         ]
@@ -78,7 +78,7 @@ def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             '>       assert_ppl_delta(perplexity, below="1%")',
-            "E *FAIL: the claim does not hold",
+            "E *FAIL: the assertion does not hold",
             "E         claim:      ΔPPL fake:Q4_K_M vs F16 below 1 %",
             "E         measured:   +* % [[]*, *]",
             "E         interval:   90 % two-sided*6 chunks",
@@ -224,7 +224,7 @@ def test_names_that_modules_share_are_told_apart(project: Project) -> None:
         )
     result = project.run()
     result.stdout.fnmatch_lines(
-        ["!  test_a.py::test_it *", "!  test_b.py::test_it *", "2 claims: 2 INVALID*"]
+        ["!  test_a.py::test_it *", "!  test_b.py::test_it *", "2 assertions: 2 INVALID*"]
     )
 
 

@@ -131,5 +131,5 @@ def test_it(speculation, margin, monkeypatch):
     result = project.run("-v")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
-        ["E *FAIL: the claim does not hold", "E *token 5: 7 alone, 8 with the *"]
+        ["E *FAIL: the assertion does not hold", "E *token 5: 7 alone, 8 with the *"]
     )

@@ -130,7 +130,7 @@ def test_broken(throughput):
             "*_ INCONCLUSIVE test_it.py::test_open _*",
             "[?]  ΔPPL *",
             "!  test_it.py::test_broken  scripted generate fake:F16: *SIGSEGV*",
-            "2 claims: 1 INCONCLUSIVE, 1 INVALID*",
+            "2 assertions: 1 INCONCLUSIVE, 1 INVALID*",
             "asperf: wrote *report.json",
         ]
     )

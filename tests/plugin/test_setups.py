@@ -141,7 +141,7 @@ def test_a_session_after_a_session(project: Project) -> None:
     """A process that calls pytest twice has two sessions."""
     project.test(PLAIN)
     for _ in range(2):
-        project.run().stdout.fnmatch_lines(["* tg8 fake:F16 *", "*1 claim: 1 PASS*"])
+        project.run().stdout.fnmatch_lines(["* tg8 fake:F16 *", "*1 assertion: 1 PASS*"])
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n"])

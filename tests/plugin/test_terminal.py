@@ -61,7 +61,7 @@ def test_wide_enough_is_one_line_each(project: Project) -> None:
             rf"✗  ΔPPL fake:Q4_K_M vs F16 +{number}, \+{number} % {interval} +< 1 % +6 chunks +"
             rf"{time} *test_ppl\[Q4_K_M\]"
         ),
-        "3 claims: 1 PASS, 1 FAIL, 1 INCONCLUSIVE.*",
+        "3 assertions: 1 PASS, 1 FAIL, 1 INCONCLUSIVE.*",
     ]
     assert len(lines) == len(expected)
     for line, pattern in zip(lines, expected, strict=True):
@@ -80,14 +80,14 @@ def test_quiet(project: Project) -> None:
             "*_ INCONCLUSIVE test_it.py::test_open _*",
             "   what  *",
             "✗  ΔPPL fake:Q4_K_M vs F16 *",
-            "3 claims: *",
+            "3 assertions: *",
         ]
     )
     result.stdout.no_fnmatch_line("[?] test_open: *")  # its block says it
     project.run("-q", "--tb=no").stdout.fnmatch_lines(["[?] test_open: too near the limit *"])
     result = project.run("-qq")
     result.stdout.fnmatch_lines([".FI. *", "*_ INCONCLUSIVE test_it.py::test_open _*"])
-    for pattern in ("*what  *", "* claims: *", "[?] test_open*"):
+    for pattern in ("*what  *", "* assertions: *", "[?] test_open*"):
         result.stdout.no_fnmatch_line(pattern)
 
 

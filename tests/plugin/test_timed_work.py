@@ -65,7 +65,7 @@ def test_a_gate_fails(live: Project, how: str) -> None:
     for name in names:
         result.stdout.fnmatch_lines([f"✗ *gate {name} * candidate: *"])
     result.stdout.fnmatch_lines(
-        [f"{len(names)} claims: {len(names)} FAIL; exit code 1: 1 test failed"]
+        [f"{len(names)} assertions: {len(names)} FAIL; exit code 1: 1 test failed"]
     )
 
 
@@ -91,7 +91,7 @@ def test_a_baseline_that_skips_work_is_invalid(live: Project) -> None:
     live.test(HEAD + GATE.format(names="'pp512'"))
     sabotaged = write_sabotaged(live.path, "end_only")
     result = live.run(f"--asperf-baseline={sabotaged}", "--asperf-candidate=current", "-v")
-    result.stdout.fnmatch_lines(["*baseline: after a timed run *", "1 claim: 1 INVALID*"])
+    result.stdout.fnmatch_lines(["*baseline: after a timed run *", "1 assertion: 1 INVALID*"])
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_rerun_is_one_assertion(project: Project, more: tuple[str, ...]) -> No
     project.test(_THIRD_TIME)
     files = [f"--asperf-report={name}:r.{name}" for name in ("json", "md", "csv")]
     result = project.run("--reruns=2", "--junitxml=j.xml", "--asperf-store=h.db", *files, *more)
-    result.stdout.fnmatch_lines(["*2 claims: 1 PASS, 1 FAIL*"])
+    result.stdout.fnmatch_lines(["*2 assertions: 1 PASS, 1 FAIL*"])
     text = result.stdout.str()
     assert text.count("≥ 10 ") == 1
     assert text.count("✗  tg8 fake:F16") == 1

@@ -50,7 +50,7 @@ def test_the_sides_of_a_gate_are_rates_and_its_claim_follows() -> None:
 def test_a_session_without_claims_has_its_figures() -> None:
     """It says that nothing was judged."""
     text = _markdown(samples.rates("m"))
-    assert text.startswith("### ❔ no claim was judged\n")
+    assert text.startswith("### ❔ no assertion was judged\n")
     assert "84.30" in text
 
 
@@ -133,6 +133,6 @@ def test_only_the_worst_claims_have_notes() -> None:
     row = VerdictRecord(outcome=Outcome.FAIL, subject="m", measured="z", details=details)
     text = _markdown(*[row] * 40)
     assert text.count("<details>") == 30
-    assert "10 more claims did not pass." in text
+    assert "10 more assertions did not pass." in text
     assert "    60" in text
     assert "    59" not in text

@@ -111,7 +111,7 @@ def test_a_gate_shows_where_its_builds_differ() -> None:
 
 def test_a_report_with_nothing_says_so() -> None:
     """A session that measured nothing has a page too."""
-    assert "no claim was judged" in _texts(_page(samples.report([])))
+    assert "no assertion was judged" in _texts(_page(samples.report([])))
 
 
 def test_a_hundred_claims_stay_small() -> None:

@@ -243,7 +243,7 @@ def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
 
 
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
-    """With one turn the total is the typical turn, and a slow minority may pass."""
+    """With one turn the total is the median pair, and a slow minority may pass."""
     assert "only their mean shows a minority of slow runs" in _speed([1000]).note()
 
 

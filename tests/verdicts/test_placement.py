@@ -68,7 +68,7 @@ def test_a_plan_that_leaves_its_cost_open_decides_nothing() -> None:
     plan = parse_plan(text, where="m", function="decode")
     verdict = _judged(None, plan, at_least=0.6)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.advice == "claim less: the plan leaves this cost open"
+    assert verdict.advice == "assert less: the plan leaves this cost open"
     assert "62 % [50, 70]" in verdict.measured
     assert "bounds: cost that the plan gives to no device" in verdict.note()
 

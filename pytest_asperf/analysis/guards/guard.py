@@ -143,7 +143,7 @@ class Guard(StrEnum):
     )
     RAIL_COVERAGE = (
         "rail-coverage",
-        "make the rail readable (asperf doctor), or claim another one",
+        "make the rail readable (asperf doctor), or assert on another one",
     )
     JOULES_PER_TOKEN = "joules-per-token", "compare J per token instead of W", Consequence.WARNING
     # Servers.
@@ -153,11 +153,14 @@ class Guard(StrEnum):
     )
     NOT_REUSED = (
         "not-reused",
-        "let the server keep prompts (llama-server: --cache-prompt), or claim without @warm",
+        "let the server keep prompts (llama-server: --cache-prompt), or assert without @warm",
     )
     FAILED_REQUESTS = "failed-requests", "read the server's log, or send fewer requests at once"
     OTHER_LENGTH = "other-length", "use a server that stops where it is asked to"
-    TOKENS_PER_CHUNK = "tokens-per-chunk", "claim the rate (tg128) or TTFT: no single tokens arrive"
+    TOKENS_PER_CHUNK = (
+        "tokens-per-chunk",
+        "assert on the rate (tg128) or TTFT: no single tokens arrive",
+    )
     ROLE_CHUNK = "role-chunk", "check what the server sends first: TTFT would end before a token"
     CONTEXT_CUT = "context-cut", "give the server a longer context, or ask for a shorter prompt"
     NOT_TIMED = "not-timed", "let the server stream its replies, and measure again"

@@ -63,7 +63,7 @@ class RatioTest(PairSequence):
         given = [limit for limit in (at_least, at_most) if 0 < limit < math.inf]
         in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
         if not (given and in_range and 0 <= at_least < at_most):
-            raise ValueError(f"a ratio from {at_least} to {at_most} is no claim that can be tested")
+            raise ValueError(f"a ratio from {at_least} to {at_most} cannot be tested")
         self._low = math.log(at_least) if at_least else -math.inf
         self._high = math.log(at_most) if at_most < math.inf else math.inf
 
@@ -135,7 +135,7 @@ class DifferenceTest(RatioTest):
     def __init__(self, at_least: float, at_most: float, *, unit: str, **budget: Any) -> None:
         super().__init__(**budget, at_most=1.0)
         if not at_least < at_most or not (math.isfinite(at_least) or math.isfinite(at_most)):
-            raise ValueError(f"a difference from {at_least} to {at_most} is no claim to be tested")
+            raise ValueError(f"a difference from {at_least} to {at_most} cannot be tested")
         self._given = at_least, at_most
         self._unit = unit
         self._scale = math.nan

@@ -36,7 +36,7 @@ def gate(rng: np.random.Generator, *, share: float, slow_by: float) -> TotalTime
 
 @pytest.mark.parametrize(("share", "slow_by"), [(0.25, 0.5), (0.4, 0.3), (0.5, 0.2), (0.5, 0.5)])
 def test_a_candidate_with_slow_runs_does_not_pass(share: float, slow_by: float) -> None:
-    """If the mean slowdown is 10 % and more, no gate passes, whatever the typical turn does."""
+    """If the mean slowdown is 10 % and more, no gate passes, whatever the median pair does."""
     rng = np.random.default_rng(1)
     assert {gate(rng, share=share, slow_by=slow_by).outcome for _ in range(20)} == {Outcome.FAIL}
 
@@ -178,7 +178,7 @@ def test_what_is_no_ratio_leaves_both_as_they_were() -> None:
 
 
 def test_pairs_for_the_total_are_forecast() -> None:
-    """A total that is noisier than the typical turn asks for more pairs."""
+    """A total that is noisier than the median pair asks for more pairs."""
     quiet, noisy = TotalTimeTest(), TotalTimeTest()
     for n in range(5):
         quiet.update(0.02 * (-1) ** n, 0.02 * (-1) ** n)
