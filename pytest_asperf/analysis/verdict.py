@@ -137,7 +137,7 @@ class Verdict:
 
     def note(self, *, with_ran: bool = True) -> str:
         """The verdict as a lab note of several lines, safe to print; with all that ran, or not."""
-        rows = [("claim", self.claim), ("measured", self.measured)]
+        rows = [("assertion", self.claim), ("measured", self.measured)]
         rows += [("", detail) for detail in self.details]
         if len(self.figures) == 1:
             rows += [("interval", _how(self.figures[0][1]))]

@@ -123,7 +123,7 @@ def test_note_holds_all_parts() -> None:
     estimate = replace(change(1.6, 0.4), method="t")
     assert judge_below(estimate, 0.01, SUBJECT).note().splitlines() == [
         "FAIL: the assertion does not hold",
-        "  claim:      ΔPPL asperf-target Q6_K vs F16 below 1 %",
+        "  assertion:  ΔPPL asperf-target Q6_K vs F16 below 1 %",
         "  measured:   +1.60 % [1.20, 2.00]",
         "  interval:   90 % two-sided, so each bound errs in at most 5 % of runs; t, 63 chunks",
         "  threshold:  below 1 %",

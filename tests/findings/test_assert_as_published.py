@@ -95,7 +95,7 @@ def test_a_failure_names_both_figures(ultra: Project) -> None:
     ultra.run("-v").stdout.fnmatch_lines(
         [
             "*FAIL: the assertion does not hold",
-            "*claim:*tg512 fake:F16 against own/runs/higher/tg at least -5 % and at most 5 %",
+            "*assertion:*tg512 fake:F16 against own/runs/higher/tg at least -5 % and at most 5 %",
             "*measured:* -16.67 % [[]*",
             "*measured 1000 tok/s [[]*",
             "*published 1200 tok/s, spread sd 1 (n = 5): 1200* tok/s [[]*",

@@ -305,7 +305,7 @@ def test_a_finding_has_one_line_for_each_verdict(
     start = next(n for n, line in enumerate(lines) if line.strip().startswith("verdict "))
     claimed = lines[start].index("claimed")
     table = [line for line in lines[start + 1 :] if line[:3].strip() in {"✓", "?", "!", "✗"}]
-    (tally,) = [line for line in lines if " claims: " in line]
+    (tally,) = [line for line in lines if " assertions: " in line]
     assert len(table) == int(tally.split()[0]) > 50
     assert max(map(len, lines[start : start + 2 * len(table)])) <= width
     assert {line[claimed - 1] for line in table} == {" "}

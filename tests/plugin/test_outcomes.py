@@ -72,14 +72,14 @@ def test_words_and_colours(project: Project) -> None:
 
 
 def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
-    """Claim, measured, interval, threshold, what ran, what to do: in this order, once each."""
+    """The assertion, measured, interval, threshold, what ran, what to do: in this order, once each."""
     project.test(FOUR)
     result = project.run("-k", "fail", "-v")
     result.stdout.fnmatch_lines(
         [
             '>       assert_ppl_delta(perplexity, below="1%")',
             "E *FAIL: the assertion does not hold",
-            "E         claim:      ΔPPL fake:Q4_K_M vs F16 below 1 %",
+            "E         assertion:  ΔPPL fake:Q4_K_M vs F16 below 1 %",
             "E         measured:   +* % [[]*, *]",
             "E         interval:   90 % two-sided*6 chunks",
             "E         threshold:  below 1 %",
@@ -91,7 +91,7 @@ def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
             "test_it.py:*: VerdictError",
         ]
     )
-    assert result.stdout.str().count("  claim: ") == 1
+    assert result.stdout.str().count("  assertion: ") == 1
     assert "assertions.py" not in result.stdout.str()
 
 

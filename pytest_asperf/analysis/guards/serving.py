@@ -144,8 +144,8 @@ def cached_prompt(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFind
     most, of = max(cached)
     return Guard.CACHED_PROMPT.finding(
         f"{len(cached)} prompts came from the server's cache, up to {most} of {of} tokens",
-        f"at most {CACHED_SHARE:.0%} of a prompt, or {ALIKE} tokens, are cached, unless the claim "
-        "is about the cache",
+        f"at most {CACHED_SHARE:.0%} of a prompt, or {ALIKE} tokens, are cached, unless the "
+        "assertion is about the cache",
     )
 
 
