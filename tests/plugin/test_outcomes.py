@@ -72,7 +72,7 @@ def test_words_and_colours(project: Project) -> None:
 
 
 def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
-    """The assertion, measured, interval, threshold, what ran, what to do: in this order, once each."""
+    """Assertion, measured, interval, threshold, what ran, what to do: in this order, once each."""
     project.test(FOUR)
     result = project.run("-k", "fail", "-v")
     result.stdout.fnmatch_lines(
