@@ -2,9 +2,9 @@
 
 Run it as ``python benchmarks/bench_gate_kld.py``: seeded, prints Markdown and exits with 1 if an
 error rate is above its bound. Corpora of 40 chunks are drawn from the chunks that two builds or
-settings scored (fixtures/gate_kld_chunks.json), as they are, and with their mean moved to just
-below and just above the limit; in addition from exponential chunks, which are more skewed than any
-that were measured.
+settings scored, of the library and of llama-server (fixtures/gate_kld_chunks.json), as they are,
+and with their mean moved to just below and just above the limit; in addition from exponential
+chunks, which are more skewed than any that were measured.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 
 FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "gate_kld_chunks.json"
 N_CHUNKS: Final = 40
+#: Tokens of a chunk that a library scores; a case of another number names it.
 N_SCORED: Final = 255
 GATES: Final = 300
 #: Errors beyond the bound that so many gates show by chance in less than 1 of 1,000.
 SLACK: Final = 4.0
 
 
-def gates(klds: Sequence[float], tops: Sequence[float], seed: int) -> Iterator[DriftTest]:
+def gates(
+    klds: Sequence[float], tops: Sequence[float], n_scored: int, seed: int
+) -> Iterator[DriftTest]:
     """Gates on corpora whose chunks are drawn from these, with means of exactly theirs."""
     rng = np.random.default_rng(seed)
     for _ in range(GATES):
@@ -46,17 +49,19 @@ def gates(klds: Sequence[float], tops: Sequence[float], seed: int) -> Iterator[D
         kld *= fmean(klds) / kld.mean()
         test = DriftTest(MOST_KLD, MOST_CHANGED_TOPS, n_chunks_total=N_CHUNKS)
         for value, index in zip(kld, drawn, strict=True):
-            n_changed = round(tops[index] * N_SCORED)
-            same = (False,) * n_changed + (True,) * (N_SCORED - n_changed)
-            score = ChunkScore((1.0,) * N_SCORED, (float(value),) * N_SCORED, same)
+            n_changed = round(tops[index] * n_scored)
+            same = (False,) * n_changed + (True,) * (n_scored - n_changed)
+            score = ChunkScore((1.0,) * n_scored, (float(value),) * n_scored, same)
             if test.update(score) is not None:
                 break
         yield test
 
 
-def row(label: str, klds: Sequence[float], tops: Sequence[float], seed: int) -> list[str]:
+def row(
+    label: str, klds: Sequence[float], tops: Sequence[float], n_scored: int, seed: int
+) -> list[str]:
     """A line of the table."""
-    done = list(gates(klds, tops, seed))
+    done = list(gates(klds, tops, n_scored, seed))
     outcomes = [test.outcome for test in done]
     shares = [outcomes.count(outcome) / GATES for outcome in (Outcome.PASS, Outcome.FAIL)]
     n = sorted(test.n for test in done)
@@ -82,9 +87,10 @@ def main() -> int:
     head = ["candidate", "mean KLD", "tops changed", "PASS", "FAIL", "chunks (90 %)"]
     real, moved, wrong = [], [], []
     cases = {**measured, "exponential": (skewed, [0.0] * len(skewed))}
-    for seed, (label, (klds, tops)) in enumerate(cases.items()):
+    for seed, (label, (klds, tops, *stated)) in enumerate(cases.items()):
+        (n_scored,) = stated or (N_SCORED,)
         if label in measured:
-            real.append(row(label, klds, tops, seed))
+            real.append(row(label, klds, tops, n_scored, seed))
         for factor, name, bound, column in (
             (0.999, "just below", GATE_ALPHA, 4),
             (1.001, "just above", BETA, 3),
@@ -92,7 +98,9 @@ def main() -> int:
             scale = MOST_KLD * factor / fmean(klds)
             # Tops that never decide: the error is that of KLD alone.
             moved.append(
-                row(f"{label}, {name}", [k * scale for k in klds], [0.0] * len(tops), seed)
+                row(
+                    f"{label}, {name}", [k * scale for k in klds], [0.0] * len(tops), n_scored, seed
+                )
             )
             if not is_within(moved[-1][column], bound):
                 wrong.append(f"{moved[-1][0]}: {moved[-1][column]} is above {100 * bound:g} %")

@@ -91,7 +91,7 @@ class Server:
         if op.startswith("pair_"):
             known = self._pairs.operations
         elif op.startswith("run_"):
-            from .scoring import Revisits  # noqa: PLC0415  # only where runs are examined
+            from .revisits import Revisits  # noqa: PLC0415  # only where runs are examined
 
             known = Revisits(self._model).operations
         operation = known.get(op)

@@ -312,11 +312,11 @@ def test_a_slower_llama_cpp_fails(real: Command) -> None:
 
 
 def test_a_gain_is_claimed(gate: Command) -> None:
-    """With --faster-by a cell passes if it is faster by that much; equal builds fail."""
+    """With --faster-by a check passes if it is faster by that much; equal builds fail."""
     words = ("--workload", "tg32", "--faster-by", "10%")
     done = gate("current,slow_by=0.3", "current", *words)
     assert done.exit_code == 0, done.output
-    assert "Claimed: faster by 10 % or more, ΔPPL below 1 %." in done.output
+    assert "Required: faster by 10 % or more, ΔPPL below 1 %." in done.output
     assert re.search(r"tg32 +0\.7\d+x \[", done.output), done.output
     assert gate("current", "current", *words).exit_code == 1
     assert (

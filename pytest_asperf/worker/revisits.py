@@ -1,0 +1,105 @@
+"""The traces of timed runs in a model's memory, as rows that are short enough to be sent.
+
+It needs no numpy, as an engine without rows is asked for them too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .engine import RefusalError, Revisitable, TakesSequences
+from .served_model import ServedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .engine import LoadedModel
+    from .token_probabilities import TokenProbabilities
+
+
+class Revisits:
+    """Examines the models that `find` gives by name.
+
+    Attributes:
+        operations: by name, as a worker is asked for them.
+    """
+
+    def __init__(self, find: Callable[[str], LoadedModel]) -> None:
+        self._find = find
+        self.operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "run_revisit": self._revisit,
+            "run_recompute": self._recompute,
+            "run_together": self._together,
+            "run_replies": self._replies,
+            "run_drafted": self._drafted,
+            "run_likeliest": self._likeliest,
+        }
+
+    def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
+        """The traces of the last timed run; no rows if the engine does not show them."""
+        loaded = self._find(model)
+        if not isinstance(loaded, Revisitable):
+            return {"n_held": None, "rows": {}}
+        left = loaded.left_by_run()
+        rows = {}
+        for position in sorted(positions, reverse=True):
+            if (row := left.row(position)) is None:
+                break
+            rows[str(position)] = _grouped(row)
+        return {"n_held": left.n_held, "rows": rows}
+
+    def _recompute(self, model: str, tokens: list[int], positions: list[int]) -> dict[str, Any]:
+        """The rows of some positions of a text, computed anew."""
+        loaded = self._find(model)
+        if not isinstance(loaded, Revisitable):
+            raise RefusalError("unsupported", "this engine shows no logits inside of a text")
+        ascending = sorted(positions)
+        rows = map(_grouped, loaded.recompute(tokens, ascending))
+        return {"rows": dict(zip(map(str, ascending), rows, strict=True))}
+
+    def _together(self, model: str, sequences: list[list[int]], n_prompt: int) -> dict[str, Any]:
+        """The rows of sequences that are decoded together: of each, by position."""
+        loaded = self._find(model)
+        if not isinstance(loaded, TakesSequences):
+            raise RefusalError("unsupported", "this engine takes one sequence at a time here")
+        rows: list[list[list[float]]] = [[] for _ in sequences]
+        for call in loaded.together(sequences, n_prompt):
+            for of_one, more in zip(rows, call, strict=True):
+                of_one.extend(map(_grouped, more))
+        return {"rows": rows, "context": loaded.context}
+
+    def _replies(self, model: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
+        """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
+        shown, context = self._shown(model)
+        ways = [
+            [[*map(_grouped, rows)] for rows in of_each]
+            for of_each in shown.replies(prompts, n_new)
+        ]
+        return {"ways": ways, "context": context}
+
+    def _drafted(self, model: str, prompt: list[int], n_new: int) -> dict[str, Any]:
+        """A reply of a server that drafts by itself, timed, and how much of it was drafted."""
+        shown, context = self._shown(model)
+        return {**shown.drafted(prompt, n_new), "context": context}
+
+    def _likeliest(self, model: str, prompt: list[int], reply: list[int]) -> dict[str, Any]:
+        """The likeliest token in place of each one of a reply, and by how much it is likelier."""
+        shown, context = self._shown(model)
+        tokens, gaps = shown.likeliest(prompt, reply)
+        return {"tokens": tokens, "gaps": gaps, "context": context}
+
+    def _shown(self, model: str) -> tuple[TokenProbabilities, dict[str, Any]]:
+        """The log-probabilities of a server's model, and its context."""
+        loaded = self._find(model)
+        if not isinstance(loaded, ServedModel):
+            raise RefusalError("unsupported", "only a server answers requests")
+        return loaded.probabilities, loaded.context
+
+
+def _grouped(row: NDArray[np.float32]) -> list[float]:
+    from .logits import grouped  # noqa: PLC0415  # an engine that shows no rows needs no numpy
+
+    return grouped(row)
