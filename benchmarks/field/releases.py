@@ -1,0 +1,88 @@
+"""Every release of llama-cpp-python against the one before it, by the default gate.
+
+``python benchmarks/field/releases.py KEPT [--model FILE]`` gates each pair whose report is not in
+the folder KEPT yet, three to seven minutes each and the time to compile, and prints the Markdown
+table of all that are. ``--table`` gates nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.records.kinds import BrokenRecord, VerdictRecord
+from pytest_asperf.records.report import read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_asperf.records.report import Report
+
+RELEASES: Final = tuple(f"0.3.{patch}" for patch in range(16, 37))
+#: Smaller gains are not worth a line.
+STEP: Final = 0.03
+COLUMNS: Final = ("builds", "result", "steps")
+
+
+def gate(baseline: str, candidate: str, file: Path, model: str | None, max_seconds: int) -> None:
+    """Gate a pair of releases, and keep the report."""
+    builds = [f"llama-cpp-python=={release}" for release in (baseline, candidate)]
+    words = ["gate", *builds, "--max-seconds", str(max_seconds), "--report", f"json:{file}"]
+    asperf = Path(sys.executable).with_name("asperf")
+    subprocess.run([asperf, *words, *(["--model", model] if model else [])], check=False)
+
+
+def steps(report: Report) -> Iterator[str]:
+    """Describe each check that is slower, worse or broken, or faster by `STEP` or more."""
+    records = [noted.record for noted in report.rows]
+    broken = Counter((r.outcome, r.found) for r in records if isinstance(r, BrokenRecord))
+    for (outcome, found), n in broken.items():
+        yield f"{n} {outcome}: {found}"
+    for noted in report.rows:
+        record = noted.record
+        if isinstance(record, VerdictRecord):
+            ratios = [figure.estimate for figure in record.figures if figure.at_most]
+            is_timed = getattr(record.compared, "pairs", ())
+            is_faster = is_timed and ratios and (ratios[0].high or 1) < 1
+            if record.outcome in {"FAIL", "INVALID"} or (is_faster and ratios[0].point <= 1 - STEP):
+                yield f"{record.outcome} `{noted.test}`: {record.brief or record.measured}"
+
+
+def row(report: Report) -> tuple[str, ...]:
+    """The table's row of a gate."""
+    gate = report.gate
+    assert gate is not None, "a report of asperf gate"
+    base, candidate = (
+        name.removeprefix("llama-cpp-python==") for name in (gate.baseline, gate.candidate)
+    )
+    return f"{base} → {candidate}", gate.counts, "<br>".join(steps(report))
+
+
+def main() -> int:
+    """Gate the pairs that are missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kept", type=Path, help="a folder for the reports")
+    parser.add_argument("--model", help="a GGUF file; the shipped models without it")
+    parser.add_argument("--max-seconds", type=int, default=300, help="of each gate")
+    parser.add_argument("--table", action="store_true", help="gate nothing")
+    chosen = parser.parse_args()
+    chosen.kept.mkdir(parents=True, exist_ok=True)
+    files = [chosen.kept / f"{old}-{new}.json" for old, new in pairwise(RELEASES)]
+    for (old, new), file in zip(pairwise(RELEASES), files, strict=True):
+        if not chosen.table and not file.exists():
+            gate(old, new, file, chosen.model, chosen.max_seconds)
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    for file in files:
+        if file.exists():
+            print(f"| {' | '.join(row(read(json.loads(file.read_text()), str(file))))} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
