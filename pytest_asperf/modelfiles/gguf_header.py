@@ -14,6 +14,7 @@ import math
 import struct
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
 from pytest_asperf.analysis.speculation_model import MOST_PADDING
@@ -45,6 +46,29 @@ _MAX_DIMS: Final = 4  # GGML_MAX_DIMS
 _MAX_KEPT_TEXT: Final = 1024  # longer texts (chat templates) are skipped: nothing here needs them
 _MAX_KEPT_NUMBERS: Final = 1024  # longer arrays of numbers (token scores) are skipped
 _WINDOW_BYTES: Final = 1 << 20
+_MAX_TYPE: Final = 4095
+
+#: Up to 30 all forks agree; from here on bitnet.cpp, ik_llama.cpp and others have their own types.
+_FIRST_DISPUTED: Final = 31
+#: Types of llama.cpp that older packages `gguf` lack: name, elements and bytes of a block.
+_NEWER_TYPES: Final = {
+    39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
+}  # fmt: skip
+_IK: Final = {
+    133: "Q6_0", 134: "IQ1_BN", 135: "IQ2_BN", 137: "IQ2_K", 138: "IQ3_K", 139: "IQ4_K",
+    140: "IQ5_K", 141: "IQ6_K", 144: "IQ4_KS", 145: "IQ2_KS", 146: "IQ4_KSS", 152: "IQ5_KS",
+    153: "IQ2_KT", 154: "IQ3_KT", 155: "IQ4_KT", 156: "IQ3_KS", 157: "IQ2_KL", 158: "IQ1_KT",
+}  # fmt: skip
+#: Types with their owner, where a number has one owner or two; a number without a name is unknown.
+_FOREIGN_TYPES: Final = {
+    **dict(enumerate((f"{name}, which it removed" for name in ("Q4_2", "Q4_3")), 4)),
+    **dict(enumerate((f"Q4_0_{of}, which it removed" for of in ("4_4", "4_8", "8_8")), 31)),
+    36: "I2_S of bitnet.cpp, or IQ4_NL_4_4, which it removed",
+    37: "I8_S of bitnet.cpp, or IQ4_NL_4_8, which it removed",
+    38: "TL1 of bitnet.cpp, or IQ4_NL_8_8, which it removed",
+    **{code: f"{name} of ik_llama.cpp" for code, name in _IK.items()},
+    **{n + 200: f"{_IK[n]}_R4 of ik_llama.cpp" for n in (135, 137, 138, 139, 140, 144, 152)},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,17 +333,17 @@ def _alignment(cursor: _Cursor, values: dict[str, Value]) -> int:
 
 
 def _read_tensors(cursor: _Cursor, count: int, *, alignment: int) -> tuple[TensorInfo, ...]:
-    tensors: list[TensorInfo] = []
+    placed = [_read_tensor(cursor) for _ in range(count)]
     ends: dict[str, int] = {}
     end_of_data = 0
-    for _ in range(count):
-        tensor = _read_tensor(cursor)
+    for at, (tensor, offset) in enumerate(placed):
         if tensor.name in ends:
             cursor.fail(f"two tensors named {tensor.name!r}")
-        offset, expected = cursor.u64(), _padded(end_of_data, alignment)
+        expected = _padded(end_of_data, alignment)
         if offset != expected:
+            if at and _never_fits(placed, placed[at - 1][0].type, alignment):
+                raise _foreign(cursor.path, placed[at - 1][0])
             cursor.fail(f"tensor {tensor.name!r} at offset {offset:,} instead of {expected:,}")
-        tensors.append(tensor)
         end_of_data = ends[tensor.name] = offset + tensor.nbytes
     data_start = _padded(cursor.position, alignment)
     if cut_off := [name for name, end in ends.items() if data_start + end > cursor.size]:
@@ -328,28 +352,56 @@ def _read_tensors(cursor: _Cursor, count: int, *, alignment: int) -> tuple[Tenso
             f"its tensors need {data_start + end_of_data:,} bytes and it has {cursor.size:,}; "
             f"{cut_off[0]!r} is the first one cut off",
         )
-    return tuple(tensors)
+    return tuple(tensor for tensor, _ in placed)
 
 
-def _read_tensor(cursor: _Cursor) -> TensorInfo:
+def _never_fits(placed: list[tuple[TensorInfo, int]], kind: str, alignment: int) -> bool:
+    """True if a type's number is in dispute, and no tensor of it ends where the next begins."""
+    follow = [(t, at, after) for (t, at), (_, after) in pairwise(placed) if t.type == kind]
+    return kind in _disputed() and all(
+        at < after != _padded(at + tensor.nbytes, alignment) for tensor, at, after in follow
+    )
+
+
+def _read_tensor(cursor: _Cursor) -> tuple[TensorInfo, int]:
+    """A tensor, and where its data begins after the header."""
     name = cursor.text(what="a tensor name", at_most=_MAX_NAME_BYTES)
     n_dims = cursor.u32()
     if not 1 <= n_dims <= _MAX_DIMS:
         cursor.fail(f"tensor {name!r} with {n_dims:,} dimensions")
     shape = tuple(cursor.u64() for _ in range(n_dims))
     code = cursor.u32()
-    if code not in _tensor_types():
-        raise NoModelError(
-            f"{cursor.path}: tensor {printable(name, 100)!r} is of type {code}, which llama.cpp "
-            "does not have",
-            why="a fork such as ik_llama.cpp has types of its own, and a newer llama.cpp more",
-            remedy="get a file of a type of llama.cpp; if the type is new: `pip install -U gguf`",
-        )
-    type_name, block, block_bytes = _tensor_types()[code]
+    if code > _MAX_TYPE:
+        cursor.fail(f"tensor {name!r} of type {code:,}")
+    type_name, block, block_bytes = _tensor_types().get(code) or _refuse_type(cursor, name, code)
+    tensor = TensorInfo(name, type_name, shape, math.prod(shape) // block * block_bytes)
+    if math.prod(shape) < 1 << 63 and all(shape) and shape[0] % block and type_name in _disputed():
+        raise _foreign(cursor.path, tensor)
     if math.prod(shape) >= 1 << 63 or not all(shape) or shape[0] % block:
         cursor.fail(f"tensor {name!r} of type {type_name} with the shape {list(shape)}")
-    nbytes = math.prod(shape) // block * block_bytes
-    return TensorInfo(name=name, type=type_name, shape=shape, nbytes=nbytes)
+    return tensor, cursor.u64()
+
+
+def _refuse_type(cursor: _Cursor, name: str, code: int) -> NoReturn:
+    of_whom = _FOREIGN_TYPES.get(code)
+    known = f"llama.cpp does not have: {of_whom}" if of_whom else "is unknown here"
+    raise NoModelError(
+        f"{cursor.path}: tensor {printable(name, 100)!r} is of type {code}, which {known}",
+        why="a fork such as ik_llama.cpp has types of its own, and a newer llama.cpp more",
+        remedy="get a file of a type of llama.cpp; if the type is new: `pip install -U gguf`",
+    )
+
+
+def _foreign(path: Path, tensor: TensorInfo) -> NoModelError:
+    """The refusal of a type whose number means another type here than in the file."""
+    code = next(code for code, (name, *_) in _tensor_types().items() if name == tensor.type)
+    return NoModelError(
+        f"{path}: tensor {printable(tensor.name, 100)!r} is of type {code}, and no such tensor of "
+        f"the file has the size of llama.cpp's {tensor.type}",
+        why="forks give this number to other types",
+        remedy="get a file of a type of llama.cpp, or measure it with llama-bench of the fork that "
+        "made it, and read its output with `asperf audit`",
+    )
 
 
 def _padded(n_bytes: int, alignment: int) -> int:
@@ -361,4 +413,12 @@ def _tensor_types() -> dict[int, tuple[str, int, int]]:
     """Each ggml type's name, elements per block and bytes per block, by its number."""
     from gguf.constants import GGML_QUANT_SIZES  # noqa: PLC0415  # brings numpy along
 
-    return {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
+    return _NEWER_TYPES | {int(kind): (kind.name, *of) for kind, of in GGML_QUANT_SIZES.items()}
+
+
+@cache
+def _disputed() -> frozenset[str]:
+    """Types whose number some fork gave to another type."""
+    return frozenset(
+        name for code, (name, *_) in _tensor_types().items() if code >= _FIRST_DISPUTED
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,3 +103,29 @@ def write_padded(source: Path, target: Path, n_padding: int) -> Path:
         writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
     _written(writer)
     return target
+
+
+def write_types(
+    path: Path, codes: list[tuple[int, int]], *, row: int = 256, file_type: int | None = None
+) -> Path:
+    """Write tensors of any type's number and bytes, as a program with types of its own does."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    numbers = {"block_count": 1, "embedding_length": row, "context_length": 64}
+    numbers = {f"llama.{key}": n for key, n in numbers.items()} | {"llama.attention.head_count": 4}
+    if file_type is not None:
+        numbers["general.file_type"] = file_type
+    values = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
+    values += [text(key) + struct.pack("<II", 4, n) for key, n in numbers.items()]
+    names = ["token_embd.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight"]
+    infos, data = [], b""
+    for name, (code, n_bytes) in zip(names, codes, strict=False):
+        place = struct.pack("<IQQIQ", 2, row, 4, code, len(data))
+        infos.append(text(name) + place)
+        data += bytes(n_bytes + -n_bytes % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(values))
+    head += b"".join(values) + b"".join(infos)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+    return path

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.errors import ModelError, NoModelError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
-from tests.modelfiles.gguf_files import MERGES, TOKENS, write_gguf
+from tests.modelfiles.gguf_files import MERGES, TOKENS, write_gguf, write_types
 
 
 def valid_bytes() -> bytes:
@@ -310,3 +310,56 @@ def test_a_type_of_a_fork_is_no_damage(tmp_path: Path) -> None:
     path.write_bytes(raw[:at] + (139).to_bytes(4, "little") + raw[at + 4 :])
     with pytest.raises(NoModelError, match="type 139, which"):
         inspect_gguf(path)
+
+
+#: A type's number, the bytes of a tensor of 1,024 elements, and what is said of it.
+FOREIGN = {
+    "removed": (31, 576, r"type 31, which llama\.cpp does not have: Q4_0_4_4, which it removed"),
+    "bitnet.cpp": (36, 288, r"type 36, .* I2_S of bitnet\.cpp, or IQ4_NL_4_4"),
+    "ik": (144, 560, r"type 144, which .* IQ4_KS of ik_llama\.cpp"),
+    "ik, interleaved": (337, 304, r"type 337, which .* IQ2_K_R4 of ik_llama\.cpp"),
+    "newer": (57, 500, "type 57, which is unknown here"),
+    "one number, two types": (39, 428, r"type 39, and no such .* size of llama\.cpp's MXFP4"),
+    "a fork's cache type": (41, 448, r"type 41, and no such .* size of llama\.cpp's Q1_0"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_types_of_forks_are_named(kind: str, tmp_path: Path) -> None:
+    """A type is named, or its number, where a fork gave it or llama.cpp took it back."""
+    code, n_bytes, said = FOREIGN[kind]
+    path = write_types(tmp_path / "x.gguf", [(1, 2048), (code, n_bytes), (code, n_bytes)])
+    with pytest.raises(NoModelError, match=said) as found:
+        inspect_gguf(path)
+    assert "damaged" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "row", "n_bytes", "name"),
+    [(34, 256, 216, "TQ1_0"), (39, 256, 544, "MXFP4"), (40, 64, 144, "NVFP4"),
+     (41, 128, 72, "Q1_0"), (42, 64, 72, "Q2_0")],
+)  # fmt: skip
+def test_new_types_are_read(code: int, row: int, n_bytes: int, name: str, tmp_path: Path) -> None:
+    """The newest types of llama.cpp have their names and sizes, with older packages gguf too."""
+    path = write_types(
+        tmp_path / "x.gguf", [(1, 8 * row), (code, n_bytes), (code, n_bytes)], row=row
+    )
+    kinds = [(tensor.type, tensor.nbytes) for tensor in inspect_gguf(path).tensors]
+    assert kinds == [("F16", 8 * row), (name, n_bytes), (name, n_bytes)]
+
+
+def test_rows_that_do_not_fit_a_disputed_type(tmp_path: Path) -> None:
+    """Rows of 64 are no block of TQ2_0, whose number was IQ2_BN in another program."""
+    path = write_types(tmp_path / "x.gguf", [(1, 512), (35, 64)], row=64)
+    with pytest.raises(NoModelError, match=r"type 35, .* size of llama\.cpp's TQ2_0"):
+        inspect_gguf(path)
+
+
+@pytest.mark.parametrize(
+    "codes", [[(1, 2048), (8, 999), (8, 999)], [(39, 544), (39, 500), (39, 544)], [(5000, 8)]]
+)
+def test_sizes_that_contradict_are_damage(codes: list[tuple[int, int]], tmp_path: Path) -> None:
+    """A type that all programs share, or that fits once, and a number beyond all types."""
+    with pytest.raises(ModelError, match="corrupt GGUF header") as found:
+        inspect_gguf(write_types(tmp_path / "x.gguf", codes))
+    assert not isinstance(found.value, NoModelError)
