@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.config.engines import LLAMA_FTYPES
+from pytest_asperf.config.engines import LLAMA_FTYPES, level_recipe
 from pytest_asperf.config.spec import ModelRef, ModelSpec
+from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.modelfiles.convert import hf_to_gguf
@@ -20,7 +23,6 @@ from pytest_asperf.modelfiles.sizes import _at_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pytest_asperf.modelfiles.variants import Quantize
 
@@ -247,3 +249,24 @@ def test_a_changed_config_makes_another_file(
     (tmp_path / "hf" / "config.json").write_text(json.dumps(changed))
     first = find(ModelSpec(name="m", hf_folder=tiny.folder), None)
     assert find(ModelSpec(name="m", hf_folder=tmp_path / "hf"), None) != first
+
+
+@pytest.mark.parametrize("level", ["Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_XS"])
+def test_narrow_files_are_those_of_llama_cpp_byte_by_byte(
+    find: Callable[..., Path],
+    write_llama: Callable[..., Any],
+    tmp_path: Path,
+    quantize: Quantize,
+    level: str,
+) -> None:
+    """A worker with its own threads makes the bytes that llama.cpp makes from the same F16."""
+    spec = ModelSpec(name="m", hf_folder=write_llama(tmp_path / "hf", n_embd=96).folder)
+    quantize(find(spec, "F16"), tmp_path / "direct.gguf", level)
+    with Worker(EngineBuild("llama_cpp", Path(sys.executable))) as worker:
+
+        def in_worker(source: Path, target: Path, level: str) -> None:
+            worker.quantize(source, target, level_recipe(level, "llama_cpp"))
+
+        made = find(spec, level, in_worker)
+    assert made.read_bytes() == (tmp_path / "direct.gguf").read_bytes()
+    assert fallback_text(inspect_gguf(made))

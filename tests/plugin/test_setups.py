@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.plugin.conftest import Project
 
 PLAIN: Final = """
@@ -160,13 +163,27 @@ def test_a_folder_of_another_alphabet(
     project.run().stdout.fnmatch_lines(["* tg8 fake:F16 *"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_cannot_be_written(project: Project) -> None:
+@pytest.fixture
+def unwritable(project: Project) -> Iterator[Project]:
+    """The project in a folder without writing: by its mode, or for root by a mount."""
+    if os.geteuid():
+        project.path.chmod(0o555)
+        yield project
+        project.path.chmod(0o755)
+        return
+    folder = str(project.path)
+    mounts = ["--bind", folder, folder], ["-o", "remount,ro,bind", folder]
+    if any(subprocess.run(["/bin/mount", *words], check=False).returncode for words in mounts):
+        pytest.skip("root writes everywhere, and nothing can be mounted here")
+    yield project
+    subprocess.run(["/bin/umount", "-l", folder], check=True)
+
+
+def test_a_folder_that_cannot_be_written(project: Project, request: pytest.FixtureRequest) -> None:
     """Nothing of a session needs to be written beside the tests."""
     project.test(PLAIN)
-    project.path.chmod(0o555)
-    try:
-        result = project.run("-p", "no:cacheprovider")
-    finally:
-        project.path.chmod(0o755)
+    request.getfixturevalue("unwritable")
+    with pytest.raises(OSError, match=r"Read-only|Permission"):
+        (project.path / "new.txt").touch()
+    result = project.run("-p", "no:cacheprovider")
     result.stdout.fnmatch_lines(["* tg8 fake:F16 *"])
