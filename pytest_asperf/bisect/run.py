@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.search import GateAnswer, GateStep, Probe, gates_at_most, next_step
 from pytest_asperf.builds.surroundings import compiles_with
@@ -175,7 +175,7 @@ def _read_gate(row: dict[str, Any]) -> tuple[GateStep, JudgedGate]:
             _number(effect["high"]),
             _whole(effect["n"]),
             method=str(effect["method"]),
-            unit=CHANGE,
+            unit=str(effect["unit"]),
             counted=str(effect["counted"]),
             confidence=_number(effect["confidence"]),
         )
@@ -228,10 +228,13 @@ class BisectRequest:
         return len(self.candidates) - 1
 
     @property
-    def limit(self) -> float:
-        """The slowdown, or ΔPPL, that is accepted, a fraction."""
+    def limit(self) -> str:
+        """The slowdown, ΔPPL or KLD that is accepted, in words."""
+        if self.cell.workload == GateCheck.KLD:
+            return f"{self.limits.max_kld:g} nats"
         is_ppl = self.cell.workload == GateCheck.PPL
-        return self.limits.max_ppl_delta if is_ppl else self.limits.budget.tolerance
+        limit = self.limits.max_ppl_delta if is_ppl else self.limits.budget.tolerance
+        return f"+{100 * limit:g} %"
 
     def decided_by(
         self, version: str, machine: Machine, node: str, contents: Mapping[str, str | None]
@@ -252,6 +255,7 @@ class BisectRequest:
             "workload": self.cell.name,
             "budget": budget,
             "max_ppl_delta": self.limits.max_ppl_delta,
+            "max_kld": self.limits.max_kld,
         }
 
 

@@ -33,7 +33,7 @@ def announcement(request: BisectRequest) -> tuple[str, ...]:
         printable(
             f"{n} builds after {ends[0]}, up to {ends[1]}: which is the first to fail "
             f"{request.cell.name} of {request.cell.ref.title} within "
-            f"+{100 * request.limit:g} %?"
+            f"{request.limit}?"
         ),
         (
             f"{min(max_gates, gates_to_name(n))} gates find it if all later builds fail too; "
@@ -140,8 +140,9 @@ def _named(request: BisectRequest, number: int) -> str:
 def _sized(request: BisectRequest, judged_gate: JudgedGate) -> str:
     if judged_gate.effect is None:
         return judged_gate.told
-    is_ppl = request.cell.workload == GateCheck.PPL
-    what = "PPL" if is_ppl else f"cost of {request.cell.name}"
+    workload = request.cell.workload
+    is_scored = isinstance(workload, GateCheck)
+    what = str(workload).upper() if is_scored else f"cost of {request.cell.name}"
     effect = judged_gate.effect
     return (
         f"{effect} in {what} of {request.cell.ref.title}, {effect.basis}, "
@@ -187,6 +188,8 @@ def _command(
         words = ["gate", *names]
     words += ["--model", cell.ref.label, "--workload", cell.name]
     tolerance = f"{100 * request.limits.budget.tolerance:g}%"
+    if cell.workload == GateCheck.KLD:
+        words += ["--max-kld", f"{request.limits.max_kld:g}"]
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 
 

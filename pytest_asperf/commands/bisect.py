@@ -25,12 +25,14 @@ from pytest_asperf.commands.options import (
     build_argument,
     command,
     end,
+    max_kld,
     max_ppl_delta,
     model_option,
     settings,
     workload_option,
 )
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.text_file import UnreadableTextError, read_text
 from pytest_asperf.errors import ConfigError, printable
 
@@ -61,7 +63,9 @@ _LIST: Final = ".txt"
 @command()
 @build_argument("base")
 @build_argument("cand")
-@workload_option("--workload", metavar="NAME", default="tg128", help="tg128, pp512, ttft512, ppl.")
+@workload_option(
+    "--workload", metavar="NAME", default="tg128", help="tg128, pp512, ttft512, ppl, kld."
+)
 @model_option("--model", metavar="ADDRESS", help="Model to gate on.")
 @click.option(
     "--builds",
@@ -70,6 +74,7 @@ _LIST: Final = ".txt"
 )
 @click.option("--fresh", is_flag=True, help="Ignore the results of an interrupted run.")
 @max_ppl_delta
+@max_kld
 @settings("tolerance", "max_pairs", "max_seconds", "engine", own=_OWN)
 def bisect(fresh: bool, **words: Any) -> None:  # noqa: FBT001  # click calls it by name
     """Find the release or commit at which a gate begins to fail.
@@ -89,6 +94,7 @@ class BisectOptions(NamedTuple):
     model: str | None = None
     builds: str | None = None
     max_ppl_delta: str = "1%"
+    max_kld: float = MOST_KLD
     tolerance: str | None = None
 
 
@@ -150,8 +156,9 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
     ends = find(options.base, where="BASE"), find(options.cand, where="CAND")
     engine = engine_of(named, ends, settings.engine)
     ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
-    workload: Workload | GateCheck = GateCheck.PPL
-    if options.workload != str(GateCheck.PPL):
+    scored = {str(check): check for check in (GateCheck.PPL, GateCheck.KLD)}
+    workload: Workload | GateCheck | None = scored.get(options.workload)
+    if workload is None:
         workload = parse_workload(options.workload, where="--workload", any_cost=True)
     between = None
     if options.builds is not None:
@@ -159,7 +166,7 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
         between = [find(text, where="--builds") for text in texts]
     budget = Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, seed=0)
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
-    limits = GateLimits(budget, limit)
+    limits = GateLimits(budget, limit, options.max_kld)
     cell = GateCell(ref, workload)
     return BisectRequest(_candidates(ends, between), cell, limits, is_listed=between is not None)
 

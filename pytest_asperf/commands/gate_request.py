@@ -90,6 +90,7 @@ class GateRequest:
         pairs: drafts and targets whose speculation is gated.
         workloads: named by the user; none for the default cells.
         limits: what is accepted, and what each cell may cost.
+        key_variable: of the environment, with the key of a server.
     """
 
     builds: tuple[Build, Build]
@@ -99,6 +100,7 @@ class GateRequest:
     pairs: tuple[Pairing, ...]
     workloads: tuple[Workload | GateCheck, ...]
     limits: GateLimits
+    key_variable: str = ""
 
     @property
     def limits_text(self) -> str:
@@ -113,8 +115,8 @@ class GateRequest:
         return f"Required: {faster_text(budget.least_gain)}, {ppl}"
 
     def plan(self) -> GatePlan:
-        """The cells; nothing is made or run for it."""
-        from pytest_asperf.gate.plan import deepest, default_cells, named_cells
+        """The cells; nothing is made or run for it. Servers at addresses are asked first."""
+        from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
         from pytest_asperf.modelfiles.sizes import trained_context
 
         if self.workloads:
@@ -125,6 +127,7 @@ class GateRequest:
             self.engine,
             self.pairs,
             lambda ref: deepest(trained_context(ref)),
+            shows_answers=self.engine == "openai" and show_answers(self.builds, self.key_variable),
         )
 
 
@@ -154,7 +157,8 @@ def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(options, project, engine, models)
     limits = GateLimits(budget, limit, options.max_kld)
-    return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits)
+    key_variable = settings.api_key_variable
+    return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits, key_variable)
 
 
 def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> tuple[Build, Build]:

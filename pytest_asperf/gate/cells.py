@@ -170,8 +170,8 @@ class CellResult:
         outlook: what it still needs; None once it is decided.
         same_runs: whether runs that leave flash attention to the engine decide this cell, as both
             builds chose what it asks for.
-        effect: the change of PPL, or of the total time whichever cost decided, so that gates can be
-            compared; None where nothing was measured, or several things were.
+        effect: the change of PPL, the KLD, or the change of the total time whichever cost decided,
+            so that gates can be compared; None where nothing was measured, or several things were.
     """
 
     cell: GateCell

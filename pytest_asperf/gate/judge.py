@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
 from pytest_asperf.config.settings import MOST_KLD
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.gate.cells import GateCell
     from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
@@ -404,7 +404,9 @@ def _of_chunks(group: Turns, result: PplComparison, visit_s: float) -> list[Cell
         test = result.test if is_ppl else result.drift
         if test is None:
             raise ValueError(f"{cell.name} was not asked for")
-        effect = result.test.estimate if is_ppl and result.test and result.test.n else None
+        effect = None
+        if test.n:
+            effect = test.kld.estimate if isinstance(test, DriftTest) else test.estimate
         judged.append(
             CellResult(
                 cell,

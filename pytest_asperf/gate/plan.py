@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.config.build_sources import has_programs, runs_on
+from pytest_asperf.config.build_sources import ServerUrl, has_programs, runs_on
 from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
 from pytest_asperf.config.engines import (
     ENGINES,
@@ -19,6 +19,7 @@ from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck
+from pytest_asperf.worker.engine import RefusalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -146,6 +147,8 @@ def default_cells(
     engine: Engine,
     pairs: Sequence[Pairing],
     depth_of: Callable[[ModelRef], int],
+    *,
+    shows_answers: bool = False,
 ) -> GatePlan:
     """The cells in which regressions have hidden.
 
@@ -155,17 +158,19 @@ def default_cells(
         engine: the engine.
         pairs: whose speculation is gated.
         depth_of: gives the context at which a model's decoding is timed.
+        shows_answers: whether servers that we do not start show log-probabilities.
     """
     if engine in TEXT_ENGINES:
         most = _MOST_USERS if engine in SERVER_ENGINES else 1
         works = [workload for workload in _SERVED if workload.users <= most]
-        shown = _CHECKS_OF_SERVER if engine == "llama_server" else ()
+        is_shown = shows_answers or engine == "llama_server"
+        shown = _CHECKS_OF_SERVER if is_shown else ()
         served = (GateCell(ref, one) for ref in models for one in (*works, *shown))
         what, why = "PPL, KLD, logits, ", f"{engine} shows times and no logits"
         if shown:
-            what, why = "", f"{engine} is not stepped, and runs as its users start it"
+            what, why = "", "a server is not stepped, and runs as its users start it"
         elif engine == "openai":
-            why = f"name {','.join(map(str, _CHECKS_OF_SERVER))} if both are llama-server"
+            why = "they are not both llama-server, which shows log-probabilities"
         return GatePlan(tuple(served), (LeftOut(f"{what}speculation and other settings", why),))
     cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
@@ -239,6 +244,24 @@ def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[
         catalogue.find(address, where=where, engine=engine) for address in _SHIPPED_PAIR[engine]
     )
     return (Pairing(target, draft),)
+
+
+def show_answers(builds: Sequence[Build], key_variable: str) -> bool:
+    """True if all builds are addresses at which llama-servers answer; each is asked.
+
+    A server that does not answer is reported when it is measured.
+    """
+    # It brings sockets, which a gate of other builds does without.
+    from pytest_asperf.worker.openai_engine import OpenAiEngine  # noqa: PLC0415
+
+    sources = [build.source for build in builds]
+    try:
+        return all(
+            isinstance(source, ServerUrl) and OpenAiEngine(source.url, key_variable).is_llama_server
+            for source in sources
+        )
+    except RefusalError:
+        return False
 
 
 def deepest(n_ctx_train: int | None) -> int:

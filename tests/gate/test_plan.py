@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.config.build_sources import ServerUrl
 from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import Settings
-from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
@@ -20,6 +23,7 @@ from pytest_asperf.gate.plan import (
     named_cells,
     shipped_models_of,
     shipped_pairs,
+    show_answers,
 )
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 
@@ -43,7 +47,7 @@ def _names(plan: GatePlan) -> list[tuple[str, str]]:
 
 
 def test_a_llama_server_is_checked_by_its_log_probabilities() -> None:
-    """What it serves is timed, and checked; of an address nobody knows yet what it shows."""
+    """What it serves is timed, and checked; other servers show no log-probabilities."""
     checks = {"ppl", "kld", "logits", "logits@c4"}
     names = {name for name, _ in _names(_shipped("llama_server"))}
     assert names >= {"ttft512", "tg64@c4", *checks}
@@ -52,6 +56,35 @@ def test_a_llama_server_is_checked_by_its_log_probabilities() -> None:
         plan = _shipped(engine)
         assert checks.isdisjoint(name for name, _ in _names(plan))
         assert "PPL, KLD, logits" in plan.left_out[0].what
+    at_addresses = default_cells((A,), None, "openai", (), lambda _: 1024, shows_answers=True)
+    assert {name for name, _ in _names(at_addresses)} >= checks
+
+
+def test_servers_at_addresses_are_asked_whether_they_show_log_probabilities() -> None:
+    """A llama-server names its build at `/props`; both must, and a silent address is none."""
+
+    class Props(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the base class calls it by this name
+            is_llama = self.path == "/llama/props"
+            body = b'{"build_info": "b1"}' if is_llama else b"{}"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Props) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        root = f"http://127.0.0.1:{server.server_port}"
+        llama, other = (
+            Build(name, source=ServerUrl(f"{root}/{name}")) for name in ("llama", "other")
+        )
+        assert show_answers((llama, llama), "")
+        assert not show_answers((llama, other), "")
+        server.shutdown()
+    assert not show_answers((llama, llama), "")
 
 
 def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
