@@ -37,6 +37,7 @@ _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\
 #: What others put before a line: quotes, times, the name of a container or a program.
 _PREFIX: Final = re.compile(
     r"(?:[>#]+ "
+    r"|[^\t]{1,200}\t[^\t]{1,200}\t\ufeff?(?=\d{4}-\d\d-\d\dT)"  # job and step of a CI run
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]"
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?[ \t]"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "
