@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
@@ -250,16 +251,13 @@ class DraftingServer(DraftedTarget):
     asked for by itself: no other server is started for that.
     """
 
-    def __init__(
-        self,
-        side: Sequence[Arm],
-        pairing: Pairing,
-        lease: MachineLease,
-        cache: ArmCache | None = None,
-    ) -> None:
-        self._replies: dict[int, list[int]] = {}
-        self._gaps: dict[int, list[float]] = {}
-        super().__init__(side, pairing, lease, cache)
+    @cached_property
+    def _replies(self) -> dict[int, list[int]]:
+        return {}
+
+    @cached_property
+    def _gaps(self) -> dict[int, list[float]]:
+        return {}
 
     def open(self, n_ctx: int, k_max: int) -> None:
         """Have the server answer once: its context is its own."""
