@@ -249,7 +249,7 @@ def test_any_arguments_parse_or_are_refused(args: list[Any], kwargs: dict[str, A
 def collected(pytester: pytest.Pytester, source: str) -> pytest.Item:
     """Return the one test of a module with our markers registered."""
     markers = "\n    ".join(MARKERS)
-    pytester.makeini(f"[pytest]\naddopts = -p no:asperf\nmarkers =\n    {markers}")
+    pytester.makeini(f"[pytest]\naddopts = -p no:asperf -p no:asyncio\nmarkers =\n    {markers}")
     (item,) = pytester.getitems(f"import pytest\nmark = pytest.mark\n{source}")
     return item
 
