@@ -164,7 +164,7 @@ def _scores(size: str, files: Mapping[str, Path], logits: Path) -> bool:
             for first, runs in theirs
         ],
     }
-    print(f"{len(levels)} levels with KLD of {size}: {_seconds(walls)}.\n", flush=True)
+    print(f"{len(levels)} quantizations with KLD of {size}: {_seconds(walls)}.\n", flush=True)
     first, runs = theirs[-1]
     ppl = {base: first.ppl, **{level: run.ppl for level, run in runs.items()}}
     agree = print_ppl(ours[-1].ppl, ppl)

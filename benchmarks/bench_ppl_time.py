@@ -74,7 +74,7 @@ def main() -> bool:
             _ppl_job("shipped", peers, files["F16"], corpus, chunks=_CHUNKS, limit=1.10),
             _ppl_job("150,000-token", peers, large, corpus, chunks=_LARGE_CHUNKS, limit=1.15),
             _Job(
-                f"{len(_LADDER) - 1} levels with KLD, {_LADDER_CHUNKS} chunks",
+                f"{len(_LADDER) - 1} quantizations with KLD, {_LADDER_CHUNKS} chunks",
                 lambda: score(files, corpus, chunks=_LADDER_CHUNKS).cost,
                 lambda: _their_ladder(peers, files, corpus, logits),
                 limit=0.8,

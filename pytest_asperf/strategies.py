@@ -114,9 +114,9 @@ def bits(level: str) -> float:
     known = level_engines(level)
     if known is None:
         raise ConfigError(
-            f"bits: unknown quantization level {printable(level, 80)!r}",
+            f"bits: unknown quantization {printable(level, 80)!r}",
             why="its bits are not known",
-            remedy="write a level such as Q4_K_M or 4bit",
+            remedy="write a quantization such as Q4_K_M or 4bit",
         )
     return bits_per_weight(known[0])
 

@@ -55,7 +55,7 @@ def test_examples_shrink_to_simple_ones() -> None:
 def test_bits_say_how_many_a_weight_takes() -> None:
     """Scales count, and a typo is an error."""
     assert strategies.bits("q8_0") == 8.5
-    with pytest.raises(ConfigError, match="unknown quantization level 'Q8'"):
+    with pytest.raises(ConfigError, match="unknown quantization 'Q8'"):
         strategies.bits("Q8")
     with pytest.raises(ConfigError, match="unknown engine 'llama'"):
         strategies.levels("llama")

@@ -174,7 +174,7 @@ def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
     if loss.point <= 0:
         raise MeasurementError(
             f"no loss of PPL to divide a speed-up by: {loss.text()}",
-            why="the score of a level that loses nothing is infinite",
+            why="the score of a quantization that loses nothing is infinite",
             remedy="score more of the corpus, or compare the two rates",
         )
     low = speed_up.low / (100 * loss.high)

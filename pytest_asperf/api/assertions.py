@@ -126,7 +126,7 @@ def assert_pareto_optimal(
     _require_two(ladder.quants)
     if not objectives:
         raise ConfigError(
-            "no objective to compare levels by",
+            "no objective to compare quantizations by",
             why="with none, every quantization is as good as any other",
             remedy="name some of ppl, kld, size and workloads such as tg128",
         )

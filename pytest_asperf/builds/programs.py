@@ -127,7 +127,7 @@ def _programs(build: Path, title: str) -> dict[str, Path]:
     if missing := [name for name in _NEEDED if name not in files]:
         raise BuildError(
             f"{title} has no target {', '.join(missing)}",
-            why="throughput, PPL and levels are measured and made by these programs",
+            why="throughput, PPL and quantizations are measured and made by these programs",
             remedy="name a commit of llama.cpp from July 2024 (b3152) on, which has them",
         )
     return {

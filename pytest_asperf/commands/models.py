@@ -81,7 +81,7 @@ def _listed(
 @models.command("build")
 @click.argument(
     "addresses",
-    metavar="NAME[:LEVEL]...",
+    metavar="NAME[:QUANT]...",
     nargs=-1,
     required=True,
     shell_complete=options.models,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     metavar="MODEL",
     multiple=True,
     required=True,
-    help="A .gguf file, a Hugging Face folder or NAME[:LEVEL]; repeatable.",
+    help="A .gguf file, a Hugging Face folder or NAME[:QUANT]; repeatable.",
 )
 @settings("hardware")
 @click.option(

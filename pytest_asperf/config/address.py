@@ -25,7 +25,7 @@ _ROLE: Final = "@"
 class Address:
     """A model as a user names it.
 
-    `name`, `name:LEVEL`, a path with or without `:LEVEL`, `name+layers=8` for a variant of a model,
+    `name`, `name:QUANT`, a path with or without `:QUANT`, `name+layers=8` for a variant of a model,
     or `@role` for the model that the user gives for that role.
 
     Attributes:

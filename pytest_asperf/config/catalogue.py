@@ -174,15 +174,15 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
     levels = [have for have, _ in ref.spec.files]
     if levels and level not in levels:
         raise UnfitError(
-            f"{where}: model {ref.spec.name!r} has no file for level {level}",
-            why="a model declared by `files` is measured as published; no level is made of another",
+            f"{where}: model {ref.spec.name!r} has no file for quantization {level}",
+            why="a model declared by `files` is measured as published; no quantization is made of another",
             remedy=f"use one of {listing(levels)}, or add {level} to its `files`",
         )
     if ref.level not in {None, level}:
         raise ConfigError(
-            f"{where}: level {level} is asked for, but the address is {ref.label}",
-            why="which of the two levels would be measured is a guess",
-            remedy="name the level once: in the address, or in a quant or quant_ladder marker",
+            f"{where}: quantization {level} is asked for, but the model spec is {ref.label}",
+            why="only one of the two can be measured",
+            remedy="name the quantization once: in the model spec, or in a quant or quant_ladder marker",
         )
     return replace(ref, level=level)
 
@@ -248,7 +248,7 @@ def _check_name(
     if not _NAME.fullmatch(name) or is_path(name):
         raise ConfigError(
             f"{where}: not a usable model name",
-            why="names are parts of addresses (name:LEVEL) and of file names",
+            why="names are parts of addresses (name:QUANT) and of file names",
             remedy="use 1 to 64 of A-Z a-z 0-9 . _ - and neither begin with . or -"
             " nor end in .gguf",
         )
@@ -271,7 +271,7 @@ def _model(name: str, table: CheckedTable, folder: Path) -> ModelSpec:
         raise ConfigError(
             f"{table}: a model has exactly one of {', '.join(_SOURCES)}",
             remedy="keep `hf` for a Hugging Face folder, `gguf` for one file to quantize from, or"
-            " `files` for published files by level; a model with `phases` may do without",
+            " `files` for published files by quantization; a model with `phases` may do without",
         )
     path = Rules(folder).path
     engine = table.values.get("engine", "command" if pipeline else None)
@@ -300,13 +300,13 @@ def _files(model: CheckedTable, path: Rule[Path]) -> tuple[tuple[str, Path], ...
         level = parse_level(key, where=str(table))
         if level in files:
             raise ConfigError(
-                f"{table}: level {level} is named twice, in different spellings",
+                f"{table}: quantization {level} is named twice, in different spellings",
                 why="which of the two files would be measured is a guess",
                 remedy="keep one of them",
             )
         files[level] = table.need(key, path)
     if not files:
-        model.refuse("files", "write at least one LEVEL = path")
+        model.refuse("files", "write at least one QUANT = path")
     return tuple(files.items())
 
 

@@ -209,14 +209,14 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
         valid = level_names(engine)
         near = suggest(name.upper(), valid) or suggest(name.lower(), valid)
         raise ConfigError(
-            f"{where}: unknown quantization level {shown(name, 80)}{near}",
+            f"{where}: unknown quantization {shown(name, 80)}{near}",
             remedy=f"use one of {listing(valid)}",
         )
     level, engines = known
     if engine is not None and engine not in engines:
         raise UnfitError(
-            f"{where}: {engine} has no level {level}{_nearest(level, engine)}",
-            why=f"{level} is a level of {listing(_libraries(engines))}, and levels of two "
+            f"{where}: {engine} has no quantization {level}{_nearest(level, engine)}",
+            why=f"{level} is a quantization of {listing(_libraries(engines))}, and quantizations of two "
             "engines are not the same weights",
             remedy=Advice(
                 f"use one of {listing(level_names(engine))}, or measure on the other engine",

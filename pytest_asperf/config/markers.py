@@ -46,7 +46,7 @@ class LadderMark:
     """`quant_ladder(*levels, baseline="F16", chunks=None)`: levels, each against the baseline.
 
     Attributes:
-        levels: a level of the test's model, or `name:LEVEL` of another one.
+        levels: a level of the test's model, or `name:QUANT` of another one.
         baseline: a level of the test's model.
         chunks: the most that PPL is taken over, None for the session's number.
     """
@@ -136,7 +136,7 @@ _string: Final = matching(re.compile(r".+", re.DOTALL))
 _ADDRESS: Final = Rule(
     lambda value: Address.of(_string(value)), "the address of a model, as a string"
 )
-_LEVEL: Final = Rule(_string, "a quantization level, as a string")
+_LEVEL: Final = Rule(_string, "a quantization, as a string")
 _KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string")
 _PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string")
 _CHUNKS: Final = _or_none(whole(2, 10**9))
@@ -179,12 +179,12 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
     baseline = spelt_level(baseline)
     named = [_rung(arg, where=where) for arg in args]
     if repeated := [level for level in named if named.count(level) > 1]:
-        raise _unusable(f"{repeated[0]} is named twice", "name each level once", where=where)
+        raise _unusable(f"{repeated[0]} is named twice", "name each quantization once", where=where)
     # The baseline may be named among them: it is in every ladder, and compared with none.
     levels = tuple(level for level in named if level != baseline)
     if not levels:
         raise _unusable(
-            f"no level other than the baseline {baseline}" if named else "no level",
+            f"no quantization other than the baseline {baseline}" if named else "no level",
             'name at least one, as in quant_ladder("Q8_0")',
             where=where,
         )
@@ -259,7 +259,7 @@ def _rung(value: object, *, where: str) -> str:
         return text
     if not address.name or address.level is None:
         raise _unusable(
-            shown(text), 'name another model with its level, as in "name:LEVEL"', where=where
+            shown(text), 'name another model with its quantization, as in "name:QUANT"', where=where
         )
     return f"{address.name}:{spelt_level(address.level)}"
 

@@ -117,7 +117,7 @@ class Rules:
     @property
     def address(self) -> Rule[Address]:
         """The address of a model."""
-        accepts = "an address: name, name:LEVEL, or a path"
+        accepts = "an address: name, name:QUANT, or a path"
         return Rule(partial(_address, folder=self.folder), accepts)
 
     @property

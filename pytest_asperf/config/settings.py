@@ -116,7 +116,7 @@ class Settings:
     default_model: Address = setting(
         default=_shipped,
         rule="address",
-        text="model of tests without a marker: name, name:LEVEL or a path",
+        text="model of tests without a marker: name, name:QUANT or a path",
         metavar="ADDRESS",
         word="model",
         shown=_SHIPPED,
@@ -124,7 +124,7 @@ class Settings:
     roles: Mapping[str, Address] = setting(
         default=dict,
         rule="roles",
-        text="model that has a role in tests, as in target=PATH or draft=NAME:LEVEL; repeatable",
+        text="model that has a role in tests, as in target=PATH or draft=NAME:QUANT; repeatable",
         metavar="ROLE=ADDRESS",
         word="role",
         is_list=True,

@@ -127,7 +127,7 @@ class ModelRef:
 
     @property
     def label(self) -> str:
-        """The address, `name:LEVEL` or `name`."""
+        """The address, `name:QUANT` or `name`."""
         return f"{self.spec.name}:{self.level}" if self.level else self.spec.name
 
     @property

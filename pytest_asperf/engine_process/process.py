@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _REPORT: Final = "the log below is the engine's own; report it to the engine with the model named"
 _MEMORY: Final = (
-    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, level or "
+    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, quantization or "
     "context; the kernel's log says whether it was that"
 )
 _COMPILED: Final = (
@@ -97,7 +97,7 @@ _REMEDIES: Final = {
     "with the llama-cpp-python of about their time: requirements = ['llama-cpp-py-sync==0.9102', "
     "'llama-cpp-python==0.3.23']; measure a release's programs with --engine=llama_tools",
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
-    "memory": "use a smaller model, level or context, or close other programs",
+    "memory": "use a smaller model, quantization or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
     "broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
@@ -110,7 +110,7 @@ _REMEDIES: Final = {
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
     "the engine's checkpoints where it has them",
     "program": "correct `run` of the model's phases, or install the program",
-    "quantize": "choose a level that this file can be quantized to",
+    "quantize": "choose a quantization that this file can be quantized to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
     "tools": Advice("name a folder that has all of llama.cpp's programs", "tools"),
     "unsupported": Advice("measure it on an engine that can", "engine"),

@@ -112,7 +112,7 @@ def _weights_check(forecast: Forecast, draft: Demand | None) -> CheckLine:
     )
     if fit.weights_fit:
         return CheckLine("weights", "ok", detail)
-    return CheckLine("weights", "impossible", detail, "use a smaller level, or more memory")
+    return CheckLine("weights", "impossible", detail, "use a smaller quantization, or more memory")
 
 
 def _kv_check(demand: Demand, types: tuple[str, str]) -> CheckLine:
@@ -135,7 +135,7 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
     needed, memory = memory_text(fit.needed_bytes), fit.memory
     detail = f"weights and KV cache take {needed} of {memory.usable_text}"
     if not fit.fits:
-        remedy = "a smaller level, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
+        remedy = "a smaller quantization, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
         yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
         return
     is_unknown = memory.is_shared and memory.gpu_limit_bytes is None

@@ -74,7 +74,7 @@ class LadderExperiment(SharedProcess):
                 else:
                     # One level's fault must not cost the others their result.
                     groups = [[arm] for arm in group] + groups
-                    note = "a level failed in the common pass, so each was scored by itself"
+                    note = "a quantization failed in the common pass, so each was scored by itself"
         return LadderResult(results, failures, note)
 
     def _scored(

@@ -143,7 +143,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
             f"already ({quantised.name} is {quantised.type})",
             why="the result would carry the losses of both levels",
             remedy="give the model's F16, BF16 or F32 file as `gguf`, or the published file of "
-            "each level under `files`",
+            "each quantization under `files`",
         )
     if level in NEED_IMPORTANCE:
         raise UnfitError(

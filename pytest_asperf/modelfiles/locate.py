@@ -250,9 +250,9 @@ def require_one_model(
     if difference := shape_difference(info.shape, other_info.shape):
         raise MislabelledError(
             f"{name} and {other_name} are two models: {difference}",
-            why="a level has the sizes of the model that it was made of; between two models, "
+            why="a quantization has the sizes of the model that it was made of; between two models, "
             "neither speed nor quality shows what a quantization does",
-            remedy="declare the level that was made of the same model, or give the other model a "
+            remedy="declare the quantization that was made of the same model, or give the other model a "
             "name of its own",
         )
 
@@ -272,7 +272,7 @@ def _own_file(ref: ModelRef) -> Path | None:
     needed = spec.pipeline is not None and spec.pipeline.takes_model
     if is_made or (needed and path is None):
         raise UnfitError(
-            f"{ref.label}: no file of that level is declared",
+            f"{ref.label}: no file of that quantization is declared",
             why="programs run files as they are, and none is made for them",
             remedy="declare it in the model's `files`, by its level",
         )
@@ -338,7 +338,7 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
         raise ModelError(
             f"{model.ref.label} and {base.ref.label} have different tokenizers",
             why="their tokens differ: PPL and KLD cannot be compared, nor one draft for the other",
-            remedy="compare levels of one model, made from the same source; take a draft of the "
+            remedy="compare quantizations of one model, made from the same source; take a draft of the "
             "target's family",
         )
     return model

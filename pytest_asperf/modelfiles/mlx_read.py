@@ -74,8 +74,8 @@ def inspect_mlx(folder: Path) -> MlxInfo:
     if folder.is_file() or folder.suffix.lower() == ".gguf":
         raise UnfitError(
             f"{folder} is a file, and MLX measures folders",
-            why="of GGUF levels MLX reads few as they are and casts most to F16, which would be "
-            "measured under the level's name",
+            why="of GGUF quantizations MLX reads few as they are and casts most to F16, which would be "
+            "measured under the quantization's name",
             remedy=Advice(
                 "give the model's folder in Hugging Face or MLX format as `hf`, or measure the "
                 "file on llama.cpp",
@@ -207,7 +207,7 @@ def _require_packed(folder: Path, tensors: Iterable[TensorEntry], scheme: MlxSch
     ):
         raise MislabelledError(
             f"{folder} is {scheme.level} by its own configuration, and no tensor is packed so",
-            why="mlx-lm would run the weights as they are, under the level's name",
+            why="mlx-lm would run the weights as they are, under the quantization's name",
             remedy="correct `quantization` in config.json, or convert the model again",
         )
 

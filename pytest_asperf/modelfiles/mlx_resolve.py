@@ -83,7 +83,7 @@ def resolve_mlx(
             f"{source.path}: {level} cannot be made from it, it is {shown_level(source)} already",
             why="the result would carry the losses of both levels",
             remedy="give the folder of the original weights as `hf`, or the published folder of "
-            "each level under `files`",
+            "each quantization under `files`",
         )
     recipe = {
         "source_sha256": folder_sha256(hashed_files(source.path), cache=cache),
@@ -104,8 +104,8 @@ def _require_level(info: MlxInfo, level: str) -> None:
     if info.level != level:
         raise MislabelledError(
             f"{info.path} is {shown_level(info)} by its own configuration, not {level}",
-            why="it would be measured under another level's name",
-            remedy="correct the level, or the folder that stands for it",
+            why="it would be measured under another quantization's name",
+            remedy="correct the quantization, or the folder that stands for it",
         )
 
 
@@ -117,7 +117,7 @@ def _require_whole(source: MlxInfo, level: str) -> None:
         raise UnfitError(
             f"{source.path}: {misfit.name} cannot be {level}: its rows have {misfit.shape[-1]} "
             f"elements, which is not a multiple of {scheme.group_size}",
-            why="mlx-lm would leave such tensors unquantized under this level's name",
+            why="mlx-lm would leave such tensors unquantized under this quantization's name",
             remedy=f"use a group size that divides {misfit.shape[-1]}, such as 32 or 64",
         )
 

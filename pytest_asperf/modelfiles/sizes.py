@@ -169,7 +169,7 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
     if sizes.is_packed:
         raise ModelError(
             f"{sizes.folder} is quantized already",
-            why="sizes at a level follow from the shapes of the original weights",
+            why="sizes at a quantization follow from the shapes of the original weights",
             remedy="give the folder of the original weights",
         )
     bits = _bits_held(level, kv.float_bytes)

@@ -138,7 +138,7 @@ def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:
     if len(closest) > 1:
         raise ConfigError(
             f"{node.nodeid}: both a quant and a quant_ladder marker",
-            why="which levels the test is meant to measure is a guess",
+            why="which quantizations the test is meant to measure is a guess",
             remedy="keep one of them",
         )
     return closest

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 MARKERS: Final = (
     "model(address, engine=None, **settings): the model to measure, with settings over its own",
-    "quant(level): the quantization level to measure the model at",
+    "quant(quantization): the quantization to measure the model at",
     (
-        'quant_ladder(*levels, baseline="F16", chunks=None): run the test once per level, or '
-        "address of another model at a level, against the baseline, on at most so many chunks"
+        'quant_ladder(*quantizations, baseline="F16", chunks=None): run the test once per quantization, or '
+        "address of another model at a quantization, against the baseline, on at most so many chunks"
     ),
     'kv_ladder(*types, chunks=None): run the test per type of KV cache ("q8_0", on mlx "8bit")',
     (

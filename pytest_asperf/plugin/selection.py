@@ -107,9 +107,9 @@ class Selection:
         plain = ref.with_kv(EngineSettings())
         if plain == ref:
             raise ConfigError(
-                f"{self.nodeid}: {ref.label} has no level to compare with F16, and no KV "
+                f"{self.nodeid}: {ref.label} has no quantization to compare with F16, and no KV "
                 "cache to compare with F16",
-                why="ΔPPL and KLD compare two levels of the weights, or two types of the cache",
+                why="ΔPPL and KLD compare two quantizations of the weights, or two types of the cache",
                 remedy='mark the test with quant("Q6_K"), quant_ladder("Q8_0", "Q6_K") or '
                 'kv_ladder("q8_0")',
             )
@@ -126,7 +126,7 @@ class Selection:
         if repeated := [label for label in labels if labels.count(label) > 1]:
             raise ConfigError(
                 f"{self.nodeid}: {repeated[0]} is named twice in the ladder, the baseline included",
-                why="a level compared with itself shows nothing",
+                why="a quantization compared with itself shows nothing",
                 remedy="name each once; give one of two models of the same name another",
             )
         return rungs | {name: self.model(None, name) for name in types}

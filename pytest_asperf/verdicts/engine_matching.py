@@ -81,10 +81,10 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
     if near is None or abs(math.log(bits_per_weight(near) / bits)) > math.log1p(BITS_WITHIN):
         nearest = f"; {near} has {bits_per_weight(near):.2f}" if near else ""
         raise ConfigError(
-            f"{where}: {engine} has no level that matches {level} of {bits:.2f} bits per "
+            f"{where}: {engine} has no quantization that matches {level} of {bits:.2f} bits per "
             f"weight{nearest}",
             why="what a step reads decides how fast it can be, whatever the engine",
-            remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
+            remedy="compare at another quantization, such as F16, Q8_0 or Q4_K_M",
             opt_out=_named(engine, near),
         )
     return near
@@ -117,9 +117,9 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
     raise UnfitError(
         f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "
         f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * BITS_WITHIN:g} % apart",
-        why="the engines would read different amounts for each token, and the faster level would "
+        why="the engines would read different amounts for each token, and the faster quantization would "
         "look like the faster engine",
-        remedy="compare at another level, such as F16, Q8_0 or Q4_K_M",
+        remedy="compare at another quantization, such as F16, Q8_0 or Q4_K_M",
         opt_out=_named("mlx", near),
     )
 

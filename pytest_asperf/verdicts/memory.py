@@ -32,7 +32,7 @@ _MIB: Final = 2**20
 #: resident memory differs between processes of one build (docs/gate-checks.md).
 _COUNTED_SLACK: Final = _MIB
 _RSS_SLACK: Final = 8 * _MIB
-_TOO_LARGE: Final = "use a smaller level, a shorter context or a quantized KV cache"
+_TOO_LARGE: Final = "use a smaller quantization, a shorter context or a quantized KV cache"
 
 
 def predicted_fit(

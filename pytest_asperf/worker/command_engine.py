@@ -55,7 +55,7 @@ _CANNOT: Final = {
     'latency("ttft512").peak_memory is the peak of its process',
     "users": "a foreign program serves one request at a time",
     "slow_by": "a foreign program cannot be slowed by a share; llama_cpp and scripted can",
-    "quantize": "a foreign program is given its files as they are: declare them by level, `files`",
+    "quantize": "a foreign program is given its files as they are: declare them under `files`, by quantization",
 }
 
 

@@ -118,7 +118,7 @@ def measure(scorers: dict[str, Scorer], chunks: NDArray[np.int32]) -> tuple[Floa
 def report(names: list[str], nll: Floats, kld: Floats) -> None:
     """The table, and the paired steps between neighbours."""
     print(f"chunks {len(nll)}, scored tokens {len(nll) * CHUNK // 2}")
-    print("| level | PPL | against F16, % | KLD |\n|---|---|---|---|")
+    print("| quantization | PPL | against F16, % | KLD |\n|---|---|---|---|")
     for j, name in enumerate(names):
         mean, half = mean_interval(nll[:, j] - nll[:, 0])
         low, mid, high = (100 * np.expm1(mean + d) for d in (-half, 0.0, half))

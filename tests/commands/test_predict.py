@@ -146,7 +146,7 @@ def test_a_draft_alone_is_judged_by_bytes_under_stated_assumptions(
         (["--hardware=m4", "--memory=64"], "'m4' is not sold with 64 GB"),
         (["--memory=64"], "--memory is given for this machine"),
         (["--kv=q9_0"], "--kv: unknown type of KV cache 'q9_0'"),
-        (["--model=asperf-target:Q4KM"], "--model: unknown quantization level 'Q4KM'"),
+        (["--model=asperf-target:Q4KM"], "--model: unknown quantization 'Q4KM'"),
         (["--verify=2=1.6"], "--verify: '2=1.6' is not POSITIONS:COST"),
         (["--verify=2:1.6,2:1.7"], "'2:1.7' is not"),
         (["--verify=1:1"], "'1:1' is not"),

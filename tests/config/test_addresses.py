@@ -50,13 +50,13 @@ def test_a_path_is_an_address(address: str, path: str, level: str | None) -> Non
     [
         ("asperf-tarket", "t: unknown model 'asperf-tarket'; did you mean 'asperf-target'?"),
         ("asperf-tarket:Q8_0", "t: unknown model 'asperf-tarket'"),
-        ("asperf-target:Q6K", "t: unknown quantization level 'Q6K'; did you mean 'Q6_K'?"),
-        ("asperf-target:", "t: unknown quantization level ''"),
+        ("asperf-target:Q6K", "t: unknown quantization 'Q6K'; did you mean 'Q6_K'?"),
+        ("asperf-target:", "t: unknown quantization ''"),
         (":Q6_K", "t: unknown model ''"),
         ("", "t: unknown model ''"),
-        ("x.gguf:Q6K", "t: unknown quantization level 'Q6K'"),
+        ("x.gguf:Q6K", "t: unknown quantization 'Q6K'"),
         ("a/b\0.gguf", "t: 'a/b\\x00.gguf' is not usable"),
-        ("published:Q2_K", "t: model 'published' has no file for level Q2_K"),
+        ("published:Q2_K", "t: model 'published' has no file for quantization Q2_K"),
     ],
 )
 def test_an_address_of_nothing_is_refused(address: str, problem: str) -> None:
@@ -79,7 +79,7 @@ def test_a_level_is_named_once() -> None:
     """An address with a level refuses another level, and takes its own again."""
     ref = ModelRef(SHIPPED[0], "Q6_K")
     assert at_level(ref, "q6_k", where="t") == ref
-    with pytest.raises(ConfigError, match="t: level Q8_0 is asked for, but the address is"):
+    with pytest.raises(ConfigError, match="t: quantization Q8_0 is asked for, but the model spec is"):
         at_level(ref, "Q8_0", where="t")
 
 

@@ -175,8 +175,8 @@ def test_a_file_without_our_settings_does_not_count(load: Load, text: str) -> No
         ("models.mine.files = []", "asperf.toml: models.mine.files: [] is not usable"),
         ("models.mine.files = {}", "asperf.toml: models.mine.files: {} is not usable"),
         ("models.mine.files.Q6_K = 1", "asperf.toml: models.mine.files.Q6_K: 1 is not usable"),
-        ("models.mine.files.Q6K = 'x'", "models.mine.files: unknown quantization level 'Q6K'"),
-        ("models.mine.files = {Q6_K='x', q6_k='y'}", "files: level Q6_K is named twice"),
+        ("models.mine.files.Q6K = 'x'", "models.mine.files: unknown quantization 'Q6K'"),
+        ("models.mine.files = {Q6_K='x', q6_k='y'}", "files: quantization Q6_K is named twice"),
         (
             "models.mine = {gguf = 'x', settings = {threads = '4'}}",
             "asperf.toml: models.mine.settings.threads: ",

@@ -64,12 +64,12 @@ def test_a_scheme_and_its_name_are_one(bits: int, group: int) -> None:
 @pytest.mark.parametrize(
     ("level", "engine", "told"),
     [
-        ("Q4_K_M", "mlx", "mlx has no level Q4_K_M; did you mean '4bit'?"),
+        ("Q4_K_M", "mlx", "mlx has no quantization Q4_K_M; did you mean '4bit'?"),
         ("IQ3_XXS", "mlx", "did you mean '3bit'?"),
-        ("8bit", "llama_cpp", "llama_cpp has no level 8bit; did you mean 'Q8_0'?"),
+        ("8bit", "llama_cpp", "llama_cpp has no quantization 8bit; did you mean 'Q8_0'?"),
         ("mxfp4", "llama_cpp", "did you mean 'Q4_K_M'?"),
-        ("4bits", "mlx", "unknown quantization level '4bits'; did you mean '4bit'?"),
-        ("Q6K", "llama_cpp", "unknown quantization level 'Q6K'; did you mean 'Q6_K'?"),
+        ("4bits", "mlx", "unknown quantization '4bits'; did you mean '4bit'?"),
+        ("Q6K", "llama_cpp", "unknown quantization 'Q6K'; did you mean 'Q6_K'?"),
     ],
 )
 def test_another_engines_level_is_refused_with_the_nearest(
@@ -113,5 +113,5 @@ def test_every_engine_matches_levels_or_says_that_it_has_none(engine: Engine) ->
     elif engine in MLX:
         assert matching_level("Q4_K_M", engine, where="test") == "4bit-g32"
     else:
-        with pytest.raises(ConfigError, match="has no level that matches Q4_K_M"):
+        with pytest.raises(ConfigError, match="has no quantization that matches Q4_K_M"):
             matching_level("Q4_K_M", engine, where="test")

@@ -80,7 +80,7 @@ def test_a_level_of_the_role_is_the_default(tmp_path: Path) -> None:
     """A test that names a level gets that of the role's model, which must have it."""
     named = catalogue(tmp_path, 'roles = { target = "published:Q8_0" }\n')
     assert label(named, "@target:Q4_K_M") == "published:Q4_K_M"
-    with pytest.raises(UnfitError, match="'published' has no file for level F16"):
+    with pytest.raises(UnfitError, match="'published' has no file for quantization F16"):
         named.find("@target:F16", where="t")
 
 
@@ -104,7 +104,7 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
     [
         ('{ targt = "mine" }', "roles: .*unknown role 'targt'; did you mean 'target'"),
         ('{ target = "min" }', "roles: target: unknown model 'min'; did you mean 'mine'"),
-        ('{ target = "published:Q6_K" }', "roles: target: .* has no file for level Q6_K"),
+        ('{ target = "published:Q6_K" }', "roles: target: .* has no file for quantization Q6_K"),
         ('{ target = "@draft" }', "roles: .*it is a role, and no model"),
         ("{ target = 3 }", "roles: .* is not usable"),
         ('"mine"', "roles: 'mine' is not usable"),

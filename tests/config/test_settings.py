@@ -197,7 +197,7 @@ def test_each_marker_parses_to_its_mark() -> None:
         (parse_ladder, (), {}, "no level"),
         (parse_ladder, (["Q8_0", "Q6_K"],), {}, "['Q8_0', 'Q6_K']"),
         (parse_ladder, ("Q8_0", "q8_0"), {}, "Q8_0 is named twice"),
-        (parse_ladder, ("F16",), {}, "no level other than the baseline F16"),
+        (parse_ladder, ("F16",), {}, "no quantization other than the baseline F16"),
         (parse_ladder, ("Q8_0",), {"baselin": "F16"}, "unknown argument 'baselin'; did you mean"),
         (parse_ladder, ("Q8_0",), {"baseline": None}, "baseline: None"),
         (parse_hardware, (), {}, "nothing is asked for"),

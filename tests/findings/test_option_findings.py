@@ -99,7 +99,7 @@ def test_levels_of_another_engine_are_not_tried(project: Project) -> None:
     result.stdout.fnmatch_lines_random(
         [
             "asperf: * findings skipped: *the finding is about llama_cpp, this is mlx*",
-            "SKIPPED*mlx has no level Q8_0; did you mean '8bit'*",
+            "SKIPPED*mlx has no quantization Q8_0; did you mean '8bit'*",
         ]
     )
 
@@ -119,7 +119,7 @@ def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
             "   Q8_0 costs less than 1 % of PPL (q8-near-lossless)",
             "not tried: *: no model is the draft (*): --asperf-role draft=ADDRESS",
             "not tried: *: no model is the moe (a mixture of experts): --asperf-role moe=ADDRESS",
-            "not tried: *: model 'fake' has no file for level Q6_K; name another model: *",
+            "not tried: *: model 'fake' has no file for quantization Q6_K; name another model: *",
             "not tried: *: nothing measures it live; *",
         ]
     )

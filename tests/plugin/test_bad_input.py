@@ -119,7 +119,7 @@ TOLD = {
     "test_file[unknown_arch]": ("failure", ["unknown_arch.gguf", "zzama"]),
     "test_file[safetensors]": ("failure", ["safetensors.gguf", "safetensors"]),
     "test_file[encoder]": ("failure", ["encoder.gguf is an encoder", "architecture is bert"]),
-    "test_unknown_level": ("error", ["unknown quantization level 'Q9_K'"]),
+    "test_unknown_level": ("error", ["unknown quantization 'Q9_K'"]),
     "test_level_needs_importance": ("failure", ["IQ1_S", "importance matrix"]),
     "test_level_of_a_quantised_file": ("failure", ["q8.gguf", "Q8_0 already"]),
     "test_level_of_another_name": ("failure", ["q8.gguf is Q8_0", "not Q4_K_M"]),

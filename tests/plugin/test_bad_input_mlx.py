@@ -125,10 +125,10 @@ TOLD = {
     "test_folder[encoder]": ("failure", ["config.json is of an encoder", "is_causal is false"]),
     "test_level_of_the_other_engine": (
         "error",
-        ["mlx has no level Q4_K_M; did you mean '4bit'?", "a level of llama_cpp"],
+        ["mlx has no quantization Q4_K_M; did you mean '4bit'?", "a quantization of llama_cpp"],
     ),
-    "test_rung_of_the_other_engine": ("error", ["mlx has no level Q4_0"]),
-    "test_no_level": ("error", ["unknown quantization level '4bits'; did you mean '4bit'?"]),
+    "test_rung_of_the_other_engine": ("error", ["mlx has no quantization Q4_0"]),
+    "test_no_level": ("error", ["unknown quantization '4bits'; did you mean '4bit'?"]),
     "test_group_size": ("failure", ["cannot be 4bit-g48", "not a multiple of 48"]),
     "test_misnamed": ("failure", ["sound is F16 by its own configuration, not 4bit"]),
     "test_published_gguf": ("failure", ["sound.gguf is a file, and MLX measures folders"]),

@@ -16,7 +16,7 @@ MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput(
         ("repetition = 3", "unknown key 'repetition'; did you mean 'repetitions'?"),
         ("sead = 1\n[models.x]\ngguf = 'x.gguf'", "unknown key 'sead'"),
         ("[models.x]\nggfu = 'x.gguf'", "models.x: unknown key 'ggfu'; did you mean 'gguf'?"),
-        ("[models.x]\nfiles = {Q8 = 'x.gguf'}", "unknown quantization level 'Q8'"),
+        ("[models.x]\nfiles = {Q8 = 'x.gguf'}", "unknown quantization 'Q8'"),
         ("[models.x]\ngguf = 'x.gguf'\nsettings = {thread = 1}", "did you mean 'threads'?"),
         ("[models.x]\ngguf = 'x.gguf'\nsettings = {threads = 'two'}", "threads: 'two'"),
         ("chunks = [1", "is not valid TOML"),

@@ -82,8 +82,8 @@ def test_b(throughput):
     ("marker", "told"),
     [
         ('model("fkae")', "unknown model 'fkae'; did you mean 'fake'?"),
-        ('model("fake:Q9")', "unknown quantization level 'Q9'"),
-        ('model("fake:Q6_K")', "model 'fake' has no file for level Q6_K"),
+        ('model("fake:Q9")', "unknown quantization 'Q9'"),
+        ('model("fake:Q6_K")', "model 'fake' has no file for quantization Q6_K"),
         ('model("fake:F16", thread=1)', "unknown engine setting 'thread'; did you mean 'threads'?"),
         ('model("fake:F16", threads=0)', "threads: 0 is not usable"),
         ('model("fake:F16", "fake:Q8_0")', "2 arguments for address"),
@@ -116,7 +116,7 @@ def test_a_model_of_several_files_needs_a_level(project: Project) -> None:
     project.test("def test_it(throughput):\n    throughput('tg8').estimate\n")
     result = project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["fake: *level*", "test_it.py:4: UnfitError"])
+    result.stdout.fnmatch_lines(["fake: *quantization*", "test_it.py:4: UnfitError"])
 
 
 def test_two_files_of_one_name_have_two_labels(

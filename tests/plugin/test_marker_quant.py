@@ -26,14 +26,14 @@ def test_it(quant, model, throughput, perplexity):
 @pytest.mark.parametrize(
     ("marker", "told"),
     [
-        ('quant("Q9")', "unknown quantization level 'Q9'"),
-        ('quant("fake:Q8_0")', "unknown quantization level 'fake:Q8_0'"),
-        ('quant("Q6_K")', "no file for level Q6_K"),
+        ('quant("Q9")', "unknown quantization 'Q9'"),
+        ('quant("fake:Q8_0")', "unknown quantization 'fake:Q8_0'"),
+        ('quant("Q6_K")', "no file for quantization Q6_K"),
         ('quant("Q8_0", "Q4_K_M")', "2 arguments for level"),
         ('quant("Q8_0", baseline="F16")', "unknown argument 'baseline'"),
         ('quant("Q8_0")\n@pytest.mark.quant_ladder("Q4_K_M")', "both a quant and a quant_ladder"),
         ('model("fake:Q8_0")\n@pytest.mark.quant("Q4_K_M")', "but the address is fake:Q8_0"),
-        ('quant("F16")', "fake:F16 has no level to compare with F16"),
+        ('quant("F16")', "fake:F16 has no quantization to compare with F16"),
     ],
 )
 def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:
@@ -80,5 +80,5 @@ def test_without_a_level_there_is_no_delta(project: Project) -> None:
     result = project.run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*fake has no level to compare with F16, and no KV cache *", "*quant(*"]
+        ["*fake has no quantization to compare with F16, and no KV cache *", "*quant(*"]
     )

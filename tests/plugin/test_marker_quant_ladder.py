@@ -121,7 +121,7 @@ def test_it(perplexity):
 """)
     result = project.run()
     result.stdout.fnmatch_lines(
-        ["test_it.py .V *", "*PPL vs F16 fake:Q8_0 *", "note: a level failed in the common pass*"]
+        ["test_it.py .V *", "*PPL vs F16 fake:Q8_0 *", "note: a quantization failed in the common pass*"]
     )
 
 
@@ -143,14 +143,14 @@ def test_it(perplexity, n):
     ("marker", "told"),
     [
         ("quant_ladder()", "no level"),
-        ('quant_ladder("Q9")', "unknown quantization level 'Q9'"),
+        ('quant_ladder("Q9")', "unknown quantization 'Q9'"),
         ('quant_ladder("Q8_0", "q8_0")', "Q8_0 is named twice"),
-        ('quant_ladder("F16")', "no level other than the baseline F16"),
+        ('quant_ladder("F16")', "no quantization other than the baseline F16"),
         ('quant_ladder("Q8_0", base="F16")', "unknown argument 'base'; did you mean 'baseline'?"),
-        ('quant_ladder("Q8_0", baseline="F17")', "unknown quantization level 'F17'"),
-        ('quant_ladder("Q8_0", baseline="fake:F16")', "unknown quantization level 'fake:F16'"),
-        ('quant_ladder("fake:Q9")', "unknown quantization level 'Q9'"),
-        ('quant_ladder("Q6_K")', "no file for level Q6_K"),
+        ('quant_ladder("Q8_0", baseline="F17")', "unknown quantization 'F17'"),
+        ('quant_ladder("Q8_0", baseline="fake:F16")', "unknown quantization 'fake:F16'"),
+        ('quant_ladder("fake:Q9")', "unknown quantization 'Q9'"),
+        ('quant_ladder("Q6_K")', "no file for quantization Q6_K"),
     ],
 )
 def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:

@@ -92,12 +92,12 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
     result = project.run("--asperf-role=target=fake:Q8_0", "-rs")
     result.assert_outcomes(passed=1, skipped=5)
     draft = "no model is the draft (a faster model of the target's vocabulary)"
-    small = "no model is the small (the smallest of three models at one level)"
+    small = "no model is the small (the smallest of three models at one quantization)"
     result.stdout.fnmatch_lines_random(
         [
             f"SKIPPED*{draft}: --asperf-role draft=ADDRESS",
             f"SKIPPED*{small}: --asperf-role small=ADDRESS",
-            "SKIPPED*model 'fake' has no file for level Q2_K; *: --asperf-role target=ADDRESS*",
+            "SKIPPED*model 'fake' has no file for quantization Q2_K; *: --asperf-role target=ADDRESS*",
             "SKIPPED*tg8@d100000 needs a context of 1000* and fake:Q8_0 was trained on 4096; *",
             "SKIPPED*the engine refused (context): *: --asperf-role target=ADDRESS*",
             "asperf: 5 tests skipped: *",
@@ -121,7 +121,7 @@ def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
 @pytest.mark.parametrize(
     ("marker", "told"),
     [
-        ('model("alone:Q2_K")', "*model 'alone' has no file for level Q2_K*"),
+        ('model("alone:Q2_K")', "*model 'alone' has no file for quantization Q2_K*"),
         ('model("@targt")', "*unknown role 'targt'; did you mean 'target'?*"),
         ('model("@draft")', "*there is no script *missing.gguf*"),
     ],

@@ -173,10 +173,10 @@ def test_bad_input(tuned: Project) -> None:
 
 REJECTED = {
     '"tunned:Q8_0"': "unknown model 'tunned'; did you mean 'tuned'?",
-    '"tuned:Q8"': "unknown quantization level 'Q8'",
-    '"tuned:"': "unknown quantization level ''",
+    '"tuned:Q8"': "unknown quantization 'Q8'",
+    '"tuned:"': "unknown quantization ''",
     '":Q8_0"': "quant_ladder: ':Q8_0'",
-    '"tuned:Q6_K"': "model 'tuned' has no file for level Q6_K",
+    '"tuned:Q6_K"': "model 'tuned' has no file for quantization Q6_K",
     '"tuned:Q8_0", "tuned:q8_0"': "tuned:Q8_0 is named twice",
     '"Q8_0", "fake:Q8_0"': "fake:Q8_0 is named twice",
     '"Q8_0", chunks=1': "quant_ladder: chunks: 1 is not",

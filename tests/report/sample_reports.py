@@ -139,7 +139,7 @@ def rates(
 
 
 def ran(model: str) -> Ran:
-    """The run record, by the name of a model: `name:LEVEL on engine`."""
+    """The run record, by the name of a model: `name:QUANT on engine`."""
     address = model.partition(" on ")[0]
     name, _, level = address.rpartition(":")
     known = (name, level) if name else (address, "")

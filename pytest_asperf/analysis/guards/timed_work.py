@@ -59,7 +59,7 @@ def lossless(n_tokens: int, reason: str) -> GuardFinding:
     """The warning that a level gives all tokens the baseline's probability, and why it may."""
     return Guard.LOSSLESS_BY_CONSTRUCTION.finding(
         f"all {n_tokens} tokens have the same probability as in the baseline: {reason}",
-        "such a level shows nothing about quantization",
+        "such a file shows nothing about quantization",
     )
 
 
