@@ -98,7 +98,7 @@ def no_truth_value(what: str, example: str) -> ConfigError:
     """The error for a measurement, or a fixture, that is used as a truth value."""
     return ConfigError(
         f"{what} is used as a truth value",
-        why="it would be true whatever was measured",
+        why="it would be true for every measurement",
         remedy=f"compare it with a limit, as in {example}",
     )
 

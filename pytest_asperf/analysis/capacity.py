@@ -157,7 +157,9 @@ def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
             ("with the KV cache", _gib(capacity.needed_bytes)),
             ("weights", _gib(capacity.weights_bytes)),
         ),
-        advice="" if capacity.fits else "use a smaller quantization, a shorter context or q8_0 KV types",
+        advice=""
+        if capacity.fits
+        else "use a smaller quantization, a shorter context or q8_0 KV types",
         details=(f"memory: {capacity.memory.basis}", compute),
         accepted=tuple((None, limit / 2**30) for limit in (sizes[1], capacity.weights_limit_bytes)),
         brief=" of ".join(map(memory_text, sizes)),

@@ -199,7 +199,7 @@ class Ladder(FixtureValue):
             ref = self.base
         if ref is None:
             raise ConfigError(
-                f"the ladder has no quantization {shown(name, 80)}",
+                f"the quant sweep has no quantization {shown(name, 80)}",
                 why="only what the test's marker names is measured",
                 remedy=f"use one of {listing(self.quants)}, or add it to the marker",
             )
@@ -253,7 +253,7 @@ class Ladder(FixtureValue):
 
 def _nothing_to_compare(name: str) -> ConfigError:
     return ConfigError(
-        f"{name} is the ladder's baseline: nothing to compare it with",
+        f"{name} is the baseline of the quant sweep: nothing to compare it with",
         why="ΔPPL and KLD are from the baseline",
         remedy="compare another quantization of the marker",
     )

@@ -252,7 +252,7 @@ class PlannedShare(Figure):
             None if figure is None else measured_energy(figure.variant, figure.workload)
             for figure in (self.observed, self.unlike)
         )
-        subject = Subject("", "live", if_failed="see what is planned elsewhere: asperf placement")
+        subject = Subject("", "live", if_failed="see the plan for other devices: asperf placement")
         planned = judge_limit(plan.share(asked.device), operator, limit.value, subject)
         rungs = ladder(asked.device, planned, seen, other)
         return note(

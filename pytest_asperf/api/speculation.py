@@ -82,7 +82,7 @@ class Speculation(FixtureValue):
         if draft is None:
             raise ConfigError(
                 f"{where}: a lookup in the text runs on no machine",
-                why="only a draft that is a model can compute elsewhere",
+                why="only a draft that is a model can run on another machine",
                 remedy="name a draft in the speculative marker",
             )
         settings = parse_settings({"remote": remote}, where=where)
@@ -102,7 +102,7 @@ class Speculation(FixtureValue):
         if self.pairing.temperature:
             raise ConfigError(
                 f"{self.pairing.label}: overhead_on needs greedy generation",
-                why="sampled outputs differ, and arms that do other work are not compared",
+                why="sampled outputs differ, and only equal work can be compared",
                 remedy="leave the temperature out of the marker",
             )
         remote = remote or self.remote

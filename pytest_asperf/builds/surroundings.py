@@ -128,7 +128,7 @@ def _ask(python: Path, program: str) -> dict[str, Any]:
             remedy="name a Python that runs, as `python` of the build",
         ) from error
     if not isinstance(answer, dict):
-        raise AssertionError(f"{python} prints something else than a table")
+        raise AssertionError(f"{python} does not print a table")
     return answer
 
 

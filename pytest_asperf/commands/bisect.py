@@ -66,7 +66,7 @@ _LIST: Final = ".txt"
 @workload_option(
     "--workload", metavar="NAME", default="tg128", help="tg128, pp512, ttft512, ppl, kld."
 )
-@model_option("--model", metavar="ADDRESS", help="Model to gate on.")
+@model_option("--model", metavar="MODEL", help="Model to gate on.")
 @click.option(
     "--builds",
     metavar="LIST",

@@ -20,7 +20,7 @@ from pytest_asperf.commands.project import open_project
     default=20,
     help="Pairs to run, all of them (default: 20).",
 )
-@model_option("--model", metavar="ADDRESS", default="asperf-target", help="Model to run.")
+@model_option("--model", metavar="MODEL", default="asperf-target", help="Model to run.")
 @workload_option(
     "--workload",
     "workloads",

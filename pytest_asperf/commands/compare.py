@@ -241,9 +241,9 @@ def _print_nights(out: Console, one: ComparedReport, other: ComparedReport) -> N
         print_whole(out, f"{label}: {printable(before)} -> {printable(after)}")
     print_text(
         out,
-        "Two sessions of one machine: a hint, and no verdict. The interval of a change is unpaired "
-        f"(at least {UNPAIRED_CONFIDENCE:.0%}) and covers the runs of each session, not what else "
-        "differs between the two. asperf gate compares builds in pairs.",
+        "Two sessions of one machine, without a verdict. The interval of a change is unpaired "
+        f"(at least {UNPAIRED_CONFIDENCE:.0%}) and covers the runs of each session, no other "
+        "difference between the two. asperf gate compares builds in pairs.",
     )
     print_text(out, "")
 

@@ -30,7 +30,7 @@ def gated(function: Callable[..., None]) -> Callable[..., None]:
         model_option(
             "--model",
             "models",
-            metavar="ADDRESS",
+            metavar="MODEL",
             multiple=True,
             help="A model to gate on; repeatable.",
         ),
@@ -42,7 +42,7 @@ def gated(function: Callable[..., None]) -> Callable[..., None]:
             help="pp512, tg128@d4096, ttft512, ppl, logits, ppl@d1024, sd; default: all checks in "
             "which real regressions went unnoticed.",
         ),
-        model_option("--draft", metavar="ADDRESS", help="Draft that sd speculates with, or ngram."),
+        model_option("--draft", metavar="MODEL", help="Draft that sd speculates with, or ngram."),
         max_ppl_delta,
         max_kld,
     )

@@ -1,4 +1,4 @@
-"""`asperf nightly`: measures the current build against an anchor, and gates what changed."""
+"""`asperf nightly`: measures the current build against a fixed baseline, and gates what changed."""
 
 # ruff: noqa: PLC0415  # the package's docstring says why
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_asperf.store.figures import StoredPoint, StoredSeries
 
 
-#: Outcomes of cells that were not measured. Whether the anchor is faster is no question here.
+#: Outcomes of cells that were not measured. A faster fixed baseline is no fault.
 _BROKEN: Final = ("INVALID", "NOT RUN")
 _SAME: Final = "nothing changed"
 _NOTIFY_S: Final = 60.0
@@ -79,7 +79,7 @@ class NightReport:
         """The answer in one line."""
         from pytest_asperf.nightly.record import night_text
 
-        when = f"night of {night_text(self.began)}"
+        when = f"nightly run of {night_text(self.began)}"
         if self._error:
             return f"{when}: not measured: {self._error}"
         said = "; ".join(self._answers)
@@ -108,12 +108,12 @@ class NightReport:
         """Take the night before, or None before the first."""
         from pytest_asperf.nightly.record import missed_nights, night_text
 
-        self._since = "first night" if last is None else _SAME
+        self._since = "first run" if last is None else _SAME
         if last is not None:
             self.missed = missed_nights(last.time, self.began)
         if last is not None and self.missed:
             self._is_remarkable = True
-            nights = f"{self.missed} night{'s' * (self.missed > 1)}"
+            nights = f"{self.missed} run{'s' * (self.missed > 1)}"
             self._remarks.append(
                 f"{nights} missing: the last one was measured at {night_text(last.time)}"
             )
@@ -132,7 +132,7 @@ class NightReport:
     def cannot_gate(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
         """Take why a new build is not gated."""
         self._answer("the changed build was not gated", exit_code)
-        self._remarks.append(f"not gated: {reason}; its pairs with the anchor are below")
+        self._remarks.append(f"not gated: {reason}; its pairs with the fixed baseline are below")
 
     def gated(self, outcome: GateOutcome) -> None:
         """Take the gate of tonight's build against last night's."""
@@ -182,13 +182,13 @@ class NightReport:
         yield from map(printable, self._remarks)
         if self._rows:
             yield ""
-            head = ("current / anchor, in time", "tonight", "state")
+            head = ("current / fixed baseline, in time", "tonight", "state")
             widths = [max(map(len, column)) for column in zip(head, *self._rows, strict=True)]
             for row in (head, *sorted(self._rows)):
                 yield "  ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
         if self._gate:
             yield ""
-            yield "gate of tonight's build against last night's, in time"
+            yield "gate of tonight's build against the last run's, in time"
             yield from map(printable, self._gate)
 
     def send(self) -> None:
@@ -212,7 +212,7 @@ def _words(command: str | None) -> list[str]:
     except ValueError as error:
         raise ConfigError(
             f"--notify: {printable(command)} is not a command: {error}",
-            why="a night that needs you would not be noticed",
+            why="a run that needs you would not be noticed",
             remedy="write a program and its arguments, as in --notify 'mail -s asperf me@home'",
         ) from None
 
@@ -237,7 +237,7 @@ _OWN: Final = {"max_seconds": "3600"}
 
 
 @command()
-@build_argument("anchor", required=False)
+@build_argument("base", required=False)
 @build_argument("current", default=_CURRENT)
 @gated
 @click.option(
@@ -252,11 +252,11 @@ _OWN: Final = {"max_seconds": "3600"}
 @click.option(
     "--notify",
     metavar="COMMAND",
-    help="Run if the exit code is not 0 or a night is missing or was interrupted; gets the "
+    help="Run if the exit code is not 0, or a run is missing or was interrupted; gets the "
     "summary on stdin.",
 )
 def nightly(
-    anchor: str | None,
+    base: str | None,
     current: str,
     *,
     pairs: int,
@@ -264,12 +264,12 @@ def nightly(
     notify: str | None,
     **words: Any,
 ) -> None:
-    """Measure the current build against a fixed baseline, every night.
+    """Measure the current build against a fixed baseline.
 
-    ANCHOR is a build that stays the same; CURRENT is the build that is watched, or `newest`.
+    BASE is a build that stays the same; CURRENT is the build to watch, or `newest`.
     Gates what changed since the last nightly run. A series that became slower is a FAIL.
     """
-    options = GateOptions(anchor, current, arguments=("ANCHOR", "CURRENT"), **words)
+    options = GateOptions(base, current, arguments=("BASE", "CURRENT"), **words)
     report = NightReport(time.time(), notify)
     try:
         store = store_address()
@@ -294,10 +294,10 @@ def _request(options: GateOptions, project: Workspace) -> GateRequest:
     """The request, with the newest release looked up."""
     from pytest_asperf.bisect.candidates import newest_release
 
-    where = "ANCHOR"
+    where = "BASE"
     if options.base is None and project.settings.baseline == _CURRENT:
         raise ConfigError(
-            "ANCHOR is missing: no build that stays the same over the nights",
+            "BASE is missing: no build that stays the same over all runs",
             why="with every upgrade of `current` the series would begin again",
             remedy="name a release, as in: asperf nightly llama-cpp-python==0.3.35; or set "
             "`baseline` in [tool.asperf]",
@@ -333,7 +333,7 @@ def _measure(
     check_store(address)
     with one_at_a_time(project.cache, name, report.began) as unfinished:
         last = None
-        with report.out_of_reach("the last night is not known"):
+        with report.out_of_reach("the last run is not known"):
             last = last_night(address, name)
             report.looks_back(last)
         report.notes(unfinished)
@@ -361,7 +361,7 @@ def _measure(
         history.store(replace(made, night=night), kind="nightly")
         before = last and last.named(facts, anchor=gate.builds[0].name)
         if before == build:
-            report.cannot_gate(f"the build of last night was named {build} too, and is gone")
+            report.cannot_gate(f"the build of the last run was named {build} too, and is gone")
         elif before:
             _gate_change(gate, replace(options, base=before), project, report)
         with report.out_of_reach("the series were not examined"):

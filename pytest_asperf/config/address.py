@@ -133,10 +133,10 @@ ROLES: Final[dict[str, Role]] = {
     "target": Role("the model to measure", "asperf-target:F16"),
     "draft": Role("a faster model of the target's vocabulary", "asperf-draft:F16"),
     "other_draft": Role("a slower and better draft for the target", "asperf-target:Q4_0"),
-    "small": Role("the smallest of three models at one level", "asperf-draft:F16"),
-    "medium": Role("the middle one of three models at one level", "asperf-target:F16"),
+    "small": Role("the smallest of three models at one quantization", "asperf-draft:F16"),
+    "medium": Role("the middle one of three models at one quantization", "asperf-target:F16"),
     "large": Role(
-        "the largest of three models at one level", "asperf-target+layers=64:F16", "target"
+        "the largest of three models at one quantization", "asperf-target+layers=64:F16", "target"
     ),
     "moe": Role("a mixture of experts", "asperf-target+experts=4:F16"),
     "qat": Role("a model tuned under its quantization (QAT)", "asperf-target-qat:4bit"),
@@ -161,7 +161,7 @@ def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
     """
     if name not in ROLES:
         raise ConfigError(
-            f"{where}: unknown role {shown(name, 80)}{suggest(name, ROLES)}",
+            f"{where}: unknown model slot {shown(name, 80)}{suggest(name, ROLES)}",
             remedy=f"use one of {listing(ROLES)}",
         )
     for filled in (name, ROLES[name].instead):
@@ -170,13 +170,11 @@ def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
     shipped = ROLES[name].shipped
     if named or not shipped:
         raise RoleError(
-            str(
-                Advice(f"no model is the {name} ({ROLES[name].asks_for})", roles=f"{name}=ADDRESS")
-            ),
-            why=f"the other roles are your own models, and the shipped {name} is not of their kind"
+            str(Advice(f"no model is the {name} ({ROLES[name].asks_for})", roles=f"{name}=MODEL")),
+            why=f"the other slots have your own models, and the shipped {name} is not of their kind"
             if shipped
             else "no pipeline of several programs is shipped (docs/pipelines.md)",
-            remedy=Advice("name it, or set it in [tool.asperf.roles]", roles=f"{name}=ADDRESS"),
+            remedy=Advice("name it, or set it in [tool.asperf.roles]", roles=f"{name}=MODEL"),
         )
     return Address.of(shipped)
 

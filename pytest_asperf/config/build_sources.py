@@ -275,7 +275,7 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
             raise ConfigError(
                 f"{where}: {key} does not go with {kind}",
                 why="an ignored key would have no effect, unnoticed",
-                remedy=f"beside {kind} write only {listing(_KEYS[kind])} and settings",
+                remedy=f"with {kind} write only {listing(_KEYS[kind])} and settings",
             )
     return kind
 
@@ -395,7 +395,7 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
     name = re.split(r"[\[<>=!~;@\s]", requirements[0], maxsplit=1)[0]
     raise ConfigError(
         f"{where}: {shown(name)} is not a package of an engine{suggest(name, DISTRIBUTIONS)}",
-        why="a misspelt name would install whatever somebody published under it",
+        why="a misspelt name could install a stranger's package",
         remedy=f"name one of {listing(DISTRIBUTIONS)}",
         opt_out='for a fork, name the engine: engine = "llama_cpp" beside its requirements, '
         "in [tool.asperf.builds.NAME]",

@@ -175,14 +175,16 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
     if levels and level not in levels:
         raise UnfitError(
             f"{where}: model {ref.spec.name!r} has no file for quantization {level}",
-            why="a model declared by `files` is measured as published; no quantization is made of another",
+            why="a model declared by `files` is measured as published; no quantization is "
+            "made of another",
             remedy=f"use one of {listing(levels)}, or add {level} to its `files`",
         )
     if ref.level not in {None, level}:
         raise ConfigError(
             f"{where}: quantization {level} is asked for, but the model spec is {ref.label}",
             why="only one of the two can be measured",
-            remedy="name the quantization once: in the model spec, or in a quant or quant_ladder marker",
+            remedy="name the quantization once: in the model spec, or in a quant or "
+            "quant_ladder marker",
         )
     return replace(ref, level=level)
 
@@ -248,7 +250,7 @@ def _check_name(
     if not _NAME.fullmatch(name) or is_path(name):
         raise ConfigError(
             f"{where}: not a usable model name",
-            why="names are parts of addresses (name:QUANT) and of file names",
+            why="names are parts of model specs (name:QUANT) and of file names",
             remedy="use 1 to 64 of A-Z a-z 0-9 . _ - and neither begin with . or -"
             " nor end in .gguf",
         )

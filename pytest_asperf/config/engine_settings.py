@@ -195,7 +195,7 @@ def parse_settings(
     checked.only(_RULES)
     return EngineSettings(
         **{
-            key: checked.need(key, _RULES[key].because("the engine would run something else"))
+            key: checked.need(key, _RULES[key].because("the engine would run with another setting"))
             for key in table
         }
     )

@@ -133,9 +133,7 @@ def _or_none(rule: Rule[Any]) -> Rule[Any]:
 
 
 _string: Final = matching(re.compile(r".+", re.DOTALL))
-_ADDRESS: Final = Rule(
-    lambda value: Address.of(_string(value)), "the address of a model, as a string"
-)
+_ADDRESS: Final = Rule(lambda value: Address.of(_string(value)), "a model spec, as a string")
 _LEVEL: Final = Rule(_string, "a quantization, as a string")
 _KV_TYPE: Final = Rule(_string, "a type of KV cache, as a string")
 _PROFILE: Final = Rule(_string, "the name of a hardware profile, as a string")
@@ -146,7 +144,7 @@ _LEAST: Final[Mapping[str, Rule[Any]]] = {
     "min_gpu_cores": whole(1, 10**9),
 }
 _SPECULATIVE: Final[Mapping[str, Rule[Any]]] = {
-    "draft": Rule(_ADDRESS.read, f"the address of a model, or {NGRAM_DRAFT!r}"),
+    "draft": Rule(_ADDRESS.read, f"a model spec, or {NGRAM_DRAFT!r}"),
     "target": _ADDRESS,
     "k": whole(1, 64),
     "temperature": number(

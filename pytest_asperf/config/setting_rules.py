@@ -117,7 +117,7 @@ class Rules:
     @property
     def address(self) -> Rule[Address]:
         """The address of a model."""
-        accepts = "an address: name, name:QUANT, or a path"
+        accepts = "a model spec: name, name:QUANT, or a path"
         return Rule(partial(_address, folder=self.folder), accepts)
 
     @property
@@ -125,8 +125,8 @@ class Rules:
         """Models by their roles: a table, or what was typed."""
         return Rule(
             partial(_roles, folder=self.folder),
-            f"ROLE=ADDRESS, or in a configuration file a table of them; a role is one of "
-            f"{listing(ROLES)}, and an address names a model",
+            f"SLOT=MODEL, or in a configuration file a table of them; a slot is one of "
+            f"{listing(ROLES)}",
         )
 
     @property
@@ -177,7 +177,7 @@ def _share(value: object, *, most: float) -> float:
 def _address(value: object, folder: Path) -> Address:
     address = Address.of(_text(value))
     if address.role:
-        raise ValueError(": it is a role, and no model")
+        raise ValueError(": it is a model slot, and no model")
     return address.anchored(folder)
 
 
@@ -187,10 +187,10 @@ def _roles(value: object, folder: Path) -> dict[str, Address]:
     pairs = [_text(text).partition("=")[::2] for text in value]
     table = value if isinstance(value, dict) else dict(pairs)
     if len(table) < len(value):
-        raise ValueError(": a role is named twice")
+        raise ValueError(": a model slot is named twice")
     for role in table:
         if role not in ROLES:
-            raise ValueError(f": unknown role {role!r}{suggest(role, ROLES)}")
+            raise ValueError(f": unknown model slot {role!r}{suggest(role, ROLES)}")
     return {role: _address(address, folder) for role, address in table.items()}
 
 

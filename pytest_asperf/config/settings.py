@@ -105,7 +105,7 @@ class Settings:
         rule="source",
         text="measure or replay; auto measures where the profile is this machine",
         metavar="auto|live|recorded",
-        why="recorded numbers must never pass for live ones",
+        why="published figures must never pass for measured ones",
     )
     inconclusive: Inconclusive = setting(
         default="fail",
@@ -117,15 +117,15 @@ class Settings:
         default=_shipped,
         rule="address",
         text="model of tests without a marker: name, name:QUANT or a path",
-        metavar="ADDRESS",
+        metavar="MODEL",
         word="model",
         shown=_SHIPPED,
     )
     roles: Mapping[str, Address] = setting(
         default=dict,
         rule="roles",
-        text="model that has a role in tests, as in target=PATH or draft=NAME:QUANT; repeatable",
-        metavar="ROLE=ADDRESS",
+        text="model for a slot of the findings, as in target=PATH or draft=NAME:QUANT; repeatable",
+        metavar="SLOT=MODEL",
         word="role",
         is_list=True,
     )

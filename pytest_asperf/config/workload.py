@@ -162,7 +162,7 @@ def parse_workload(
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
             "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of "
-            "a server, ttft512@warm for a prompt in its cache, ttft512@p95 for the tail in a gate; "
+            "a server, ttft512@warm for a prompt in its cache, ttft512@p95 for p95 in a gate; "
             "jtg128 for its energy; load, load@cold and reload for the time of a load",
         )
     if workload.percentile and not any_cost:

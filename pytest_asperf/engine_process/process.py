@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 
 _REPORT: Final = "the log below is the engine's own; report it to the engine with the model named"
 _MEMORY: Final = (
-    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, quantization or "
+    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, "
+    "quantization or "
     "context; the kernel's log says whether it was that"
 )
 _COMPILED: Final = (
     "if llama.cpp was compiled on another processor, or by gcc 12 on one with AMX, compile it with "
-    "CMAKE_ARGS=-DGGML_NATIVE=OFF; else report it to the engine with its log and the model named"
+    "CMAKE_ARGS=-DGGML_NATIVE=OFF; otherwise report it to the engine, with its log and the "
+    "model's name"
 )
 
 

@@ -91,7 +91,7 @@ def test_speculation_doubles_generation(speculation: Speculation) -> None:
     if not 0.6 <= accepted <= 0.8:
         pytest.skip(
             f"the finding is about 60 to 80 % acceptance, this draft has {accepted:.0%}: "
-            "--asperf-role draft=ADDRESS"
+            "--asperf-role draft=MODEL"
         )
     assert_sd_gain(speculation, when_ratio=0.01, at_least="100%")
 

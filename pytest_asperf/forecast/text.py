@@ -87,7 +87,9 @@ def _model_checks(
     yield _weights_check(forecast, draft)
     yield _kv_check(demand, types)
     if demand.is_recurrent:
-        detail = "layers with a recurrent state keep it beside the KV cache: its size is unknown"
+        detail = (
+            "layers with a recurrent state keep it in addition to the KV cache: its size is unknown"
+        )
         yield CheckLine("state", "unknown", f"{detail}; it does not grow with the context")
     yield CheckLine("buffers", "unknown", "compute buffers are not modelled; they come on top")
     yield from _fit_checks(forecast, prediction.hardware)

@@ -127,7 +127,7 @@ def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int
     if total < max(_LEAST_CACHE_MULTIPLE * cache, threads * _MIB):
         raise HardwareError(
             f"{memory_text(available_bytes)} of free memory do not suffice to measure the memory "
-            f"bandwidth beside {memory_text(cache)} of cache",
+            f"bandwidth with {memory_text(cache)} of cache",
             why="a buffer that the cache holds would measure the cache",
             remedy="free memory, or raise the container's memory limit",
             opt_out=Advice("use a published figure instead", "hardware"),

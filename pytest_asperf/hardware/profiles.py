@@ -148,7 +148,7 @@ def find_bins(name: str, *, memory_gb: int | None = None) -> tuple[Profile, ...]
         valid = {profile.id if bins else profile.chip for profile in bins or profiles.values()}
         raise HardwareNameError(
             f"no hardware profile is called {quoted}{suggest(name[:80].casefold(), valid)}",
-            why="limits and recorded numbers belong to one known chip",
+            why="limits and published figures belong to one known chip",
             remedy=f"name one of: {listing(valid)}",
             opt_out=Advice("use what is detected", hardware="auto"),
         )
@@ -169,7 +169,7 @@ def find_profile(name: str, *, memory_gb: int | None = None) -> Profile:
         raise HardwareNameError(
             f"hardware {shown(name, 80)} stands for several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
-            remedy=Advice("name the bin, such as", hardware=named[-1].id),
+            remedy=Advice("name the variant, such as", hardware=named[-1].id),
             opt_out=Advice("use what is detected", hardware="auto"),
         )
     return max(named, key=lambda profile: (profile.gpu_cores or 0, profile.cpu_cores or 0))
@@ -206,7 +206,7 @@ def match_profile(
         if known is not None and by_bin not in ({()}, {(None,)}):
             bins = tuple(profile for profile in bins if known in of_bin(profile))
         if not bins:
-            return Match((), f"no known bin of {brand_string[:80]!r} has {known} {fact}")
+            return Match((), f"no known variant of {brand_string[:80]!r} has {known} {fact}")
     return Match(bins)
 
 
@@ -285,7 +285,7 @@ def _bins(document: CheckedTable, entry: object) -> Iterator[CheckedTable]:
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     chip = document.inner(f"chip {name}", entry)
     if "-" in chip.need("id", TEXT):
-        chip.refuse("id", "write an id without '-', which comes before a bin's id")
+        chip.refuse("id", "write an id without '-': it separates a chip from its variant")
     common = {key: value for key, value in chip.values.items() if key != "bin"}
     for row in chip.entries("bin") if "bin" in chip.values else [{}]:
         own = chip.inner("bin", row).values

@@ -272,7 +272,7 @@ def _check_tensors(
 def _mismatch(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"{path}: {reason}",
-        why="the weights are not those that config.json beside it describes",
+        why="the weights are not those that its config.json describes",
         remedy="take both files from the same model",
     )
 

@@ -145,7 +145,8 @@ def _further_parts(path: Path, header: GgufHeader) -> Iterator[tuple[Path, int, 
         raise NoModelError(
             f"{path} is one of {count} parts of a model, and by its name not the first",
             why="llama.cpp finds the parts by their names",
-            remedy=f"name the first part, NAME-00001-of-{count:05}.gguf, with the others beside it",
+            remedy=f"name the first part, NAME-00001-of-{count:05}.gguf, with the others in "
+            "its folder",
         )
     parts = gguf_parts(path)
     if len(parts) != count:

@@ -172,7 +172,7 @@ def _parts(folder: Path) -> Iterable[str]:
     names = sorted(set(map(str, files.values()))) if isinstance(files, dict) else []
     # A name out of a file must not lead out of the folder.
     if not 0 < len(names) <= _MAX_PARTS or any("/" in name or "\\" in name for name in names):
-        raise _unusable(folder / _INDEX, "it names no files beside it")
+        raise _unusable(folder / _INDEX, "it names no files in its folder")
     return names
 
 

@@ -141,7 +141,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
         raise UnfitError(
             f"{info.path}: {level} cannot be made from it, it is {info.level or 'quantized'} "
             f"already ({quantised.name} is {quantised.type})",
-            why="the result would carry the losses of both levels",
+            why="the result would have the losses of both quantizations",
             remedy="give the model's F16, BF16 or F32 file as `gguf`, or the published file of "
             "each quantization under `files`",
         )

@@ -250,9 +250,11 @@ def require_one_model(
     if difference := shape_difference(info.shape, other_info.shape):
         raise MislabelledError(
             f"{name} and {other_name} are two models: {difference}",
-            why="a quantization has the sizes of the model that it was made of; between two models, "
+            why="a quantization has the sizes of the model that it was made of; between two "
+            "models, "
             "neither speed nor quality shows what a quantization does",
-            remedy="declare the quantization that was made of the same model, or give the other model a "
+            remedy="declare the quantization that was made of the same model, or give the "
+            "other model a "
             "name of its own",
         )
 
@@ -320,7 +322,7 @@ def shown_same(base: LocatedModel, model: LocatedModel) -> str:
     if base.sha256 == model.sha256:
         return f"both are the file sha256 {base.sha256[:12]}"
     if same_tensors(base.info, model.info):
-        return "both files hold the same tensors to the last bit, whatever else differs in them"
+        return "both files have the same tensors to the last bit"
     return ""
 
 
@@ -338,7 +340,8 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
         raise ModelError(
             f"{model.ref.label} and {base.ref.label} have different tokenizers",
             why="their tokens differ: PPL and KLD cannot be compared, nor one draft for the other",
-            remedy="compare quantizations of one model, made from the same source; take a draft of the "
+            remedy="compare quantizations of one model, made from the same source; take a "
+            "draft of the "
             "target's family",
         )
     return model

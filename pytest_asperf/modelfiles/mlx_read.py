@@ -74,7 +74,8 @@ def inspect_mlx(folder: Path) -> MlxInfo:
     if folder.is_file() or folder.suffix.lower() == ".gguf":
         raise UnfitError(
             f"{folder} is a file, and MLX measures folders",
-            why="of GGUF quantizations MLX reads few as they are and casts most to F16, which would be "
+            why="of GGUF quantizations MLX reads few as they are and casts most to F16, "
+            "which would be "
             "measured under the quantization's name",
             remedy=Advice(
                 "give the model's folder in Hugging Face or MLX format as `hf`, or measure the "

@@ -81,7 +81,7 @@ def resolve_mlx(
     if source.is_quantised:
         raise UnfitError(
             f"{source.path}: {level} cannot be made from it, it is {shown_level(source)} already",
-            why="the result would carry the losses of both levels",
+            why="the result would have the losses of both quantizations",
             remedy="give the folder of the original weights as `hf`, or the published folder of "
             "each quantization under `files`",
         )
@@ -105,7 +105,7 @@ def _require_level(info: MlxInfo, level: str) -> None:
         raise MislabelledError(
             f"{info.path} is {shown_level(info)} by its own configuration, not {level}",
             why="it would be measured under another quantization's name",
-            remedy="correct the quantization, or the folder that stands for it",
+            remedy="correct the quantization, or its folder",
         )
 
 

@@ -90,7 +90,9 @@ def published_file(ref: ModelRef) -> Path:
             f"{path}: {ref.label} is a folder, and llama.cpp measures GGUF files",
             why="published files are measured as they are; none is made of a folder of weights "
             "that may be quantized already",
-            remedy=Advice("give a GGUF file for the quantization, or measure it on MLX", engine="mlx"),
+            remedy=Advice(
+                "give a GGUF file of that quantization, or measure it on MLX", engine="mlx"
+            ),
         )
     _require_level(path, level)
     return path
@@ -101,7 +103,7 @@ def published(ref: ModelRef) -> tuple[str, Path]:
     files = dict(ref.spec.files)
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
     if level not in files:
-        what = f"has no file at {level}" if level else "has several files, and no quantization is asked"
+        what = f"has no file at {level}" if level else "has several files: name one"
         raise UnfitError(
             f"the model {ref.spec.name!r} {what}",
             why="published files are measured as they are; no quantization is made from another",
@@ -115,7 +117,7 @@ def _require_level(path: Path, level: str) -> None:
         raise MislabelledError(
             f"{path} is {other}, not {level}",
             why="it would be measured under another quantization's name",
-            remedy="correct the quantization, or the file that stands for it",
+            remedy="correct the quantization, or its file",
         )
 
 

@@ -183,7 +183,7 @@ def one_at_a_time(cache: Path, job: str, began: float) -> Iterator[str]:
         holder = holder_of(mark.with_suffix(".lock"))
         raise BusyError(
             f"the job {printable(job)} is running already: {holder or mark}",
-            why="two at once would disturb each other and measure the same night twice",
+            why="two at once would disturb each other",
             remedy="wait until it is over, or give this one another --name",
         ) from None
     except OSError as error:
@@ -195,12 +195,12 @@ def one_at_a_time(cache: Path, job: str, began: float) -> Iterator[str]:
     try:
         with noted(mark.with_suffix(".lock")):
             unfinished = _unfinished(mark)
-            store_record(mark, {"began": began}, what="the mark of a night")
+            store_record(mark, {"began": began}, what="the mark of a nightly run")
             try:
                 yield unfinished
             except Exception as error:
                 ended = {"began": began, "error": printable(error, _LONGEST)}
-                store_record(mark, ended, what="the mark of a night")
+                store_record(mark, ended, what="the mark of a nightly run")
                 raise
             mark.unlink(missing_ok=True)
     finally:
@@ -215,7 +215,9 @@ def _unfinished(mark: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        return "a night before left a mark that cannot be read"
+        return "an earlier nightly run left a mark that cannot be read"
     if error is None:
-        return f"the night of {when} was interrupted"
-    return f"the night of {when} ended in an error: {printable(error, _LONGEST).splitlines()[0]}"
+        return f"the nightly run of {when} was interrupted"
+    return (
+        f"the nightly run of {when} ended in an error: {printable(error, _LONGEST).splitlines()[0]}"
+    )

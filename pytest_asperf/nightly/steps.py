@@ -66,7 +66,7 @@ class SeriesState:
         """The state in a few words."""
         if not self.steps:
             n = len(self.points)
-            return "steady" if n >= LEAST_NIGHTS else f"{n} of {LEAST_NIGHTS} nights"
+            return "steady" if n >= LEAST_NIGHTS else f"{n} of {LEAST_NIGHTS} runs"
         return self.step_text(self.steps[-1])
 
     def step_text(self, step: Step) -> str:

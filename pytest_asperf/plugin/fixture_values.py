@@ -32,7 +32,7 @@ def live_session(request: pytest.FixtureRequest) -> Session:
     """The session; skips the test if nothing is measured in it."""
     session = session_of(request.config)
     if not session.is_live:
-        skip("test", f"nothing recorded for this test on {session.hardware.headline()}")
+        skip("test", f"no published figure for this test on {session.hardware.headline()}")
     return session
 
 
@@ -137,7 +137,7 @@ def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladd
     rungs = selection.rungs
     if not rungs:
         raise ConfigError(
-            f"{request.node.nodeid}: the ladder fixture needs a quant_ladder or kv_ladder marker",
+            f"{request.node.nodeid}: the fixture `ladder` needs a quant_ladder or kv_ladder marker",
             remedy='write @pytest.mark.quant_ladder("Q8_0", "Q6_K")',
         )
     base = selection.baseline(next(iter(rungs.values())))

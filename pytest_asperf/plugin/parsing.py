@@ -122,7 +122,7 @@ def _require_known(node: pytest.Item) -> None:
         if near:
             raise ConfigError(
                 f"{node.nodeid}: no marker is named {mark.name!r}{near}",
-                why="the test would measure something else than it names",
+                why="the test would not measure the model that it names",
                 remedy="correct the name, or register yours under pytest's `markers`",
             )
 
@@ -138,7 +138,7 @@ def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:
     if len(closest) > 1:
         raise ConfigError(
             f"{node.nodeid}: both a quant and a quant_ladder marker",
-            why="which quantizations the test is meant to measure is a guess",
+            why="a test measures the quantizations of one marker",
             remedy="keep one of them",
         )
     return closest

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from pytest_asperf.records.kinds import JudgedRecord, Noted
 
 MARKERS: Final = (
-    "model(address, engine=None, **settings): the model to measure, with settings over its own",
-    "quant(quantization): the quantization to measure the model at",
+    "model(name, engine=None, **settings): the model to measure, with settings over its own",
+    "quant(name): the quantization to measure the model at",
     (
-        'quant_ladder(*quantizations, baseline="F16", chunks=None): run the test once per quantization, or '
-        "address of another model at a quantization, against the baseline, on at most so many chunks"
+        'quant_ladder(*quants, baseline="F16", chunks=None): run the test once per quantization, '
+        "or quantization of another model (name:QUANT), against the baseline, on at most so many "
+        "chunks"
     ),
     'kv_ladder(*types, chunks=None): run the test per type of KV cache ("q8_0", on mlx "8bit")',
     (
         "speculative(draft, target, k=4, **settings): the pair whose speculation is measured; "
         "settings are temperature, n_tokens, rollback and prompts"
     ),
-    "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip the test elsewhere",
+    "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip on other machines",
 )
 
 

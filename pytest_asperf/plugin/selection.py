@@ -109,7 +109,8 @@ class Selection:
             raise ConfigError(
                 f"{self.nodeid}: {ref.label} has no quantization to compare with F16, and no KV "
                 "cache to compare with F16",
-                why="ΔPPL and KLD compare two quantizations of the weights, or two types of the cache",
+                why="ΔPPL and KLD compare two quantizations of the weights, or two types of "
+                "the cache",
                 remedy='mark the test with quant("Q6_K"), quant_ladder("Q8_0", "Q6_K") or '
                 'kv_ladder("q8_0")',
             )
@@ -125,7 +126,7 @@ class Selection:
         labels = [ref.label for ref in (*refs, *map(self.baseline, refs[:1]))]
         if repeated := [label for label in labels if labels.count(label) > 1]:
             raise ConfigError(
-                f"{self.nodeid}: {repeated[0]} is named twice in the ladder, the baseline included",
+                f"{self.nodeid}: {repeated[0]} is named twice in the marker, the baseline included",
                 why="a quantization compared with itself shows nothing",
                 remedy="name each once; give one of two models of the same name another",
             )
@@ -250,7 +251,7 @@ def check_item(item: pytest.Item) -> None:
         raise ConfigError(
             f"{item.nodeid}: both a quant_ladder and a kv_ladder marker",
             why="if weights and cache both change, no difference is due to one of them",
-            remedy="keep one; a quant marker beside kv_ladder names the weights",
+            remedy="keep one; with kv_ladder, a quant marker names the weights",
         )
     for name, mark, fixture in (
         ("quant_ladder", marks.ladder, "quant"),
@@ -259,7 +260,7 @@ def check_item(item: pytest.Item) -> None:
         if mark is not None and not names & {fixture, "ladder"}:
             raise ConfigError(
                 f"{item.nodeid}: a {name} marker on a test that uses none of its fixtures",
-                why="the test would run once and measure none of the rungs",
+                why="the test would run once and measure none of the quantizations",
                 remedy=f"take the perplexity, throughput, model, {fixture} or ladder fixture",
             )
     if marks.speculative is not None and not {"speculation", "gate"} & names:

@@ -318,7 +318,7 @@ class Session:
         """The lines that say on what hardware and engine this session measures."""
         lines = [f"asperf: hardware {self.hardware.headline(brief=brief)}"]
         if not self.is_live:
-            return [*lines, "asperf: recorded numbers, nothing is measured"]
+            return [*lines, "asperf: published figures, nothing is measured"]
         try:
             engine = self.runner(self.settings.engine).describe()
         except AsperfError as error:  # each test reports it in full

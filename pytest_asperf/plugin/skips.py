@@ -42,7 +42,7 @@ def inability(item: pytest.Item, error: BaseException | None) -> str:
     if not isinstance(error, AsperfError) or not error.is_unfit or not (roles := _roles(item)):
         return ""
     what = error.what.removeprefix(f"{item.nodeid}: ")
-    return str(Advice(f"{what}; name another model", roles=f"{roles[0]}=ADDRESS"))
+    return str(Advice(f"{what}; name another model", roles=f"{roles[0]}=MODEL"))
 
 
 def _roles(item: pytest.Item) -> list[str]:

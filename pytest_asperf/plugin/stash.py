@@ -190,7 +190,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     ]
     return ConfigError(
         f"{item.name} measured {listing(shown)} and asserted nothing",
-        why="it would pass whatever was measured",
+        why="it would pass for every measurement",
         remedy=f"write an assertion, such as {_example_of(item)}",
         opt_out="to record a measurement without a limit, read its number, "
         'as in throughput("tg128").estimate',
@@ -208,7 +208,7 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
     course.forgotten.clear()  # the tear-down reports its own
     return ConfigError(
         f"{item.name} compared and did not assert: {claim}",
-        why="it would pass whatever the verdict is",
+        why="it would pass with every verdict",
         remedy="write `assert` before the comparison, or read the verdict's outcome",
     )
 

@@ -62,7 +62,10 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
     if not rows:
         return "no finding is of that verdict and hardware"
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("verdict", "finding; published, and recorded [90 % interval]"):
+    for header in (
+        "verdict",
+        "finding; its figure, and that of the published runs [90 % interval]",
+    ):
         table.add_column(header, overflow="fold")
     for finding, verdict in rows:
         line = first_line(Noted("", verdict_record(verdict)))
@@ -80,7 +83,9 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
     with console.capture() as shown:
         console.print(table)
     lines = "\n".join(line.rstrip() for line in shown.get().splitlines())
-    return f"{lines}\n{counted}\nrecorded verdicts fail no test; asperf findings ID explains one"
+    return (
+        f"{lines}\n{counted}\nnone of these verdicts fails a test; asperf findings ID explains one"
+    )
 
 
 def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _remarks(line: Line) -> Iterator[str]:
     if line.excused and is_live and line.outcome != "PASS":
         yield f"fails no test: {line.excused}"
     elif line.source == "elsewhere":
-        yield f"elsewhere: {line.excused}"
+        yield f"out of scope: {line.excused}"
 
 
 def _rank(line: Line) -> int:
@@ -106,7 +106,7 @@ def _here(line: Line) -> _Row:
         printed = line.about[_PUBLISHED]
         of = f"as published: {printed}" if printed else ""
         return line.outcome, (_PUBLISHED, line.outcome, _claim(line), line.brief, of)
-    whose = "here" if line.source == "live" else line.source
+    whose = {"live": "here", "elsewhere": "out of scope"}.get(line.source, line.source)
     of = line.what if isinstance(line.record, VerdictRecord) else ""
     return line.outcome, (whose, line.outcome, _claim(line), line.brief, of)
 

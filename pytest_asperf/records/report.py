@@ -196,7 +196,7 @@ def read(document: object, where: str) -> Report:
     if schema not in [1, SCHEMA]:
         raise ConfigError(
             f"{where} has schema {shown(schema, 80)}, and this version reads schema 1 to {SCHEMA}",
-            why="its keys may mean something else",
+            why="its keys may have another meaning",
             remedy="use the version of pytest-asperf that wrote the file",
         )
     head = read_head(document, where)

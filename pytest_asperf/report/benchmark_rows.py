@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PREFIX: Final = "asperf::"
 _TWO_SESSIONS: Final = (
     "this comparison of two sessions cannot tell a slower build from a slower machine: "
-    "`asperf gate BASE CAND` and the gate fixture can, as both builds take turns"
+    "`asperf gate BASE CAND` and the gate fixture can, because they run both builds in pairs"
 )
 
 

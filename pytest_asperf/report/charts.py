@@ -183,7 +183,7 @@ def levels(found: LevelSet) -> Element:
     """Rates of generation as bars, and ΔPPL as a line, over the levels of one model."""
     longest = max(len(level.name) for level in found.levels)
     is_crowded = longest * len(found.levels) > _CROWDED
-    chart = Chart(_PLOT + (32 if is_crowded else 20), "rate of generation and ΔPPL by level")
+    chart = Chart(_PLOT + (32 if is_crowded else 20), "rate of generation and ΔPPL by quantization")
     right = WIDTH - (_LEFT if found.workload else 8)
     width = (right - _LEFT) / len(found.levels)
     middles = [_LEFT + width * (n + 0.5) for n in range(len(found.levels))]

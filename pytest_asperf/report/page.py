@@ -84,7 +84,7 @@ def _level_figure(found: LevelSet) -> Element:
         )
         for level in found.levels
     )
-    heads = ("level", found.workload, f"ΔPPL against {found.baseline}")
+    heads = ("quantization", found.workload, f"ΔPPL against {found.baseline}")
     return element(
         "figure",
         element("h3", found.model),

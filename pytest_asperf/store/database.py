@@ -250,7 +250,8 @@ def _revision(connection: sa.Connection, address: str) -> str:
         raise StoreError(
             f"the store {address} has schema {printable(revision, 40)}, and this version knows "
             f"up to {HEAD}",
-            why="a newer version of pytest-asperf made it, and its columns may mean something else",
+            why="a newer version of pytest-asperf made it, and its columns may have another "
+            "meaning",
             remedy="update pytest-asperf here, or name another store",
         )
     return revision

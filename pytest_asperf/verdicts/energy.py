@@ -76,7 +76,9 @@ def _counter_text(windows: list[CounterWindow]) -> str:
     period_ms = 1e3 * median(w.period_s for w in windows)
     seconds = median(w.seconds for w in windows)
     checked = [w.watts / w.power_w for w in windows if w.power_w]
-    beside = f", {median(checked):.3g} times the power beside it" if checked else ""
+    beside = (
+        f", {median(checked):.3g} times the power that the other counter shows" if checked else ""
+    )
     return (
         f"{windows[0].name}: an update every {period_ms:.3g} ms, {len(windows)} windows of "
         f"{seconds:.2g} s from update to update{beside}"

@@ -83,7 +83,7 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
         raise ConfigError(
             f"{where}: {engine} has no quantization that matches {level} of {bits:.2f} bits per "
             f"weight{nearest}",
-            why="what a step reads decides how fast it can be, whatever the engine",
+            why="on every engine, what a step reads decides how fast it can be",
             remedy="compare at another quantization, such as F16, Q8_0 or Q4_K_M",
             opt_out=_named(engine, near),
         )
@@ -117,7 +117,8 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
     raise UnfitError(
         f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "
         f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * BITS_WITHIN:g} % apart",
-        why="the engines would read different amounts for each token, and the faster quantization would "
+        why="the engines would read different amounts for each token, and the faster "
+        "quantization would "
         "look like the faster engine",
         remedy="compare at another quantization, such as F16, Q8_0 or Q4_K_M",
         opt_out=_named("mlx", near),

@@ -75,8 +75,8 @@ def measured_fit(
     pairs = ((demand.weights_bytes, allocated.weights), (demand.kv_bytes, allocated.kv))
     known = [(a / 2**20, b / 2**20) for a, b in pairs if a > 0 and b > 0]
     guard_findings = [predicted_against_measured(a, b, unit="MiB") for a, b in known]
-    sizes = " and ".join(f"{number_text(a, 4)} beside {number_text(b, 4)} MiB" for a, b in known)
-    verdict = replace(verdict, details=(*verdict.details, f"predicted beside allocated: {sizes}"))
+    sizes = " and ".join(f"{number_text(a, 4)} and {number_text(b, 4)} MiB" for a, b in known)
+    verdict = replace(verdict, details=(*verdict.details, f"predicted and allocated: {sizes}"))
     return guarded(verdict, filter(None, guard_findings))
 
 

@@ -183,7 +183,7 @@ def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
         for label, a, b in sides
         if a != b
     ]
-    return tuple(differing) or ("nothing in the proof of path differs between the arms",)
+    return tuple(differing) or ("the run records of the two sides do not differ",)
 
 
 def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:

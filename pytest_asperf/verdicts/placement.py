@@ -34,7 +34,7 @@ AT_WORK_W: Final = 0.1
 NEAR_IDLE_W: Final = 0.5
 _SHOWN: Final = 3
 _SUBJECT: Final = Subject(
-    "", "live", if_failed="see what is planned elsewhere: asperf placement FILE"
+    "", "live", if_failed="see the plan for other devices: asperf placement FILE"
 )
 _OPPOSITE: Final = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
 
@@ -87,8 +87,8 @@ def placement_verdict(
     if seen:
         needed = [(rung, v) for rung, v in rungs.items() if v.figures or "energy" in rung]
         figures = tuple((rung, v.figures[0][1]) for rung, v in needed if v.figures)
-        verdict = joined(needed, figures, subject, "by every rung of the evidence")
-        verdict = replace(verdict, bound="every rung")
+        verdict = joined(needed, figures, subject, "by every line of evidence")
+        verdict = replace(verdict, bound="every line of evidence")
     else:
         verdict = replace(rungs["plan"], subject=subject)
         if verdict.outcome is Outcome.INCONCLUSIVE:

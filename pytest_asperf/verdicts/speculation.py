@@ -80,7 +80,7 @@ def gain_verdict(
         subject,
         threshold=_rule(when_ratio, at_least, only),
         measured=f"{answer}: gain {gain} at a ratio of {result.ratio.text()}, "
-        f"{_break_even(result)} beside the rule's {when_ratio:g} x",
+        f"{_break_even(result)}, compared with the rule's {when_ratio:g} x",
         figures=(("gain", result.gain), ("speed ratio", result.ratio)),
         advice=_advice(outcome, sides, result),
         details=_details(result),
@@ -231,7 +231,7 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
         even = _break_even(result)
         return f"use {even} instead of the rule of thumb, for this pair here"
     return (
-        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; else take a "
+        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; otherwise use a "
         "draft that is faster or accepted more often, or decode without one"
     )
 
@@ -278,7 +278,7 @@ def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
     prompts = len({d.prompt for d in divergences})
     same = f"{n_prompts - prompts} of {counted_text(n_prompts, 'prompts')} the same"
     near = not any(d.guard_finding for d in divergences)
-    return f"{same}{', else near-ties' if divergences and near else ''}"
+    return f"{same}{', otherwise near-ties' if divergences and near else ''}"
 
 
 def divergence_text(categories: Sequence[str], parting: Divergence) -> str:
@@ -306,7 +306,7 @@ def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int)
         f"output of {names[1]} against {names[0]}",
         "live",
         ran_rows(names, outputs.ran),
-        if_failed="the handover loses something, or the two compute in other precision: compare "
+        if_failed="the KV handoff loses something, or the two compute in other precision: compare "
         "them with the same build, and look at the first difference",
     )
     if not any(one for one, _ in outputs.texts):

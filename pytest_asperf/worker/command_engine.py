@@ -44,18 +44,19 @@ _OUTPUT_KEPT: Final = 2000
 _CANNOT: Final = {
     **dict.fromkeys(
         ("tokenize", "prompt", "generate", "first_token", "logits", "score", "step"),
-        "a foreign program takes texts and shows neither tokens nor logits: PPL, logits and "
+        "an external program takes texts and shows neither tokens nor logits: PPL, logits and "
         "speculation need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
         ("step_ns", "itl"),
         "an external program prints no time of each token; assert on the rate, tg128",
     ),
-    "memory": "a foreign program does not say what it allocated for what; "
+    "memory": "an external program does not say what it allocated for what; "
     'latency("ttft512").peak_memory is the peak of its process',
-    "users": "a foreign program serves one request at a time",
-    "slow_by": "a foreign program cannot be slowed by a share; llama_cpp and scripted can",
-    "quantize": "a foreign program is given its files as they are: declare them under `files`, by quantization",
+    "users": "an external program serves one request at a time",
+    "slow_by": "an external program cannot be slowed by a share; llama_cpp and scripted can",
+    "quantize": "an external program is given its files as they are: declare them under "
+    "`files`, by quantization",
 }
 
 
@@ -178,7 +179,7 @@ class PipelineRun:
             raise RefusalError(
                 _KIND,
                 f"no-times: {' and '.join(phase.name for phase in self.phases)} printed no time of "
-                f'{work.kind}; several programs need total or handover, or clock = "wall"',
+                f'{work.kind}; several programs need `total` or `handover`, or clock = "wall"',
             )
         return Timing(
             work.n_tokens, sum(steps_ns), steps_ns if work.kind == "request" else (), None

@@ -142,7 +142,7 @@ def require_possible(settings: Mapping[str, Any]) -> None:
     if not _DECIDES_FLASH_ATTN:
         raise RefusalError(
             "version",
-            f"type_v {type_v} needs flash attention, which {VERSION} does not turn on by itself: "
+            f"type_v {type_v} needs flash attention, which {VERSION} does not turn on by default: "
             "set flash_attn to on",
         )
 

@@ -133,7 +133,7 @@ class OpenAiEngine:
 
     def quantize(self, *_: object) -> None:
         """Refuse: the server has the files."""
-        raise RefusalError("unsupported", "a server that we do not start makes no levels")
+        raise RefusalError("unsupported", "a server at a URL makes no quantizations")
 
 
 class OpenAiModel(ServedModel):

@@ -1,4 +1,4 @@
-"""How a context is rolled back: by dropping its tail, else from checkpoints.
+"""How a context is rolled back: by dropping its end, else from checkpoints.
 
 A transformer's memory can drop its tail. A recurrent state cannot, nor can a window that has slid:
 it is saved before tokens that may be rejected, restored, and the accepted tokens are decoded again.
@@ -45,7 +45,7 @@ def find_way_back(
     raise RefusalError(
         "rollback",
         f"the model's memory is {memory} and cannot be rolled back "
-        + ("by dropping its tail" if rollback == "trim" else "by any way that was tried"),
+        + ("by dropping its end" if rollback == "trim" else "by any way that was tried"),
     )
 
 

@@ -266,7 +266,7 @@ class Remote:
                 raise RefusalError(
                     "remote",
                     f"{self.endpoint} computed {came.n_graphs - (before.n_graphs or 0)} graphs for "
-                    f"{n_steps} steps: something else computed them",
+                    f"{n_steps} steps: another device computed them",
                 )
             time.sleep(0.01)  # its log is read by a thread
             came = self.work_so_far()
@@ -275,7 +275,7 @@ class Remote:
             raise RefusalError(
                 "remote",
                 f"{came.n_bytes - (before.n_bytes or 0)} bytes came from {self.endpoint}, and the "
-                f"logits alone are {n_bytes}: something else computed them",
+                f"logits alone are {n_bytes}: another device computed them",
             )
 
     def weights_mib(self, buffers_mib: Mapping[str, Mapping[str, float]]) -> float:

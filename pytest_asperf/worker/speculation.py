@@ -240,7 +240,7 @@ def generate(
 ) -> Generation:
     """Generate exactly `n_new` tokens after a prompt; what ends a text does not end this.
 
-    No round drafts more than can still be emitted, so that both arms do the same work. The prompt,
+    No round drafts more than can still be emitted, so that both sides do the same work. The prompt,
     of at least two tokens, is decoded before the clock starts. Every round is slowed by a share: a
     wait at the end would slow whatever runs next, as caches are lost in some milliseconds.
     """

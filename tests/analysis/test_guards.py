@@ -191,7 +191,7 @@ def test_the_figures_are_those_of_the_raw_data() -> None:
     free, known = guards.sd_bound(53.6, 42.4, **SD), guards.sd_bound(53.6, 42.4, **SD, c=0.3024)
     assert free is not None
     assert known is not None
-    assert "at most 47.91 tok/s beside 42.4" in free.found
+    assert "at most 47.91 tok/s, compared with 42.4" in free.found
     assert "at most 21.68 tok/s" in known.found
     errors = CASES["decode-errors"][1]()
     assert errors is not None

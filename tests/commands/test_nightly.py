@@ -77,13 +77,13 @@ def test_nothing_new_is_recorded_and_a_changed_build_is_gated(nightly: Command) 
     """A night says that nothing changed, or gates tonight's build against last night's."""
     first = nightly("old", "watched", *_WORDS)
     assert first.exit_code == 0, first.output
-    assert "first night, nothing got slower" in first.stdout
+    assert "first run, nothing got slower" in first.stdout
     _replace_by_earlier(1)
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].endswith(": nothing changed")
     assert "tg32 ratio fake:F16" in done.stdout
-    assert "2 of 10 nights" in done.stdout
+    assert "2 of 10 runs" in done.stdout
     Draft202012Validator(SCHEMA).validate(_stored()[-1])
     before, night = (document["night"] for document in _stored())
     assert (night["changes"], night["missed"], night["unfinished"]) == ([], 0, "")
@@ -106,7 +106,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     _build(nightly.folder, "watched", "3", 1.3)
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 0, done.output
-    assert "not gated: the build of last night was named watched too, and is gone" in done.stdout
+    assert "not gated: the build of the last run was named watched too, and is gone" in done.stdout
     with open_store("h.db") as store:
         store.prune(math.inf)
     document["night"]["build"] = "no-such-build"
@@ -114,7 +114,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 4, done.output
     assert "the changed build was not gated" in done.stdout
-    assert "not gated: ANCHOR: unknown build 'no-such-build'" in done.stdout
+    assert "not gated: BASE: unknown build 'no-such-build'" in done.stdout
     assert "tg32 ratio fake:F16" in done.stdout
     with open_store("h.db") as store:
         store.prune(math.inf)
@@ -155,8 +155,8 @@ def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Comman
     (nightly.folder / "tell.sh").chmod(0o755)
     done = nightly("old", "watched", *_WORDS, "--notify", f"./tell.sh '{said}'")
     assert done.exit_code == 0, done.output
-    assert "3 nights missing: the last one was measured at " in done.stdout
-    assert "the night of 2023-11-1" in done.stdout
+    assert "3 runs missing: the last one was measured at " in done.stdout
+    assert "the nightly run of 2023-11-1" in done.stdout
     assert "was interrupted" in done.stdout
     assert said.read_text() == done.stdout
     assert not mark.exists()
@@ -187,9 +187,9 @@ def test_two_at_once_are_refused(nightly: Command) -> None:
             ("old", "watched", "--notify", "'x"),
             "--notify: 'x is not a command: No closing quotation",
         ),
-        ((), "ANCHOR is missing: no build that stays the same"),
+        ((), "BASE is missing: no build that stays the same"),
         (("old", "wached"), "CURRENT: unknown build 'wached'; did you mean 'watched'?"),
-        (("old", "newest"), "ANCHOR: old is not a release of one package"),
+        (("old", "newest"), "BASE: old is not a release of one package"),
         (("old", "watched", "--pairs", "2"), "'--pairs'"),
     ],
 )

@@ -79,7 +79,9 @@ def test_a_level_is_named_once() -> None:
     """An address with a level refuses another level, and takes its own again."""
     ref = ModelRef(SHIPPED[0], "Q6_K")
     assert at_level(ref, "q6_k", where="t") == ref
-    with pytest.raises(ConfigError, match="t: quantization Q8_0 is asked for, but the model spec is"):
+    with pytest.raises(
+        ConfigError, match="t: quantization Q8_0 is asked for, but the model spec is"
+    ):
         at_level(ref, "Q8_0", where="t")
 
 

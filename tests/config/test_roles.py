@@ -44,7 +44,7 @@ def test_programs_that_do_not_come_with_the_package_are_asked_for(
     tmp_path: Path, role: str
 ) -> None:
     """Nothing shipped stands in for them; named, they have the role."""
-    with pytest.raises(RoleError, match=rf"^no model is the {role} .*roles = {role}=ADD"):
+    with pytest.raises(RoleError, match=rf"^no model is the {role} .*roles = {role}=MOD"):
         catalogue(tmp_path).find(f"@{role}", where="t")
     named = catalogue(tmp_path, f'roles = {{ {role} = "mine" }}\n')
     assert label(named, f"@{role}") == "mine"
@@ -54,7 +54,7 @@ def test_a_named_model_has_its_role_and_no_shipped_one_another(tmp_path: Path) -
     """Nothing is paired with a user's target but what the user named."""
     named = catalogue(tmp_path, 'roles = { target = "mine:Q8_0" }\n')
     assert label(named, "@target") == "mine:Q8_0"
-    with pytest.raises(RoleError, match=r"^no model is the draft .*: roles = draft=ADDRESS"):
+    with pytest.raises(RoleError, match=r"^no model is the draft .*: roles = draft=MODEL"):
         named.find("@draft", where="t")
 
 
@@ -102,10 +102,10 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{ targt = "mine" }', "roles: .*unknown role 'targt'; did you mean 'target'"),
+        ('{ targt = "mine" }', "roles: .*unknown model slot 'targt'; did you mean 'target'"),
         ('{ target = "min" }', "roles: target: unknown model 'min'; did you mean 'mine'"),
         ('{ target = "published:Q6_K" }', "roles: target: .* has no file for quantization Q6_K"),
-        ('{ target = "@draft" }', "roles: .*it is a role, and no model"),
+        ('{ target = "@draft" }', "roles: .*it is a model slot, and no model"),
         ("{ target = 3 }", "roles: .* is not usable"),
         ('"mine"', "roles: 'mine' is not usable"),
     ],
@@ -118,6 +118,8 @@ def test_what_names_no_role_and_no_model_is_refused(tmp_path: Path, text: str, t
 
 def test_an_unknown_role_in_a_test_is_refused(tmp_path: Path) -> None:
     """It is an error, and no reason to skip the test."""
-    with pytest.raises(ConfigError, match="t: unknown role 'traget'; did you mean 'target'") as e:
+    with pytest.raises(
+        ConfigError, match="t: unknown model slot 'traget'; did you mean 'target'"
+    ) as e:
         catalogue(tmp_path).find("@traget", where="t")
     assert not isinstance(e.value, RoleError)

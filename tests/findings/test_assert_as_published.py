@@ -127,7 +127,7 @@ def test_another_machine_or_engine_is_skipped(ultra: Project) -> None:
 def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
     """A dead address, another quantity, unit or workload, words, and no machine: each says so."""
     claims = {
-        '"own/runs/exat/tg"': "no number is recorded as 'own/runs/exat/tg'; did you mean "
+        '"own/runs/exat/tg"': "no published figure is called 'own/runs/exat/tg'; did you mean "
         "'own/runs/exact/tg'?",
         '"own/runs/level/dppl"': "*dppl is PPL increase in %, the measurement is TG in tok/s",
         '"own/runs/chip/minutes"': "*minutes is TG in tok/min, the measurement is TG in tok/s",

@@ -49,12 +49,12 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
     result = project.run("--asperf-findings=all", "-v")
     assert result.ret == pytest.ExitCode.OK
     expected = ["test_it.py::test_it FAIL (elsewhere)*"] if word == "FAIL" else []
-    end = "fails no test" if word == "FAIL" else "elsewhere"
+    end = "fails no test" if word == "FAIL" else "out of scope"
     result.stdout.fnmatch_lines(
         [
             *expected,
             "   Our model generates 100 tok/s (ours)",
-            f"{'✗' if word == 'FAIL' else '✓'}  elsewhere  {word} * tok/s [[]*]  tg8 fake:F16",
+            f"{'✗' if word == 'FAIL' else '✓'}  out of scope  {word} * tok/s [[]*]  tg8 fake:F16",
             "[?]  published  INCONCLUSIVE * 900 tok/s",
             f"   {end}: the finding is about m4max-40, this is *",
             f"1 assertion: 1 {word}*; exit code 0: no test failed",
@@ -117,8 +117,8 @@ def test_the_shipped_suite_on_models_of_ones_own(project: Project) -> None:
     result.stdout.fnmatch_lines_random(
         [
             "   Q8_0 costs less than 1 % of PPL (q8-near-lossless)",
-            "not tried: *: no model is the draft (*): --asperf-role draft=ADDRESS",
-            "not tried: *: no model is the moe (a mixture of experts): --asperf-role moe=ADDRESS",
+            "not tried: *: no model is the draft (*): --asperf-role draft=MODEL",
+            "not tried: *: no model is the moe (a mixture of experts): --asperf-role moe=MODEL",
             "not tried: *: model 'fake' has no file for quantization Q6_K; name another model: *",
             "not tried: *: nothing measures it live; *",
         ]

@@ -22,7 +22,7 @@ def test_the_findings_on_power_say_what_is_missing(
     for given, lacking in (([], ("mlx_alone", "coreml_hybrid")), ([alone], others)):
         result = metered.run(*POWER, *given)
         result.assert_outcomes(skipped=8)
-        reasons = [f"SKIPPED*no model is the {r} *--asperf-role {r}=ADDRESS*" for r in lacking]
+        reasons = [f"SKIPPED*no model is the {r} *--asperf-role {r}=MODEL*" for r in lacking]
         result.stdout.fnmatch_lines_random(reasons)
     work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S}, "layers_offloaded": 1}
     for name in ("f16", "q8"):
@@ -34,7 +34,11 @@ def test_the_findings_on_power_say_what_is_missing(
     meter = Meter((counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     result = metered.run(*POWER, *given)
-    verdicts = ["   * (power-282)", "✗  elsewhere  FAIL * at least 200x *", "✗  published * 282 x"]
+    verdicts = [
+        "   * (power-282)",
+        "✗  out of scope  FAIL * at least 200x *",
+        "✗  published * 282 x",
+    ]
     unmeasured = "SKIPPED*ane has no figure: ANE (IOReport) did not move: idle, or dead"
     result.stdout.fnmatch_lines([*verdicts, unmeasured])
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", no_counter)

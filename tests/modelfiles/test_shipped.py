@@ -55,7 +55,11 @@ def test_the_tuned_target_runs_on_mlx_whatever_the_session_s_engine(
 
 def test_the_tuned_target_is_refused_on_llama_cpp(tmp_path: Path) -> None:
     """By its levels where one is named, else because a folder is no GGUF file."""
-    with pytest.raises(ConfigError, match=r"llama_cpp has no quantization 4bit; did you mean 'Q4_K_M'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"llama_cpp has no quantization 4bit; did you mean "
+        r"'Q4_K_M'",
+    ):
         CATALOGUE.find("asperf-target-qat:4bit", where="t", engine="llama_cpp")
     with pytest.raises(ConfigError, match="has no file for quantization Q4_K_M"):
         CATALOGUE.find("asperf-target-qat:Q4_K_M", where="t", engine="llama_cpp")

@@ -233,7 +233,7 @@ def test_a_part_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None
     folder = write_folder(tmp_path / "m", {**TABLE, **layer(0)})
     index = {"weight_map": {"a": name} if name else {}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelError, match="names no files beside it"):
+    with pytest.raises(ModelError, match="names no files in its folder"):
         of_folder(folder)
 
 

@@ -66,7 +66,7 @@ def test_what_does_not_count() -> None:
     mixed = sorted([*points, *again, broken], key=lambda point: point.time)
     assert state_of(mixed, KEY, alarm_threshold()).points == tuple(points)
     rates = [replace(point, value=0.0) for point in points]
-    assert state_of(rates, replace(KEY, unit="tok/s"), 1.0).text == "0 of 10 nights"
+    assert state_of(rates, replace(KEY, unit="tok/s"), 1.0).text == "0 of 10 runs"
 
 
 def test_only_ratios_that_are_still_measured_share_the_alarms() -> None:

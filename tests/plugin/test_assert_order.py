@@ -64,7 +64,7 @@ def test_bad_input(project: Project) -> None:
         "assert_monotonic(ladder.of('Q8_0'))": "nothing to compare: 1 of at least two",
         "assert_monotonic(rates[0])": "is not what it judges",
         "assert_monotonic([rates[0], ladder['Q8_0'].kld])": "is not what it judges",
-        'assert_pareto_optimal(ladder, "Q6_K")': "the ladder has no quantization 'Q6_K'",
+        'assert_pareto_optimal(ladder, "Q6_K")': "the quant sweep has no quantization 'Q6_K'",
         'assert_pareto_optimal(ladder, "Q8_0", ["sise"])': "did you mean 'size'?",
         'assert_pareto_optimal(ladder, "Q8_0", [])': "no objective to compare quantizations by",
         'assert_pareto_optimal(rates, "Q8_0")': "is not what it judges",

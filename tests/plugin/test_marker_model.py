@@ -88,7 +88,7 @@ def test_b(throughput):
         ('model("fake:F16", threads=0)', "threads: 0 is not usable"),
         ('model("fake:F16", "fake:Q8_0")', "2 arguments for address"),
         ("model()", "0 arguments for address"),
-        ("model(3)", "address takes the address of a model, as a string"),
+        ("model(3)", "address takes a model spec, as a string"),
     ],
 )
 def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:

@@ -32,7 +32,7 @@ def test_it(quant, model, throughput, perplexity):
         ('quant("Q8_0", "Q4_K_M")', "2 arguments for level"),
         ('quant("Q8_0", baseline="F16")', "unknown argument 'baseline'"),
         ('quant("Q8_0")\n@pytest.mark.quant_ladder("Q4_K_M")', "both a quant and a quant_ladder"),
-        ('model("fake:Q8_0")\n@pytest.mark.quant("Q4_K_M")', "but the address is fake:Q8_0"),
+        ('model("fake:Q8_0")\n@pytest.mark.quant("Q4_K_M")', "but the model spec is fake:Q8_0"),
         ('quant("F16")', "fake:F16 has no quantization to compare with F16"),
     ],
 )

@@ -121,7 +121,11 @@ def test_it(perplexity):
 """)
     result = project.run()
     result.stdout.fnmatch_lines(
-        ["test_it.py .V *", "*PPL vs F16 fake:Q8_0 *", "note: a quantization failed in the common pass*"]
+        [
+            "test_it.py .V *",
+            "*PPL vs F16 fake:Q8_0 *",
+            "note: a quantization failed in the common pass*",
+        ]
     )
 
 
@@ -186,4 +190,4 @@ def test_the_ladder_fixture_needs_its_marker(project: Project) -> None:
     project.test("def test_it(ladder):\n    pass\n")
     result = project.run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*the ladder fixture needs a quant_ladder or kv_ladder marker"])
+    result.stdout.fnmatch_lines(["*the fixture `ladder` needs a quant_ladder or kv_ladder marker"])

@@ -42,7 +42,7 @@ def test_a_gain_is_judged_and_explained(
     verdict = next(row for row in found.values() if row["outcome"])
     gain = verdict["figures"][0]["estimate"]
     assert verdict["outcome"] == ("FAIL" if gain["low"] > 0 else "PASS")
-    assert "beside the rule's 1000 x" in verdict["measured"]
+    assert "compared with the rule's 1000 x" in verdict["measured"]
     raw = found["SD gain"]
     assert {"acceptance", "mean_length", "ratio", "predicted_gain"} <= raw.keys()
     assert set(raw["acceptance_by_category"]) == {"code", "text"}

@@ -37,10 +37,13 @@ def test_the_model_that_has_a_role(project: Project, options: tuple[str, ...], l
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--asperf-role=targt=fake",), "*unknown role 'targt'; did you mean 'target'?"),
+        (("--asperf-role=targt=fake",), "*unknown model slot 'targt'; did you mean 'target'?"),
         (("--asperf-role=target=fkae",), "*target: unknown model 'fkae'; did you mean 'fake'?"),
-        (("--asperf-role=target=fake", "--asperf-role=target=fake:F16"), "*a role is named twice*"),
-        (("--asperf-role=fake",), "*'fake'* is not usable: unknown role 'fake'"),
+        (
+            ("--asperf-role=target=fake", "--asperf-role=target=fake:F16"),
+            "*a model slot is named twice*",
+        ),
+        (("--asperf-role=fake",), "*'fake'* is not usable: unknown model slot 'fake'"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
@@ -95,11 +98,11 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
     small = "no model is the small (the smallest of three models at one quantization)"
     result.stdout.fnmatch_lines_random(
         [
-            f"SKIPPED*{draft}: --asperf-role draft=ADDRESS",
-            f"SKIPPED*{small}: --asperf-role small=ADDRESS",
-            "SKIPPED*model 'fake' has no file for quantization Q2_K; *: --asperf-role target=ADDRESS*",
+            f"SKIPPED*{draft}: --asperf-role draft=MODEL",
+            f"SKIPPED*{small}: --asperf-role small=MODEL",
+            "SKIPPED*'fake' has no file for quantization Q2_K; *: --asperf-role target=MODEL*",
             "SKIPPED*tg8@d100000 needs a context of 1000* and fake:Q8_0 was trained on 4096; *",
-            "SKIPPED*the engine refused (context): *: --asperf-role target=ADDRESS*",
+            "SKIPPED*the engine refused (context): *: --asperf-role target=MODEL*",
             "asperf: 5 tests skipped: *",
         ]
     )
@@ -114,7 +117,7 @@ def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
     )
     result = project.run("--asperf-role=target=alone", "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*F16*name another model: --asperf-role target=ADDRESS"])
+    result.stdout.fnmatch_lines(["SKIPPED*F16*name another model: --asperf-role target=MODEL"])
     assert "tg8" in result.stdout.str()
 
 
@@ -122,7 +125,7 @@ def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
     ("marker", "told"),
     [
         ('model("alone:Q2_K")', "*model 'alone' has no file for quantization Q2_K*"),
-        ('model("@targt")', "*unknown role 'targt'; did you mean 'target'?*"),
+        ('model("@targt")', "*unknown model slot 'targt'; did you mean 'target'?*"),
         ('model("@draft")', "*there is no script *missing.gguf*"),
     ],
 )

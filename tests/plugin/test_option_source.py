@@ -19,8 +19,8 @@ def test_auto_measures_nothing_for_other_hardware(project: Project) -> None:
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(
         [
-            "asperf: hardware *; recorded numbers, nothing is measured",
-            "SKIPPED [[]1[]] test_it.py:3: nothing recorded for this test on Apple M2 Ultra*",
+            "asperf: hardware *; published figures, nothing is measured",
+            "SKIPPED [[]1[]] test_it.py:3: no published figure for this test on Apple M2 Ultra*",
         ]
     )
 

@@ -138,8 +138,8 @@ def test_a_run_by_its_counters(planned: Project, monkeypatch: pytest.MonkeyPatch
         [
             "*GPU energy: unavailable: nothing here measures it*",
             "*plan: PASS, 93.84 %, wanted at least 90 %*",
-            "*fake:F16 ran on ANE * every rung *",
-            "*m.mlpackage ran on ANE * every rung *",
+            "*fake:F16 ran on ANE * every line of evidence *",
+            "*m.mlpackage ran on ANE * every line of evidence *",
         ]
     )
     assert "PASS fake:F16" not in result.stdout.str()

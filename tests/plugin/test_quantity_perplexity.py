@@ -122,9 +122,9 @@ def test_other_chunks(ladder):
         [
             "test_it.py VVVV.VV *",
             "*both are the file sha256 *",
-            "*both arms give all * tokens the same *",
+            "*both sides give all * tokens the same *",
             "*baseline sha256 * against sha256 *",
-            "*the two arms hold different numbers of chunks*",
+            "*the two sides have different numbers of chunks*",
         ]
     )
 
@@ -164,8 +164,8 @@ def test_bad_input(tuned: Project) -> None:
         'assert ladder["Q8_0"].kld < 0': "0 is no limit in nats",
         'assert ladder["Q8_0"].delta < ladder["Q4_K_M"].kld': "these are in change and nats",
         'assert ladder["Q8_0"].kld < ladder["Q8_0"].kld': "is compared with itself",
-        'assert ladder["F16"].delta < 1': "F16 is the ladder's baseline: nothing to compare",
-        'assert ladder["tuned:Q8_0"].kld < 1': "the ladder has no quantization 'tuned:Q8_0'",
+        'assert ladder["F16"].delta < 1': "F16 is the baseline of the quant sweep: nothing to compare",
+        'assert ladder["tuned:Q8_0"].kld < 1': "the quant sweep has no quantization 'tuned:Q8_0'",
         'assert ladder["Q8_0"].kld': "is used as a truth value",
     }
     tuned.rejects(PAIR, messages)

@@ -184,7 +184,7 @@ def test_bad_input(project: Project) -> None:
     project.rejects(
         LADDER,
         {
-            'assert ladder["Q4"].size < q8.size': "the ladder has no quantization 'Q4'",
+            'assert ladder["Q4"].size < q8.size': "the quant sweep has no quantization 'Q4'",
             'assert q8.throughput("tg8") / q8.throughput("tg8") > 1': "is compared with itself",
             "assert q8.size / q8.size <= 1": "size of fake:Q8_0 is compared with itself",
             "assert q8.kld <= q8.kld": "is compared with itself",

@@ -120,13 +120,15 @@ def test_bad_input(both: Project, draft: Draft) -> None:
         'assert of("mxl") > of("llama_cpp")': "unknown engine 'mxl'; did you mean 'mlx'?",
         'assert of("mlx") > of("mlx")': "tg8 slow-mlx:F16 on mlx is compared with itself",
         'assert of("mlx", "tg") > of("llama_cpp", "tg")': "'tg' is not a workload",
-        'assert of("mlx", quant="Q4_K_M") > 1': "mlx has no quantization Q4_K_M; did you mean '4bit'?",
+        'assert of("mlx", quant="Q4_K_M") > 1': "mlx has no quantization Q4_K_M; did you "
+        "mean '4bit'?",
         'assert of("mlx", quant="") > 1': "unknown quantization ''",
         'assert of("") > 1': "unknown engine ''",
     }
     both.rejects(HEAD, messages, *BUDGET)
     for model, message in {
-        "slow-mlx:IQ1_S": "no quantization that matches IQ1_S of 2.00 bits per weight; 2bit has 2.50",
+        "slow-mlx:IQ1_S": "no quantization that matches IQ1_S of 2.00 bits per weight; 2bit "
+        "has 2.50",
         "slow-mlx:Q4_0": 'as in throughput("tg128", engine="mlx", quant="5bit")',
         "./sound.gguf": "sound.gguf is a file, and MLX measures folders",
     }.items():

@@ -90,7 +90,7 @@ def test_a_counter_that_power_contradicts_decides_nothing() -> None:
     """400 W by the counter, 90 W by the power beside it; 396 W is near enough."""
     verdict = _verdict(_phase("gpu", 90.0), Watched())
     assert verdict.outcome is Outcome.INVALID
-    assert "gpu counter counts 400 W, and the power beside it is 90 W" in verdict.measured
+    assert "gpu counter counts 400 W, and the other counter shows 90 W" in verdict.measured
     assert _verdict(_phase("gpu", 396.0), Watched()).outcome is Outcome.PASS
 
 

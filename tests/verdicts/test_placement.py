@@ -78,7 +78,7 @@ def test_work_on_the_neural_engine_is_shown_by_every_rung() -> None:
     observed, gpu = energy(ON_ANE, IDLE, SLOW), energy(ON_GPU, IDLE, FAST)
     verdict = _judged(observed, _plan(), gpu)
     assert verdict.outcome is Outcome.PASS
-    assert verdict.claim == "m ran on ANE by every rung of the evidence"
+    assert verdict.claim == "m ran on ANE by every line of evidence"
     proof = _proof(verdict)
     assert proof["plan"] == "PASS, 93.84 %, wanted at least 90 %"
     assert proof["ANE energy"].startswith("PASS, 1.59")

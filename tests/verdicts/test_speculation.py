@@ -123,7 +123,7 @@ def test_one_side_alone_can_be_gated() -> None:
 def test_the_break_even_stands_beside_the_rule() -> None:
     """With 2 tokens a round and C(3) = 1.4, two drafted tokens may cost 0.6 steps: ratio 3.33."""
     verdict = gain_verdict(_result(), SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
-    assert "break-even at 3.33 x beside the rule's 2.5 x" in verdict.measured
+    assert "break-even at 3.33 x, compared with the rule's 2.5 x" in verdict.measured
 
 
 def test_where_verifying_costs_all_there_is_no_break_even() -> None:

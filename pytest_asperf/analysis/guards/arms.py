@@ -46,8 +46,8 @@ def identical_to_baseline(
         return None
     pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
     return Guard.IDENTICAL_TO_BASELINE.finding(
-        f"an arm that must differ equals the baseline in everything compared: {pairs}",
-        f"arms that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or more "
+        f"a side that must differ equals the baseline in everything compared: {pairs}",
+        f"sides that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or more "
         "quantities",
     )
 
@@ -64,7 +64,7 @@ def same_weights(
     if not shown and not same_scores:
         return None
     return Guard.IDENTICAL_TO_BASELINE.finding(
-        shown or f"both arms give all {n_tokens} tokens the same probability to the last bit",
+        shown or f"both sides give all {n_tokens} tokens the same probability to the last bit",
         "weights that differ give some token another probability",
     )
 
@@ -78,7 +78,7 @@ def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> G
     ]
     if not differing:
         return None
-    return Guard.UNEQUAL_WORK.finding("; ".join(differing), "both arms do the same work")
+    return Guard.UNEQUAL_WORK.finding("; ".join(differing), "both sides do the same work")
 
 
 def estimate(what: str, n: int) -> GuardFinding | None:

@@ -94,8 +94,8 @@ def sd_bound(
     costs = f"c = {c:.3g}" if c else "drafting taken as free"
     return Guard.SD_BOUND.finding(
         f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
-        f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s "
-        f"beside {figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
+        f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s, "
+        f"compared with {figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
         f"no more than {SD_TOLERANCE:.0%} above target rate x (1 + accepted per round) / "
         f"(k c + C(k + 1))",
     )
@@ -110,7 +110,7 @@ def predicted_against_measured(
     if 1 / (1 + PREDICTION_TOLERANCE) <= ratio <= 1 + PREDICTION_TOLERANCE:
         return None
     return Guard.PREDICTED_AGAINST_MEASURED.finding(
-        f"{figure(measured)} {unit} measured beside {figure(predicted)} {unit} predicted, "
+        f"{figure(measured)} {unit} measured and {figure(predicted)} {unit} predicted, "
         f"{ratio:.3g} times as much",
         f"a prediction and its measurement lie within a factor of {1 + PREDICTION_TOLERANCE:g}",
     )

@@ -128,7 +128,7 @@ class Guard(StrEnum):
     )
     HOST_BUSY = (
         "host-busy",
-        "stop what else runs on the machine (asperf doctor), and repeat",
+        "stop other programs on the machine (asperf doctor), and repeat",
         Consequence.INVALID,
         Voids.LOAD_SENSITIVE,
     )

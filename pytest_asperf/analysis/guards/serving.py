@@ -229,7 +229,7 @@ def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> Guard
         return None
     return Guard.ROLE_CHUNK.finding(
         f"in {len(early)} of {len(long)} replies the first gap is {figure(median(early))} times a "
-        "later one and longer than TTFT, as where the first chunk only names the role",
+        "later one and longer than TTFT, so the first chunk may hold no token",
         f"the first gap is at most {ROLE_GAP:g} later ones, or shorter than TTFT",
     )
 

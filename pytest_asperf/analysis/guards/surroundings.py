@@ -198,7 +198,7 @@ def counter_disagrees(name: str, counter_w: float, power_w: float) -> GuardFindi
     if abs(counter_w - power_w) <= COUNTER_TOLERANCE * max(counter_w, power_w):
         return None
     return Guard.COUNTER_AGAINST_POWER.finding(
-        f"{printable(name, 80)} counts {figure(counter_w)} W, and the power beside it is "
+        f"{printable(name, 80)} counts {figure(counter_w)} W, and the other counter shows "
         f"{figure(power_w)} W",
         f"both agree within {COUNTER_TOLERANCE:.0%}",
     )

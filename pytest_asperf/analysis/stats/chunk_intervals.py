@@ -138,7 +138,9 @@ def delta_ppl(base: Chunks, other: Chunks, confidence: float = DECISION_CONFIDEN
 def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]:
     """``other - base`` by token and chunk; MeasurementError unless both scored the same tokens."""
     if [len(chunk) for chunk in base] != [len(chunk) for chunk in other]:
-        raise unequal_work("the two arms hold different numbers of chunks, or of tokens in a chunk")
+        raise unequal_work(
+            "the two sides have different numbers of chunks, or of tokens in a chunk"
+        )
     return [
         np.asarray(o, dtype=np.float64) - np.asarray(b, dtype=np.float64)
         for b, o in zip(base, other, strict=True)

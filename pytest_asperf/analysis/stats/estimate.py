@@ -284,6 +284,6 @@ def unequal_work(what: str) -> MeasurementError:
     """The error for arms that did different work."""
     return MeasurementError(
         what,
-        why="a paired comparison needs the same work in both arms",
+        why="a paired comparison needs the same work on both sides",
         remedy="score the same chunks with both models, with the same tokenizer and context",
     )

@@ -156,7 +156,7 @@ class Evidence:
         if id in self.cells:
             return self.cells[id]
         raise ConfigError(
-            f"{where}: no number is recorded as {shown(id, 160)}{suggest(id, self.cells)}",
+            f"{where}: no published figure is called {shown(id, 160)}{suggest(id, self.cells)}",
             why="what is claimed rests on the figure that it names",
             remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
         )
@@ -343,16 +343,16 @@ def _own_interval(cell: RecordedCell, confidence: float) -> tuple[float, float, 
         factor = _quantile(n, confidence) / _quantile(n, spread.confidence)
         middle = cell.value if spread.raw is None else spread.raw
         below, above = middle - spread.interval[0], spread.interval[1] - middle
-        text = f"from the recorded {spread.confidence:.0%} interval"
+        text = f"from the published {spread.confidence:.0%} interval"
         return max(below * factor, 0.0), max(above * factor, 0.0), text
     if spread.se is not None:
         half = _quantile(n, confidence) * spread.se
-        return half, half, "Student's t on the recorded standard error"
+        return half, half, "Student's t on the published standard error"
     if n is not None and n > 1:
-        sd, text = spread.sd, "Student's t on the recorded standard deviation"
+        sd, text = spread.sd, "Student's t on the published standard deviation"
         if sd is None and spread.observed is not None and n in _RANGE:
             sd = (spread.observed[1] - spread.observed[0]) / _RANGE[n]
-            text = "Student's t on the recorded range"
+            text = "Student's t on the published range"
         if sd is not None:
             return *_on_log_scale(cell, _quantile(n, confidence) * sd / math.sqrt(n)), text
     return None
@@ -376,7 +376,7 @@ def _variation(cell: RecordedCell, confidence: float) -> _Box:
     spread = cell.spread
     if spread.sd is None or spread.n is None or spread.n < 2:
         raise ConfigError(
-            f"recorded {cell.id}: its runs' standard deviation is not recorded",
+            f"recorded {cell.id}: its runs' standard deviation is not published",
             why="the finding is about how much they vary",
             remedy="name a figure with sd and n >= 2",
         )

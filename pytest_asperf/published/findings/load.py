@@ -84,7 +84,7 @@ def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
     for source in sources:
         if source not in tables:
             raise ConfigError(
-                f"{place}: sources: no table is recorded as "
+                f"{place}: sources: no table is called "
                 f"{shown(source, 120)}{suggest(source, tables)}",
                 why="a reader finds the statement there",
                 remedy="name tables as source-id/table-id",

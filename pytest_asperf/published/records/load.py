@@ -201,13 +201,13 @@ def _cell(
     is_word = printed.form == "word"
     for key in ("formula", "follows"):
         if is_word and key in place.values:
-            place.refuse(key, "write it beside a number")
+            place.refuse(key, "write it with a number")
     derivation = None if is_word else _derivation(place, defaults, ids)
     if kind == "derived" and derivation is None and not is_word:
         raise ConfigError(
             f"{place}: derived, but nothing says from what",
             why="a derived figure is recomputed from its inputs",
-            remedy='give the column or the cell `formula` and `from`, or kind = "stated"',
+            remedy='give the column or the field `formula` and `from`, or kind = "stated"',
         )
     return RecordedCell(
         id=ids.of(column.key),
@@ -233,7 +233,7 @@ def _derivation(place: CheckedTable, defaults: CheckedTable, ids: _Ids) -> Deriv
         )
     if not giver.values.keys() & {"formula", "from"}:
         if "follows" in place.values:
-            place.refuse("follows", "write `formula` and `from` beside it")
+            place.refuse("follows", "write `formula` and `from` with it")
         return None
     formula = FORMULAS[giver.choice("formula", FORMULAS)]
     inputs = giver.texts("from")
@@ -277,7 +277,7 @@ def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
             for input_id in cell.derivation.inputs if cell.derivation else ():
                 source = by_id.get(input_id)
                 if source is None:
-                    problem = f"is not recorded{suggest(input_id, by_id)}"
+                    problem = f"is not a published figure{suggest(input_id, by_id)}"
                 elif source.printed.middle is None:
                     problem = f"is {shown(source.printed.text, 40)}, not one number"
                 elif input_id == cell.id:

@@ -94,7 +94,7 @@ def test_variation_needs_a_standard_deviation(make_records: MakeRecords) -> None
     assert found.point == pytest.approx(10)
     assert found.low < 6
     assert found.high > 40
-    with pytest.raises(ConfigError, match="standard deviation is not recorded"):
+    with pytest.raises(ConfigError, match="standard deviation is not published"):
         made.estimate(Variation("r/t/b/tg"))
 
 

@@ -38,7 +38,7 @@ FINE = '{ kind = "above", values = ["r/t/a/tg"], limit = 1 }'
         ),
         (
             finding('{ kind = "above", values = ["r/t/a/tgg"], limit = 1 }'),
-            r"no number is recorded as 'r/t/a/tgg'; did you mean 'r/t/a/tg'",
+            r"no published figure is called 'r/t/a/tgg'; did you mean 'r/t/a/tg'",
         ),
         (finding('{ kind = "above", values = ["tg"], limit = 1 }'), r"values: 'tg' is not usable"),
         (
@@ -87,7 +87,7 @@ FINE = '{ kind = "above", values = ["r/t/a/tg"], limit = 1 }'
         ('[[reference]]\ntable = "r/x"\nwhy = "w"', r"reference: table: 'r/x' is not usable"),
         (
             '[[reference]]\nfigures = ["r/t/a/tgg"]\nwhy = "w"',
-            r"reference: figures: no number is recorded as 'r/t/a/tgg'; did you mean 'r/t/a/tg'",
+            r"reference: figures: no published figure is called 'r/t/a/tgg'; did you mean",
         ),
     ],
 )

@@ -107,7 +107,11 @@ BAD = {
     "formula": ('"ratio"', '"rato"', "formula: 'rato' is not usable; did you mean 'ratio'"),
     "no formula": (', formula = "ratio", from = ["tg", "F16/tg"]', "", "row F16: up: derived, but"),
     "too few inputs": ('["tg", "F16/tg"]', '["tg"]', "from has 1 inputs, and ratio is a / b"),
-    "input misspelt": ('"F16/tg"', '"F61/tg"', "mine/ladder/F61/tg is not recorded; did you mean"),
+    "input misspelt": (
+        '"F16/tg"',
+        '"F61/tg"',
+        "mine/ladder/F61/tg is not a published figure; did you mean",
+    ),
     "input a word": ('"F16/tg"', '"Q2_K/up"', "mine/ladder/Q2_K/up is 'N/A', not one number"),
     "input itself": ('["tg", "F16/tg"]', '["tg", "up"]', "mine/ladder/F16/up is the figure itself"),
     "reason alone": ("sd = 1.5", 'why = "so"', "row Q8_0: tg: `follows` and `why` do not fit"),
@@ -165,7 +169,7 @@ def test_a_users_file_may_build_on_shipped_figures(tmp_path: Path) -> None:
     path.write_text(GOOD.replace('"F16/tg"', '"atom-paper/quant-ladder/F16/tg"'), encoding="utf-8")
     records = load_recorded(path, beside=shipped_records())
     assert len(records.documents) == len(shipped_records().documents) + 1
-    with pytest.raises(ConfigError, match="is not recorded"):
+    with pytest.raises(ConfigError, match="is not a published figure"):
         load_recorded(path)
 
 
