@@ -231,7 +231,8 @@ def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationRes
         even = _break_even(result)
         return f"use {even} instead of the rule of thumb, for this pair here"
     return (
-        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; otherwise use a "
+        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; "
+        "otherwise use a "
         "draft that is faster or accepted more often, or decode without one"
     )
 

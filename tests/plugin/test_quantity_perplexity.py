@@ -164,7 +164,8 @@ def test_bad_input(tuned: Project) -> None:
         'assert ladder["Q8_0"].kld < 0': "0 is no limit in nats",
         'assert ladder["Q8_0"].delta < ladder["Q4_K_M"].kld': "these are in change and nats",
         'assert ladder["Q8_0"].kld < ladder["Q8_0"].kld': "is compared with itself",
-        'assert ladder["F16"].delta < 1': "F16 is the baseline of the quant sweep: nothing to compare",
+        'assert ladder["F16"].delta < 1': "F16 is the baseline of the quant sweep: nothing "
+        "to compare",
         'assert ladder["tuned:Q8_0"].kld < 1': "the quant sweep has no quantization 'tuned:Q8_0'",
         'assert ladder["Q8_0"].kld': "is used as a truth value",
     }

@@ -95,7 +95,8 @@ def sd_bound(
     return Guard.SD_BOUND.finding(
         f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
         f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s, "
-        f"compared with {figure(target_alone)} of the target alone ({costs}, C({k + 1}) = {verify:.3g})",
+        f"compared with {figure(target_alone)} of the target alone ({costs}, C({k + 1}) = "
+        f"{verify:.3g})",
         f"no more than {SD_TOLERANCE:.0%} above target rate x (1 + accepted per round) / "
         f"(k c + C(k + 1))",
     )
