@@ -26,7 +26,11 @@ TERMS = {
     r"proofs? of path": "run record",
     r"order (of|by) (a|the) coin": "random order",
     r"rungs?": "quantization",
+    r"(quantization|smaller|no known|this|another) level": "quantization",
     r"foreign programs?": "external program",
+    r"anchors?": "fixed baseline",
+    r"(last|missing) nights?": "run, or nightly run",
+    r"in place of": "instead of",
     r"in force": "selected",
     r"arms?": "build, or side",
     r"quantis\w+": "quantiz…",
@@ -71,6 +75,23 @@ def test_help_uses_the_public_terms() -> None:
             *(getattr(param, "help", "") or "" for param in command.params),
         ]
         assert _dialect("\n".join(helps)) == [], words
+
+
+def _messages(path: Path) -> Iterator[str]:
+    """The texts of a module with more than one word; no docstring, and no value of an f-string."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else ""
+        if isinstance(text, str) and " " in text.strip():
+            yield text
+
+
+@pytest.mark.parametrize("room", sorted({p.parent for p in (ROOT / FOLDERS[0]).rglob("*.py")}))
+def test_a_message_uses_the_public_terms(room: Path) -> None:
+    """No text that a program prints has a word of TERMS, or names what users call otherwise."""
+    found = {path.name: _dialect("\n".join(_messages(path))) for path in room.glob("*.py")}
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 def _slugs(page: Path) -> set[str]:

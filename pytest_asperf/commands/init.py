@@ -88,7 +88,7 @@ def _print_written(models: list[GivenModel], left_out: list[NoModelError]) -> No
         CheckLine(
             model.name,
             "ok" if file.fits else "warning",
-            f"{file.level or 'no known level'}: {file.need}",
+            f"{file.level or 'no known quantization'}: {file.need}",
         )
         for model in models
         for file in model.files

@@ -342,7 +342,7 @@ def quoted(text: str) -> str:
 def _table(model: GivenModel) -> str:
     lines = ["", f"[models.{_key(model.name)}]"]
     for file in model.files:
-        level = file.level or "no known level"
+        level = file.level or "no known quantization"
         lines.append(f"# {level}, {file.title}: {file.need}")
     if model.files[0].engine == "mlx":
         lines.append('engine = "mlx"')

@@ -186,7 +186,7 @@ class ModelLocator:
         path = dict(ref.spec.files).get(ref.level or "", ref.spec.gguf)
         if path is None or not path.is_file():
             raise (ModelError if path else UnfitError)(
-                f"{ref.label}: there is no script {path or 'of this level'}",
+                f"{ref.label}: there is no script {path or 'of this quantization'}",
                 why="the scripted engine replays a model's script",
                 remedy="write one with pytest_asperf.testing.write_script",
             )

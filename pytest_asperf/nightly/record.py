@@ -56,7 +56,7 @@ def facts_of(report: Report, power: str) -> dict[str, str]:
         report: the report of tonight's pairs with the anchor.
         power: the machine's power mode, in words.
     """
-    figures = figures_of(report, "the night")
+    figures = figures_of(report, "the nightly run")
     facts: dict[str, list[str]] = {}
     for figure in figures:
         if figure.key.unit != LOG_RATIO:

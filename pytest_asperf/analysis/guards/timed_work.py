@@ -48,7 +48,7 @@ def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFind
     limit = IMPOSSIBLE_GAIN_OF_TRAINING if is_other_model else IMPOSSIBLE_GAIN
     if change > limit:
         return None
-    whose = "further training" if is_other_model else "a level"
+    whose = "further training" if is_other_model else "a quantization"
     return Guard.IMPOSSIBLE_GAIN.finding(
         f"PPL changes by {percent_text(change, 4)}: the baseline is broken, or of another model",
         f"{whose} does not improve on a sound baseline's PPL by {-limit:.0%}",
