@@ -55,7 +55,7 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
             *expected,
             "   Our model generates 100 tok/s (ours)",
             f"{'✗' if word == 'FAIL' else '✓'}  out of scope  {word} * tok/s [[]*]  tg8 fake:F16",
-            "[?]  published  INCONCLUSIVE * 900 tok/s",
+            "[?]  published     INCONCLUSIVE * 900 tok/s",
             f"   {end}: the finding is about m4max-40, this is *",
             f"1 assertion: 1 {word}*; exit code 0: no test failed",
         ]
