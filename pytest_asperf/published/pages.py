@@ -131,7 +131,10 @@ def live_command(finding: Finding) -> str:
     """The command that measures a finding on this machine."""
     _, _, test = finding.live.partition("::")
     if not test:
-        return "no test measures it; pytest --pyargs pytest_asperf.findings judges its figures"
+        why = f", as {finding.unmeasured}" if finding.unmeasured else ""
+        return (
+            f"no test measures it{why}; pytest --pyargs pytest_asperf.findings judges its figures"
+        )
     scope = f"{session_option('findings_scope')}=all"
     return f"pytest --pyargs pytest_asperf.findings -k {test} {scope}"
 
@@ -198,6 +201,7 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
         f"* holds for: {_escaped(scope_text(finding))}",
         f"* figures from: {', '.join(f'`{table}`' for table in cited(finding))}",
         f"* measured live by `{finding.live}`" if finding.live else "",
+        f"* not measured, as {_escaped(finding.unmeasured)}" if finding.unmeasured else "",
         f"* id: `{finding.id}`",
     ]
     return "\n".join(line for line in lines if line) + "\n"

@@ -26,7 +26,7 @@ _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
 _TEXTS: Final = ("statement", "topic", "reading", "because")
 _KEYS: Final = (
     *("id", *_TEXTS, "sources", "published", "hardware", "architecture", "engine", "parameters"),
-    *("live", "instead", "expected", "check", "across", "guard"),
+    *("live", "instead", "unmeasured", "expected", "check", "across", "guard"),
 )
 
 
@@ -102,6 +102,7 @@ def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
         live=place.text("live"),
         instead=place.text("instead"),
+        unmeasured=place.text("unmeasured"),
         expected=Outcome(place.choice("expected", [str(outcome) for outcome in Outcome])),
         **texts,
     )

@@ -61,6 +61,7 @@ class Finding:
         guards: what the figures must pass first.
         live: test of `pytest_asperf.findings` that measures it; empty where there is none.
         instead: what that test claims, if it is not the statement itself.
+        unmeasured: why no test measures it.
         reading: what it comes to, for a newcomer.
         expected: the verdict that the recorded figures are known to give.
         because: why that one.
@@ -80,6 +81,7 @@ class Finding:
     guards: tuple[RecordedGuard, ...]
     live: str
     instead: str
+    unmeasured: str
     reading: str
     expected: Outcome
     because: str

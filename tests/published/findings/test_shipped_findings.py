@@ -70,6 +70,13 @@ def test_live_tests_and_findings_name_each_other() -> None:
     assert marked == {each.id: each.live for each in FINDINGS.findings if each.live}
 
 
+@pytest.mark.parametrize("finding", FINDINGS.findings, ids=lambda finding: finding.id)
+def test_a_finding_is_measured_or_says_why_not(finding: Finding) -> None:
+    """A live test, the reports of two machines, or a reason: one of them, and a reason alone."""
+    is_measured = bool(finding.live or finding.across)
+    assert is_measured != bool(finding.unmeasured)
+
+
 def test_scopes_are_hardware_that_exists() -> None:
     """Every profile or chip that a finding is about is a known one, by its own id."""
     names = {name for finding in FINDINGS.findings for name in finding.hardware}
