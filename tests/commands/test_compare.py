@@ -55,7 +55,7 @@ def test_two_nights_of_one_machine_are_a_hint(compare: Callable[..., Ended]) -> 
     (tg,) = (line for line in done.stdout.splitlines() if line.startswith("tg128 m"))
     assert "-50.0 % [-51.0, -49.0]" in tg
     assert "os: macOS 15.1 -> macOS 15.2" in done.stdout
-    assert "a hint, and no verdict" in done.stdout
+    assert "of one machine, without a verdict" in done.stdout
     assert "FAIL" not in done.stdout
 
 

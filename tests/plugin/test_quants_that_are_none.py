@@ -89,7 +89,7 @@ def test_the_same_tensors_are_no_level(published: Project) -> None:
     published.test(CLAIMS.format(rung="same:F16"))
     result = published.run()
     result.stdout.fnmatch_lines([f"test_it.py {'V' * N_CLAIMS} *"])
-    result.stdout.fnmatch_lines(["*both files hold the same tensors to the last bit*"])
+    result.stdout.fnmatch_lines(["*both files have the same tensors to the last bit*"])
 
 
 @pytest.mark.parametrize("metadata", ["silent", "lying"])
@@ -180,7 +180,7 @@ def test_it(perplexity):
     result.stdout.fnmatch_lines(["test_it.py V *"])
     said = {
         "nothing": "both are the file sha256 ",
-        "a file beside the weights": "both files hold the same tensors to the last bit",
+        "a file beside the weights": "both files have the same tensors to the last bit",
         "the name of a level": "is 4bit by its own configuration, and no tensor is packed so",
     }
     assert said[change] in result.stdout.str()

@@ -173,7 +173,7 @@ def test_without_a_total_the_handover_is_not_known(foreign: Foreign) -> None:
     """Prompt times of two programs are no TTFT."""
     keys = tuple((key, path) for key, path in KEYS.items() if key != "total_us")
     foreign.load(*(foreign.program(name, Reader(keys=keys)) for name in ("first", "second")))
-    assert "several programs need total or handover" in foreign.refused()
+    assert "several programs need `total` or `handover`" in foreign.refused()
 
 
 @pytest.mark.parametrize(
