@@ -17,26 +17,36 @@ if TYPE_CHECKING:
 
 #: Commands of other rooms than `commands`, by their modules.
 _ELSEWHERE: Final = {"findings": "pytest_asperf.published.command"}
-#: By command, its first sentence: each is an object of this name, in a module of this name.
-COMMANDS: Final = {
-    "demo": "Measure six assertions, and explain each verdict.",
-    "init": "Write asperf.toml and test_asperf.py for models, here.",
-    "bisect": "Find the release or commit at which a gate begins to fail.",
-    "gate": "Compare two builds: speed, PPL, logits and speculation.",
-    "nightly": "Measure the current build against a fixed baseline.",
-    "doctor": "List what is detected, and what would disturb a measurement.",
-    "calibrate": "Measure this machine's noise, and keep it for gates.",
-    "predict": "Estimate from sizes: fit in memory, speed, gain of a draft.",
-    "placement": "Show on which device Core ML plans a model's operations.",
-    "load": "Put a running server under load: latency, throughput, knee.",
-    "audit": "Read other tools' output: intervals, and whether it is valid.",
-    "findings": "List the published findings, with their verdicts by published figures.",
-    "report": "Convert JSON reports to HTML, Markdown, CSV or other formats.",
-    "compare": "Show reports side by side, without a verdict.",
-    "history": "List, draw, import, export and prune the reports that are kept.",
-    "models": "List, build and verify the models in the cache.",
-    "builds": "List, make and prune the builds of engines in the cache.",
+#: By group, its commands with their first sentences: each is an object of this name, in a module
+#: of this name.
+GROUPS: Final = {
+    "Decide": {
+        "gate": "Compare two builds: speed, PPL, logits and speculation.",
+        "bisect": "Find the release or commit at which a gate begins to fail.",
+        "nightly": "Measure the current build against a fixed baseline.",
+        "audit": "Read other tools' output: intervals, and whether it is valid.",
+        "findings": "List the published findings, with their verdicts by published figures.",
+    },
+    "Measure": {
+        "demo": "Measure six assertions, and explain each verdict.",
+        "load": "Put a running server under load: latency, throughput, knee.",
+        "calibrate": "Measure this machine's noise, and keep it for gates.",
+        "doctor": "List what is detected, and what would disturb a measurement.",
+        "predict": "Estimate from sizes: fit in memory, speed, gain of a draft.",
+        "placement": "Show on which device Core ML plans a model's operations.",
+    },
+    "Look back": {
+        "report": "Convert JSON reports to HTML, Markdown, CSV or other formats.",
+        "compare": "Show reports side by side, without a verdict.",
+        "history": "List, draw, import, export and prune the reports that are kept.",
+    },
+    "Files": {
+        "init": "Write asperf.toml and test_asperf.py for models, here.",
+        "models": "List, build and verify the models in the cache.",
+        "builds": "List, make and prune the builds of engines in the cache.",
+    },
 }
+COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
 class Asperf(click.Group):
@@ -56,8 +66,10 @@ class Asperf(click.Group):
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command, and end with its exit code."""

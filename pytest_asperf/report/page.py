@@ -260,7 +260,7 @@ def _facts(report: ReportData) -> list[Element]:
 
 
 def _overview(numbered: Sequence[tuple[str, Line]]) -> Element:
-    heads = ("verdict", "claim", "measured", "interval and limit", "from")
+    heads = ("verdict", "assertion", "measured", "interval and limit", "from")
     rows = (
         element(
             "tr",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -233,11 +234,12 @@ def _facts(meta: Meta) -> Iterator[tuple[str, str]]:
     """Label and text of what is known of the session."""
     machine = meta.machine
     cores, memory = machine.logical_cores, machine.memory_bytes
+    cards = Counter(gpu.name for gpu in machine.gpus)
     hardware = (
         machine.cpu or machine.hardware,
         cores and f"{cores} logical cores",
         memory and memory_text(memory),
-        *(gpu.name for gpu in machine.gpus),
+        *(f"{n} x {name}" if n > 1 else name for name, n in cards.items()),
         machine.os,
     )
     facts = {

@@ -285,6 +285,12 @@ def test_the_short_option_prints_the_help(asperf: Asperf, words: tuple[str, ...]
     assert short.stdout.startswith("Usage: asperf")
 
 
+def test_the_help_groups_the_commands_by_need(asperf: Asperf) -> None:
+    """What decides comes first, and what looks after files last."""
+    heads = [line for line in asperf("--help").stdout.splitlines() if line.endswith(":")]
+    assert heads == ["Options:", "Decide:", "Measure:", "Look back:", "Files:"]
+
+
 def test_the_shell_completes_commands_and_choices(asperf: Asperf) -> None:
     """What `--show-completion` prints asks the command itself, which answers with words."""
     asperf.env |= {"_ASPERF_COMPLETE": "bash_complete", "COMP_CWORD": "3"}

@@ -77,6 +77,14 @@ def test_levels_stand_from_the_largest_file_to_the_smallest() -> None:
     assert [level.rate is not None for level in levels.levels] == [False, True, False, False, True]
 
 
+def test_alike_graphics_cards_are_counted() -> None:
+    """A machine with several cards of one name has the name once."""
+    document = samples.whole()
+    document["meta"]["machine"]["gpus"] = [{"name": "H100"}, {"name": "H100"}, {"name": "L4"}]
+    facts = dict(samples.shown(document).facts)
+    assert "2 x H100, L4" in facts["machine"]
+
+
 def test_a_report_of_an_early_version_is_read_with_what_it_has() -> None:
     """It has no facts of the session, no claims table and no command."""
     document = samples.whole()
