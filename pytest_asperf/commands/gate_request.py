@@ -117,16 +117,18 @@ class GateRequest:
     def plan(self) -> GatePlan:
         """The cells; nothing is made or run for it. Servers at addresses are asked first."""
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
+        from pytest_asperf.hardware.in_force import detect
         from pytest_asperf.modelfiles.sizes import trained_context
 
         if self.workloads:
             return named_cells(self.models, self.workloads, self.pairs)
+        has_gpu = bool(detect().gpus)
         return default_cells(
             self.models,
             self.moe,
             self.engine,
             self.pairs,
-            lambda ref: deepest(trained_context(ref)),
+            lambda ref: deepest(trained_context(ref), has_gpu=has_gpu),
             shows_answers=self.engine == "openai" and show_answers(self.builds, self.key_variable),
         )
 

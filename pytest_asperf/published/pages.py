@@ -43,8 +43,12 @@ documents' raw logs show of it; where nothing is published, the spread is
 without more decimals stands for all that rounds to it. [Guards](guards.md) come before verdicts.
 """
 _GROUPS: Final = (
+    (
+        Outcome.FAIL,
+        "What does not hold",
+        "The figures show the opposite of the statement. These come first, as they surprise most.",
+    ),
     (Outcome.PASS, "What holds", "Shown by the figures, with their spread."),
-    (Outcome.FAIL, "What does not hold", "The figures show the opposite of the statement."),
     (Outcome.INCONCLUSIVE, "What is open", "The figures neither show nor exclude it."),
     (
         Outcome.INVALID,
