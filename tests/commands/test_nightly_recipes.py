@@ -73,4 +73,4 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 def test_the_command_takes_these_words() -> None:
     """What the recipes type is known to the command."""
     given = nightly.make_context("nightly", WORDS[1:]).params
-    assert given["anchor"] == WORDS[1]
+    assert given["base"] == WORDS[1]
