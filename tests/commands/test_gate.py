@@ -191,7 +191,9 @@ def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
 def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
     """Flash attention that both turn off by themselves has no runs of its own."""
     done = gate("current", "current", "--report=json:gate.json")
-    assert done.stdout.count("same runs as auto, 0 s") == 1
+    lines = [line for line in done.stdout.splitlines() if "same runs as auto, 0 s" in line]
+    # A machine with a GPU times decoding at a depth that this model has no room for.
+    assert [line.split()[1] for line in lines] in (["pp512"], ["pp512", "tg128@d1024"])
     claims = json.loads((gate.folder / "gate.json").read_text("utf-8"))["claims"]
     off = next(claim for claim in claims if claim["test"] == "pp512 fake:F16 flash attention off")
     assert off["outcome"] == "PASS"
