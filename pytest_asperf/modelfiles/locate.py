@@ -251,11 +251,9 @@ def require_one_model(
         raise MislabelledError(
             f"{name} and {other_name} are two models: {difference}",
             why="a quantization has the sizes of the model that it was made of; between two "
-            "models, "
-            "neither speed nor quality shows what a quantization does",
-            remedy="declare the quantization that was made of the same model, or give the "
-            "other model a "
-            "name of its own",
+            "models, neither speed nor quality shows what a quantization does",
+            remedy="declare the quantization that was made of the same model, or give the other "
+            "model a name of its own",
         )
 
 
@@ -341,8 +339,7 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
             f"{model.ref.label} and {base.ref.label} have different tokenizers",
             why="their tokens differ: PPL and KLD cannot be compared, nor one draft for the other",
             remedy="compare quantizations of one model, made from the same source; take a "
-            "draft of the "
-            "target's family",
+            "draft of the target's family",
         )
     return model
 

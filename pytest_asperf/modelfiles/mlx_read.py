@@ -75,8 +75,7 @@ def inspect_mlx(folder: Path) -> MlxInfo:
         raise UnfitError(
             f"{folder} is a file, and MLX measures folders",
             why="of GGUF quantizations MLX reads few as they are and casts most to F16, "
-            "which would be "
-            "measured under the quantization's name",
+            "which would be measured under the quantization's name",
             remedy=Advice(
                 "give the model's folder in Hugging Face or MLX format as `hf`, or measure the "
                 "file on llama.cpp",
