@@ -193,6 +193,10 @@ def _show_what_ran(log: Log, findings: FileFindings) -> None:
         findings.ran.append((roles[number % len(roles)], _ran(model)))
     if log.remote:
         findings.ran.append(("remote", log.remote))
+    if metal := log.metal:
+        findings.ran.append(("gpu", metal.text()))
+        if log.has_gpu_layers:
+            findings.add("log", metal.guard_finding)
 
 
 def _judge_errors(log: Log, findings: FileFindings) -> None:

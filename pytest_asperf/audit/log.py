@@ -23,9 +23,11 @@ from pytest_asperf.audit.load_generators import (
 from pytest_asperf.audit.mlx_log import MlxReader
 from pytest_asperf.audit.powermetrics import PowerTextReader
 from pytest_asperf.audit.quoted import Quoted, TaskReader, quoted_of_document, quoted_of_table
-from pytest_asperf.audit.sniff import DocumentReader
+from pytest_asperf.audit.sniff import DocumentReader, named_without_figures
 from pytest_asperf.audit.tables import TableReader
+from pytest_asperf.engine_process import MetalFacts
 from pytest_asperf.worker.printed import NUMBER
+from pytest_asperf.worker.printed.metal_log import metal_facts
 from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
@@ -211,6 +213,7 @@ _TROUBLE: Final = re.compile(
 _MAX_ERRORS: Final = 1000
 _MAX_ERROR_CHARS: Final = 200
 _MAX_RECORDS: Final = 10_000
+_MAX_METAL_LINES: Final = 1000
 
 
 @dataclass(slots=True)
@@ -270,9 +273,11 @@ class Log:
         remote: endpoint that the tool was given; empty without one.
         quoted: figures without an interval.
         load: runs of load generators.
+        named: what it holds that is known and no measurement, in words; empty without such.
     """
 
     remote: str = ""
+    named: str = ""
     errors: ErrorReader = field(default_factory=ErrorReader)
     bench: BenchReader = field(default_factory=BenchReader)
     drafting: SpeculationReader = field(default_factory=SpeculationReader)
@@ -290,6 +295,7 @@ class Log:
     _scored: list[ModelFacts | None] = field(default_factory=list)
     _speculated: list[int] = field(default_factory=list)
     _records: list[ServedRequest] = field(default_factory=list)
+    _metal: list[str] = field(default_factory=list)
     _build: str = ""
 
     def feed(self, line: str) -> None:
@@ -298,6 +304,8 @@ class Log:
             self._build = f"{match[1]} ({match[2]})"
         if not self.remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
             self.remote = endpoint[1]
+        if "_metal" in line and len(self._metal) < _MAX_METAL_LINES:
+            self._metal.append(line)
         self.errors.feed(line)
         is_document, document = self.documents.feed(line)
         if document is not None and not self.add_document(document):
@@ -324,6 +332,7 @@ class Log:
         elif quoted := list(quoted_of_document(document)):
             self.quoted += quoted
         else:
+            self.named = self.named or named_without_figures(document)
             return False
         return True
 
@@ -350,6 +359,21 @@ class Log:
     def build(self) -> str:
         """Number and commit of llama.cpp; empty if unknown."""
         return self._build or self.bench.build
+
+    @property
+    def metal(self) -> MetalFacts | None:
+        """A Mac's GPU; None if the text does not describe it."""
+        return MetalFacts.parse(metal_facts(self._metal))
+
+    @property
+    def has_gpu_layers(self) -> bool:
+        """True if a model has weights on a GPU, or a benchmark ran with layers on it."""
+        layers = [
+            row.settings.get("n_gpu_layers", row.settings.get("ngl", "")) for row in self.bench.rows
+        ]
+        return any(model.device_buffer_bytes for model in self.models) or any(
+            n != "0" for n in layers
+        )
 
     @property
     def models(self) -> tuple[ModelFacts, ...]:

@@ -94,14 +94,15 @@ class PowerLog:
 
 def read_power(file: BinaryIO) -> PowerLog:
     """Read powermetrics' output, one sample at a time."""
-    power = PowerLog()
+    power, why = PowerLog(), ""
     for document in documents(file):
         try:
             power.add(parse_sample(document or b""))
-        except NotASampleError:
+        except NotASampleError as error:
             power.broken += 1
+            why = str(error)
     if not power.n_samples:
-        raise UnreadableError("a plist, and no sample of powermetrics with a rail in it")
+        raise UnreadableError(f"a plist, and no sample of powermetrics with a rail in it ({why})")
     return power
 
 

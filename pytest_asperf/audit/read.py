@@ -98,11 +98,7 @@ def _read_document(path: Path, document: object) -> FileReading:
         return FileReading(path, "a table of results, JSON", table=table)
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
-    if isinstance(document, dict) and {"cpu_power", "all_power"} <= document.keys():
-        raise UnreadableError(
-            "macmon's JSON, the powers of a moment without their time; powermetrics has energies"
-        )
-    raise UnreadableError("JSON of a shape that audit does not know")
+    raise UnreadableError(log.named or "JSON of a shape that audit does not know")
 
 
 def _read_table(path: Path, lines: Lines) -> tuple[FileReading | None, str]:
@@ -137,4 +133,4 @@ def _what_it_is(log: Log, problem: str) -> str:
         return log.bench.problems[0]
     if log.begun:
         return f"{log.begun}, without a test: the run measured nothing"
-    return problem or "not the output of a tool that audit knows"
+    return log.named or problem or "not the output of a tool that audit knows"

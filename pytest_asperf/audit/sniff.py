@@ -109,6 +109,21 @@ def read_document(file: BinaryIO) -> Any:
         raise UnreadableError("JSON nested too deeply, or with a number too long") from error
 
 
+#: Objects that are known and hold no measurement, by some of their keys.
+_NAMED: Final = {
+    frozenset({"cpu_power", "all_power"}): "macmon's JSON, powers without the interval that they "
+    "are of; powermetrics has energies",
+    frozenset({"max_recommended_working_set_size", "device_name"}): "MLX's device information, "
+    "which holds no measurement",
+}
+
+
+def named_without_figures(document: object) -> str:
+    """A known JSON object without a figure, in words; empty for any other."""
+    keys = document.keys() if isinstance(document, dict) else ()
+    return next((what for named, what in _NAMED.items() if named <= {*keys}), "")
+
+
 _BEGINS: Final = re.compile(r"\{(?:\s*\"|\s*$)")
 _PART: Final = re.compile(r"\"|[{}\[\]]|-?\d|true\b|false\b|null\b|nan\b|NaN\b|-?Infinity\b")
 _MARKS: Final = frozenset({"[", "]", "],", "[]"})

@@ -233,6 +233,7 @@ def engine_checks(
         CheckLine("library", "ok", facts.library_path or "in an unknown folder"),
         CheckLine("sha256", "ok", facts.library_sha256 or "unknown"),
         *(CheckLine("device", "ok", _device_words(device)) for device in facts.devices),
+        *_metal_checks(facts),
         *_idle_gpu_checks(report, facts, machine),
         CheckLine("threads", "ok", f"{threads} unless set"),
     )
@@ -242,6 +243,14 @@ def _device_words(device: Device) -> str:
     total_bytes = device.memory_total_bytes
     memory = "" if total_bytes is None else f", {memory_text(total_bytes)}"
     return f"{device.name}: {device.description} ({device.type}{memory})"
+
+
+def _metal_checks(facts: EngineFacts) -> tuple[CheckLine, ...]:
+    if facts.metal is None:
+        return ()
+    if limit := facts.metal.guard_finding:
+        return (CheckLine("metal", "warning", facts.metal.text(), limit.remedy),)
+    return (CheckLine("metal", "ok", facts.metal.text()),)
 
 
 def _idle_gpu_checks(

@@ -6,6 +6,7 @@ from pytest_asperf.engine_process.facts import (
     EngineFacts,
     EngineMemory,
     LoadedFacts,
+    MetalFacts,
 )
 from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
 from pytest_asperf.engine_process.process import (
@@ -33,6 +34,7 @@ __all__ = [
     "GroupedRow",
     "LoadedFacts",
     "Margin",
+    "MetalFacts",
     "RawRun",
     "RunRemains",
     "StepCosts",

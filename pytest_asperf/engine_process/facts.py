@@ -10,11 +10,14 @@ import math
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from pytest_asperf.analysis.guards import gpu_limits
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pytest_asperf.analysis.guards import GuardFinding
 
 Value = TypeVar("Value")
 
@@ -68,12 +71,70 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetalFacts:
+    """A Mac's GPU as llama.cpp's log describes it; None if the log does not say.
+
+    Attributes:
+        gpu: the name that Metal has for it.
+        families: what Metal says that it belongs to: Apple9, Metal4.
+        simdgroup_reduction: whether rows can be summed up, without which nothing is multiplied.
+        simdgroup_matrix: whether matrices can be multiplied: on every Apple silicon, and neither on
+            a virtual machine's device nor on an Intel Mac's.
+        tensor: whether the tensor API of Metal 4 is in use.
+        working_set_bytes: memory that the system recommends to give it at most.
+        over_working_set: whether more was allocated.
+    """
+
+    gpu: str | None = None
+    families: tuple[str, ...] = ()
+    simdgroup_reduction: bool | None = None
+    simdgroup_matrix: bool | None = None
+    tensor: bool | None = None
+    working_set_bytes: int | None = None
+    over_working_set: bool = False
+
+    @classmethod
+    def parse(cls, answer: object) -> Self | None:
+        """Read what a worker found in a log; None if Metal was not used."""
+        if not answer:
+            return None
+        table = _table(answer, "metal")
+        families = table.get("families") or []
+        if not isinstance(families, list):
+            raise _mistyped("families", families, "a list")
+        return cls(**plain(cls, table), families=tuple(printable(name, 40) for name in families))
+
+    @property
+    def guard_finding(self) -> GuardFinding | None:
+        """The finding of the guard `gpu-limits`."""
+        return gpu_limits(
+            self.gpu or "the GPU",
+            has_matrix=self.simdgroup_matrix,
+            working_set_bytes=self.working_set_bytes,
+            is_over=self.over_working_set,
+        )
+
+    def text(self) -> str:
+        """It in words."""
+        parts = [f"family {'/'.join(self.families)}"] if self.families else []
+        if self.simdgroup_matrix is False:
+            parts.append("no simdgroup matrix multiplication")
+        if self.tensor is not None:
+            parts.append(f"tensor API {'on' if self.tensor else 'off'}")
+        if self.working_set_bytes is not None:
+            over = ", exceeded" if self.over_working_set else ""
+            parts.append(f"working set {memory_text(self.working_set_bytes)}{over}")
+        return ", ".join([self.gpu or "unknown GPU", *parts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """The facts that an engine reports about itself; None if it does not report one.
 
     Attributes:
         priority: of its process, where that is not the usual one.
         cannot: what the engine refuses, and why: an operation, a setting, or `setting=value`.
+        metal: a Mac's GPU, if the engine says so before it loads a model.
     """
 
     engine: str
@@ -88,6 +149,7 @@ class EngineFacts:
     default_threads: int | None = None
     priority: str | None = None
     cannot: Mapping[str, str] = field(default_factory=dict)
+    metal: MetalFacts | None = None
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -102,6 +164,7 @@ class EngineFacts:
             **plain(cls, answer),
             devices=tuple(map(Device.parse, devices)),
             cannot={what: required(cannot, what, str) for what in cannot},
+            metal=MetalFacts.parse(answer.get("metal")),
             verbatim=answer,
         )
 
@@ -241,6 +304,7 @@ class ContextFacts:
             as long as it lives; empty where it says nothing.
         proof: what external programs printed of what must be proved, in words.
         handover_ns: what several programs took beside their prompts and their output.
+        metal: a Mac's GPU, as the log of the context describes it.
     """
 
     n_ctx: int | None
@@ -255,6 +319,7 @@ class ContextFacts:
     states: tuple[Mapping[str, object], ...] = ()
     proof: str | None = None
     handover_ns: int | None = None
+    metal: MetalFacts | None = None
     peak_rss_bytes: int = 0
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
@@ -271,6 +336,7 @@ class ContextFacts:
             if memory
             else None,
             states=tuple(_table(state, "states") for state in states),
+            metal=MetalFacts.parse(table.get("metal")),
             verbatim=table,
         )
 

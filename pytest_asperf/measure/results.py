@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.engine_settings import EngineSettings
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         EngineFacts,
         EngineMemory,
         LoadedFacts,
+        MetalFacts,
         RawRun,
     )
     from pytest_asperf.errors import AsperfError
@@ -114,6 +116,7 @@ class Provenance:
             ("build", self.engine.libraries),
             *self.made,
             ("device", self._devices()),
+            *((("gpu", metal.text()),) if (metal := self.metal) else ()),
             *((("remote", self.loaded.remote.text()),) if self.loaded.remote else ()),
             *((("group", self.loaded.group),) if self.loaded.group else ()),
             *((("priority", self.engine.priority),) if self.engine.priority else ()),
@@ -126,6 +129,18 @@ class Provenance:
             *((("client", client),) if (client := self.context and self.context.client) else ()),
             *((("logits", logits),) if logits else ()),
         )
+
+    @property
+    def metal(self) -> MetalFacts | None:
+        """The Mac's GPU that layers lie on, as the engine's log describes it."""
+        context = self.context.metal if self.context else None
+        return (context or self.engine.metal) if self.loaded.layers_offloaded else None
+
+    @property
+    def guard_findings(self) -> tuple[GuardFinding, ...]:
+        """The findings on the device that computed."""
+        finding = self.metal.guard_finding if self.metal else None
+        return (finding,) if finding else ()
 
     @property
     def memory(self) -> EngineMemory | None:

@@ -450,6 +450,7 @@ class SpeculationResult:
             )
         predicted = alone * (1 + self.predicted_gain.point)
         findings.append(guards.predicted_against_measured(predicted, measured))
+        findings += (finding for ran in self.ran for finding in ran.guard_findings)
         return tuple(dict.fromkeys(finding for finding in findings if finding))
 
 

@@ -135,6 +135,7 @@ def throughput_trips(
     spread = guards.spread(mean, sd, n, limit=max_cv)
     of_work = result.examined.findings if result.examined else ()
     findings = [*of_work, spread, *_of_all_requests(result), *result.watched.guard_findings]
+    findings += result.ran.guard_findings
     if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
         # A step of a batch reads the weights once, and gives a token to each user.
         rate = result.rate.point / result.workload.users
@@ -163,6 +164,7 @@ def level_trips(result: LevelResult, *, is_other_model: bool = False) -> tuple[G
         _identical(result),
         guards.knows_nothing(comparison.ppl_base.value, result.ran.loaded.n_vocab),
         guards.impossible_gain(comparison.delta_ppl.point, is_other_model=is_other_model),
+        *result.ran.guard_findings,
     ]
     return tuple(guard_finding for guard_finding in findings if guard_finding)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import llama_cpp
 
 from .engine import Facts, RefusalError
+from .printed.metal_log import DEVICE_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -278,13 +279,18 @@ def _text(raw: bytes | None) -> str | None:
 
 _LOG_LEVEL_DEBUG: Final = 1
 _LOG_LEVEL_CONT: Final = 5
+_MOST_DEVICE_LINES: Final = 100
 
 
 class LibraryLog:
-    """Writes the library's log to descriptor 2 and keeps its last lines, to read facts from."""
+    """Writes the library's log to descriptor 2 and keeps its last lines, to read facts from.
+
+    Lines about a GPU come once in a process, before the first load, and are never dropped.
+    """
 
     def __init__(self) -> None:
         self._recent: deque[str] = deque(maxlen=2000)
+        self._devices: list[str] = []
         self.held = Lock()
         # The library keeps the pointer only: collected, the callback would be a crash.
         self.callback = llama_cpp.llama_log_callback(self._write)
@@ -295,7 +301,10 @@ class LibraryLog:
             return
         os.write(2, text)
         if level != _LOG_LEVEL_CONT:
-            self._recent.append(text[:1000].decode(errors="replace").rstrip())
+            line = text[:1000].decode(errors="replace").rstrip()
+            self._recent.append(line)
+            if line.startswith(DEVICE_LINE) and len(self._devices) < _MOST_DEVICE_LINES:
+                self._devices.append(line)
 
     def clear(self) -> None:
         """Drop the lines kept so far."""
@@ -303,8 +312,8 @@ class LibraryLog:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The last lines."""
-        return tuple(self._recent)
+        """The lines about a GPU, and the last ones."""
+        return (*self._devices, *self._recent)
 
     def complaint(self) -> str:
         """The last three lines, in which the library says what went wrong."""

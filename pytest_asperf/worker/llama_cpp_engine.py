@@ -27,6 +27,7 @@ from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
+from .printed.metal_log import metal_facts
 from .priority import default_threads, linger
 from .rpc_remote import Remotes
 
@@ -76,6 +77,7 @@ class LlamaCppEngine:
 
     def describe(self) -> Facts:
         """Versions, devices and a hash of the libraries."""
+        devices = compat.devices()  # registered now at the latest, which the log says
         return {
             "engine": "llama_cpp",
             "library": "llama-cpp-python",
@@ -85,7 +87,8 @@ class LlamaCppEngine:
             "library_sha256": files_sha256(_library_files()),
             "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
             "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),
-            "devices": compat.devices(),
+            "devices": devices,
+            "metal": metal_facts(self._log.lines),
             "default_threads": default_threads(),
             "cannot": dict(compat.CANNOT),
         }

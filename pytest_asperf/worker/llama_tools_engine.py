@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
+from .printed.metal_log import metal_facts
 from .printed.speculation_log import SpeculationReader, SpeculationRun
 from .rpc_remote import Placement, Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
@@ -86,7 +87,7 @@ class LlamaToolsEngine:
             "library_path": str(folder),
             "library_sha256": files_sha256(sorted({*_resolved(programs), *_libraries(folder)})),
             "tools": [path.name for path in programs],
-            "devices": self._devices(program),
+            **self._devices(program),
             "default_threads": int(threads[1]) if threads else None,
         }
 
@@ -98,10 +99,12 @@ class LlamaToolsEngine:
         version = _VERSION.search("\n".join([run.output, *run.log]))
         return version[1].strip()[:_MAX_TEXT] if version else "unknown"
 
-    def _devices(self, program: str) -> list[Facts]:
+    def _devices(self, program: str) -> Facts:
+        """The devices, and what Metal says of its GPU when they are listed."""
+        metal: Facts = {}
         devices: list[Facts] = [{"name": "CPU", "description": platform.machine(), "type": "CPU"}]
         if "--list-devices" in self._tools.help(program):
-            listed = self._tools.run(program, "--list-devices").output
+            listed = self._tools.run(program, "--list-devices")
             devices += [
                 {
                     "name": name[:_MAX_TEXT],
@@ -110,9 +113,10 @@ class LlamaToolsEngine:
                     "memory_total_bytes": int(total) * 2**20,
                     "memory_free_bytes": int(free) * 2**20,
                 }
-                for name, description, total, free in _DEVICE.findall(listed)
+                for name, description, total, free in _DEVICE.findall(listed.output)
             ]
-        return devices
+            metal = metal_facts(listed.log)
+        return {"devices": devices, "metal": metal}
 
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a GGUF file with llama-bench, for its facts."""

@@ -36,6 +36,12 @@ def _logits(
     )
 
 
+def _gpu(*, has_matrix: bool | None, is_over: bool = False) -> GuardFinding | None:
+    return guards.gpu_limits(
+        "GPU", has_matrix=has_matrix, working_set_bytes=40_200_900_000, is_over=is_over
+    )
+
+
 CASES: Mapping[
     str, tuple[Consequence, Callable[[], GuardFinding | None], Callable[[], GuardFinding | None]]
 ] = {
@@ -50,6 +56,12 @@ CASES: Mapping[
         WARNING,
         lambda: guards.roofline_low(70, 1.6 * GB, 800),
         lambda: guards.roofline_low(140.2, 1.1755 * GB, 800),
+    ),
+    # A virtual machine's device, and Apple silicon's; the working set of an M4 Pro with 48 GB.
+    "gpu-limits": (
+        WARNING,
+        lambda: _gpu(has_matrix=False),
+        lambda: _gpu(has_matrix=True),
     ),
     # A final norm times 1e30, in float32; a sound row in which half of the tokens are masked.
     "broken-logits": (
@@ -312,6 +324,14 @@ def test_arms_that_are_not_shown_to_be_one(
 ) -> None:
     """One equal quantity is chance, and one that differs is a difference."""
     assert guards.identical_to_baseline(arm, baseline) is None
+
+
+def test_more_memory_than_the_working_set_is_named() -> None:
+    """A GPU that can multiply matrices is warned of, too, if it was given too much."""
+    over = _gpu(has_matrix=True, is_over=True)
+    assert over is not None
+    assert over.found.startswith("GPU: more than its working set of 37.4 GiB was allocated")
+    assert _gpu(has_matrix=None) is None
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

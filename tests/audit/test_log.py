@@ -104,6 +104,44 @@ def test_perplexity_is_paired_with_the_level_of_most_bits(audit_of: Callable[...
     assert "90% two-sided over 8 chunks" in str(figure)
 
 
+def _metal(name: str) -> str:
+    return (Path(__file__).parents[2] / "fixtures" / "metal" / f"{name}.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "guards"), [("m4pro", []), ("paravirtual", ["gpu-limits"]), ("m4_prefixed", [])]
+)
+def test_a_log_of_a_mac_names_its_gpu(
+    name: str, guards: list[str], audit_of: Callable[..., Audit]
+) -> None:
+    """A GPU that cannot multiply matrices is a warning where weights were on it."""
+    (found,) = audit_of({"log": _metal(name) + perplexity([2.0, 2.5, 2.2])}).files
+    (gpu,) = (text for what, text in found.ran if what == "gpu")
+    assert gpu.startswith(("Apple M4", "Apple Paravirtual device"))
+    assert guards_of(found) == guards
+
+
+def test_a_mac_s_gpu_that_holds_no_weights_is_no_warning(audit_of: Callable[..., Audit]) -> None:
+    """What computed was the processor."""
+    on_cpu = perplexity([2.0, 2.5, 2.2]).replace("MTL0_Mapped", "CPU_REPACK")
+    (found,) = audit_of({"log": _metal("paravirtual") + on_cpu}).files
+    assert guards_of(found) == []
+
+
+@pytest.mark.parametrize(("ngl", "guards"), [("99", ["gpu-limits"]), ("0", [])])
+def test_a_benchmark_s_layers_decide_about_its_gpu(
+    ngl: str, guards: list[str], audit_of: Callable[..., Audit]
+) -> None:
+    """llama-bench logs no buffers, and says how many layers were asked for."""
+    table = (
+        "| model | size | params | backend | ngl | test | t/s |\n"
+        "| --- | ---: | ---: | --- | --: | ---: | ---: |\n"
+        f"| llama 1B Q8_0 | 1.00 GiB | 1.00 B | MTL,BLAS | {ngl} | tg128 | 20.99 ± 0.01 |\n"
+    )
+    (found,) = audit_of({"log": _metal("paravirtual") + table}).files
+    assert guards_of(found) == guards
+
+
 def test_a_named_baseline_must_be_of_the_same_text(
     audit_of: Callable[..., Audit], tmp_path: object
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,8 +119,32 @@ def test_mlx_generate_is_one_run(
     assert not value.has_interval
 
 
-def test_macmon_is_refused_by_its_name(audit_of: Callable[..., Audit]) -> None:
-    """Its powers have no interval, so no energy follows from them."""
-    (found,) = audit_of({"m": b'{"cpu_power": 1.5, "gpu_power": 9.0, "all_power": 10.5}'}).files
-    assert found.problem.startswith("macmon's JSON")
+_MACMON = b'{"timestamp": "2026-01-01T00:00:00Z", "cpu_power": 1.5, "all_power": 10.5}'
+_MLX = b'[{"device_name": "Apple M4", "max_recommended_working_set_size": 12}, {"memory_size": 9}]'
+_POWER = Path(__file__).parents[2] / "fixtures" / "powermetrics"
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (_MACMON, "macmon's JSON"),
+        (b"\n".join([_MACMON] * 3), "macmon's JSON"),
+        (_MLX, "MLX's device information"),
+        ((_POWER / "m4pro_battery.plist").read_bytes(), "its samplers measure no power"),
+    ],
+    ids=["macmon", "macmon by line", "mlx", "battery"],
+)
+def test_what_holds_no_energy_is_refused_by_its_name(
+    content: bytes, name: str, audit_of: Callable[..., Audit]
+) -> None:
+    """Powers without an interval, facts of a device, and samplers that measure no power."""
+    (found,) = audit_of({"m": content}).files
+    assert name in found.problem
     assert found.figures == []
+
+
+def test_the_gpu_s_sampler_alone_has_one_rail(audit_of: Callable[..., Audit]) -> None:
+    """Two samples of an M4 Pro are 126 mJ of the GPU in 4 s, and nothing else."""
+    (found,) = audit_of({"m": (_POWER / "m4pro_gpu.plist").read_bytes()}).files
+    (gpu,) = found.figures
+    assert str(gpu) == "0.1260 J, 0.0315 W over 4.004 s, 0.021 to 0.042 W by sample (n = 2)"

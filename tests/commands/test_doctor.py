@@ -10,7 +10,7 @@ import pytest
 
 from pytest_asperf.commands.console import render
 from pytest_asperf.commands.examination import CacheReport, EngineReport, Examination, engine_report
-from pytest_asperf.engine_process import Device, EngineBuild, EngineFacts
+from pytest_asperf.engine_process import Device, EngineBuild, EngineFacts, MetalFacts
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Machine
@@ -190,6 +190,20 @@ def test_a_gpu_that_the_engine_cannot_use_is_a_warning() -> None:
     assert check.state == "warning"
     assert check.remedy.startswith("CMAKE_ARGS=-DGGML_METAL=on '/opt/my env/bin/python' -m pip")
     assert "gpu" not in {check.name for check in MAC.sections[1].checks}
+
+
+@pytest.mark.parametrize(("has_matrix", "state"), [(True, "ok"), (False, "warning"), (None, "ok")])
+def test_a_mac_s_gpu_is_shown_and_one_of_a_virtual_machine_warned_of(
+    *, has_matrix: bool | None, state: str
+) -> None:
+    """Without the multiplication of matrices, what is measured is no Mac's GPU."""
+    metal = MetalFacts(gpu="Apple M9", families=("Apple7",), simdgroup_matrix=has_matrix)
+    report = EngineReport("llama_cpp", Path("/python"), replace(FACTS, metal=metal))
+    section = replace(MAC, engines=(report,)).sections[1]
+    check = next(check for check in section.checks if check.name == "metal")
+    assert check.state == state
+    assert check.detail.startswith("Apple M9, family Apple7")
+    assert ("n_gpu_layers = 0" in check.remedy) is (has_matrix is False)
 
 
 @pytest.mark.parametrize("examination", [MAC, BARE_LINUX])

@@ -33,6 +33,7 @@ _PE = (("Performance", 12), ("Efficiency", 4))
     [
         ("m1-8", (("Performance", 4), ("Efficiency", 4)), 68.25),
         ("m1max-32", (("perflevel0", 8), ("perflevel1", 2)), 400),
+        ("m1pro-16", (("perflevel0", 8), ("perflevel1", 2)), 200),
         ("m2pro-19", (("Performance", 8), ("Efficiency", 4)), 200),
         ("m2max-38", (("Performance", 8), ("Efficiency", 4)), 400),
         ("m2ultra-60", (("Performance", 16), ("Efficiency", 8)), 800),
@@ -44,6 +45,7 @@ _PE = (("Performance", 12), ("Efficiency", 4))
         ("m4max-32", (("Performance", 10), ("Efficiency", 4)), 410),
         ("m4max-40", _PE, 546),
         ("m5-10", (("Super", 4), ("Efficiency", 6)), 153),
+        ("m5max-40", (("Super", 6), ("Performance", 12)), 614),
         ("m5pro-16", (("Super", 5), ("Performance", 10)), 307),
         ("m6-16gb", (("Super", 2), ("Performance", 4), ("Efficiency", 6)), 153),
         ("m6-32gb", (("Super", 2), ("Performance", 4), ("Efficiency", 6)), 170),
@@ -193,18 +195,12 @@ def test_contradicting_gpu_entries_are_unknown() -> None:
     assert parse_gpu_cores(text) is None
 
 
-def test_reports_that_lack_a_key_are_read_as_far_as_they_go() -> None:
-    """Levels without their number, and a report of displays alone, still name levels and chip."""
-    sysctl = {
-        "hw.perflevel0.physicalcpu_max": "6",
-        "hw.perflevel0.name": "Performance",
-        "hw.perflevel1.physicalcpu_max": "2",
-        "hw.perflevel1.name": "Efficiency",
-    }
-    assert parse_cores_by_level(sysctl) == (("Performance", 6), ("Efficiency", 2))
-    displays = {"SPDisplaysDataType": [{"sppci_model": "Apple M2 Pro", "sppci_cores": "19"}]}
-    facts = parse_system_profiler(json.dumps(displays))
-    assert (facts.chip, facts.gpu_cores) == ("Apple M2 Pro", 19)
+def test_reports_that_lack_a_key_are_read_as_far_as_they_go(
+    recorded: Callable[[str], str],
+) -> None:
+    """A report of displays alone names the chip, if it is Apple's."""
+    facts = parse_system_profiler(recorded("macos/m3pro-14/system_profiler.json"))
+    assert (facts.chip, facts.gpu_cores) == ("Apple M3 Pro", 14)
     other = {"SPDisplaysDataType": [{"sppci_model": "AMD Radeon Pro 5300M"}]}
     assert parse_system_profiler(json.dumps(other)).chip is None
 

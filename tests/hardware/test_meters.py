@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import plistlib
 import sys
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     Tree = Callable[[Mapping[str, str]], Path]
 
+_PLISTS = Path(__file__).parents[2] / "fixtures" / "powermetrics"
 SAMPLE = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0"><dict>
@@ -252,29 +252,26 @@ def test_a_document_that_is_no_sample_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "energy_mj"),
+    ("name", "energies_mj"),
     [
-        # M4 Pro, macOS 15.5, `--samplers gpu_power`; M1 with powers in mW beside it.
-        ({"gpu": {"gpu_energy": 42}}, {"gpu": 42.0}),
-        (
-            {"processor": {"cpu_power": 30.5, "gpu_power": 9.0}, "gpu": {"gpu_energy": 19}},
-            {"cpu": 61.0, "gpu": 19.0},
-        ),
+        ("m4pro_gpu", [{"gpu": 84.0}, {"gpu": 42.0}]),
+        ("m1_powers", [{"cpu": 61.0, "gpu": 19.0, "ane": 0.0}]),
+        ("m4_all", [{"cpu": 45.0, "gpu": 5.0, "ane": 0.0}]),
     ],
 )
-def test_rails_of_other_samplers_are_found(
-    content: dict[str, Any], energy_mj: dict[str, float]
-) -> None:
+def test_rails_of_each_form_are_found(name: str, energies_mj: list[dict[str, float]]) -> None:
     """The GPU's sampler has its energy under a key of its own; a power is one of the interval."""
-    document = plistlib.dumps({"elapsed_ns": 2 * 10**9, **content})
-    assert parse_sample(document).energy_mj == energy_mj
+    with (_PLISTS / f"{name}.plist").open("rb") as file:
+        found = [parse_sample(document or b"").energy_mj for document in documents(file)]
+    assert found == energies_mj
 
 
 def test_a_sample_without_a_rail_is_refused() -> None:
     """`--samplers battery` measures no power."""
-    document = plistlib.dumps({"elapsed_ns": 10**9, "battery": {"percent_charge": 80}})
-    with pytest.raises(NotASampleError, match="its samplers measure no power"):
-        parse_sample(document)
+    with (_PLISTS / "m4pro_battery.plist").open("rb") as file:
+        for document in documents(file):
+            with pytest.raises(NotASampleError, match="its samplers measure no power"):
+                parse_sample(document or b"")
 
 
 @pytest.mark.skipif(Path("/usr/bin/powermetrics").exists(), reason="powermetrics is installed")

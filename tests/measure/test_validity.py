@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_asperf.analysis.guards import Consequence, Guard, Voids
+from pytest_asperf.engine_process import MetalFacts
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.validity import placed_shares, require_valid
+from tests.engine_facts import context, loaded
+from tests.power_samples import RAN
 
 
 @pytest.mark.parametrize(
@@ -36,6 +41,15 @@ def test_shares_where_they_were_asked_for(weights_mib: dict[str, float], tensor_
 def test_shares_that_lie_elsewhere(weights_mib: dict[str, float], placed: str) -> None:
     """If the weights lie is what the result says instead."""
     assert placed_shares("1/1", weights_mib) == placed
+
+
+@pytest.mark.parametrize(("layers", "trips"), [(0, False), (2, True)])
+def test_a_gpu_without_matrices_is_named_if_layers_are_on_it(layers: int, *, trips: bool) -> None:
+    """The run record shows the GPU, and the guard warns, only if it was to compute."""
+    metal = MetalFacts(gpu="Apple Paravirtual device", simdgroup_matrix=False)
+    ran = replace(RAN, loaded=loaded(layers_offloaded=layers), context=context(metal=metal))
+    assert [finding.guard for finding in ran.guard_findings] == ["gpu-limits"] * trips
+    assert ("gpu" in dict(ran.rows())) is trips
 
 
 @pytest.mark.parametrize("guard", Guard)

@@ -27,6 +27,7 @@ from pytest_asperf.analysis.guards.outputs import (
     degenerate_tokens,
     divergent_output,
     first_divergence,
+    gpu_limits,
     remote_errors,
 )
 from pytest_asperf.analysis.guards.serving import (
@@ -102,6 +103,7 @@ __all__ = [
     "fewer_tokens",
     "first_chunk_early",
     "first_divergence",
+    "gpu_limits",
     "host_busy",
     "identical_to_baseline",
     "idle_gaps",

@@ -75,6 +75,11 @@ class Guard(StrEnum):
         "timed-work",
         "look for what the build skips, or keeps from earlier calls, when nobody reads its logits",
     )
+    GPU_LIMITS = (
+        "gpu-limits",
+        "measure on a Mac's own GPU with a model that fits, or on the CPU (n_gpu_layers = 0)",
+        Consequence.WARNING,
+    )
     UNCHECKED_GAIN = (
         "unchecked-gain",
         "gate the same build with an engine that shows its logits: llama_cpp, or mlx",

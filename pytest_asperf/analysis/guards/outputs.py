@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards.guard import Guard, GuardFinding
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -71,6 +72,36 @@ def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
     return Guard.PATH_MISMATCH.finding(
         f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
         "the requested device does the work (0 lines)",
+    )
+
+
+def gpu_limits(
+    gpu: str, *, has_matrix: bool | None, working_set_bytes: int | None, is_over: bool
+) -> GuardFinding | None:
+    """Trip if a Mac's GPU cannot multiply matrices, or was given more memory than it should have.
+
+    Args:
+        gpu: its name.
+        has_matrix: whether it has simdgroup matrix multiplication; None where unknown.
+        working_set_bytes: memory that Metal recommends at most.
+        is_over: whether the engine says that it allocated more.
+    """
+    faults = []
+    if has_matrix is False:
+        faults.append(
+            "it has no simdgroup matrix multiplication, so slower kernels or the processor compute "
+            "the products"
+        )
+    if is_over:
+        size = "its working set"
+        if working_set_bytes:
+            size += f" of {memory_text(working_set_bytes)}"
+        faults.append(f"more than {size} was allocated, so the system may move weights out")
+    if not faults:
+        return None
+    return Guard.GPU_LIMITS.finding(
+        f"{printable(gpu, 80)}: {'; '.join(faults)}",
+        "the GPU is of family Apple7 or later, and allocations are within its working set",
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from .metal_log import metal_facts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -112,12 +114,14 @@ def context_facts(
     """
     type_k, type_v = cache_types(lines)
     buffers = buffers_mib(lines)
+    metal = metal_facts(lines)
     return {
         "type_k": type_k or settings.get("type_k", "f16"),
         "type_v": type_v or settings.get("type_v", "f16"),
         "flash_attn": flash_attention(lines),
         "buffers_mib": buffers,
         "memory_bytes": memory_bytes(buffers if weights_mib is None else weights_mib, buffers),
+        **({"metal": metal} if metal else {}),
     }
 
 

@@ -22,7 +22,7 @@ _OFFLOADED: Final = re.compile(
 _BUFFER: Final = re.compile(
     rf"(?:load_tensors|llm_load_tensors): +(\S+) model buffer size = +({NUMBER}) MiB"
 )
-_DEVICE: Final = re.compile(r"using device (\S+) \(([^)]*)\)")
+_DEVICE: Final = re.compile(r"using device (\S+) \(([^()]*\w)")
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _COUNTS: Final = {"n_embd": "n_embd", "n_vocab": "n_vocab", "n_expert": "n_experts"}
 _MAX_MODELS: Final = 16
