@@ -32,7 +32,7 @@ QUICK = ("--asperf-repetitions=5", "--asperf-max-cv=1000%")
 CASES = {
     "end_only": ("pp512", "ttft512", "tg8@d1024"),
     "end_only_in_place": ("pp512", "ttft512"),
-    "lost_context": ("tg16@d1024", "pp64@d1024", "itl16@d1024"),
+    "lost_context": ("tg16@d1024", "pp64@d1024", "itl64@d1024"),
     "short_context": ("tg16@d1024", "pp64@d1024"),
     "does_nothing": ("tg32", "pp64", "tg8@d1024"),
     "constant": ("tg32", "pp64", "pp64+tg8"),
