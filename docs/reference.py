@@ -262,7 +262,7 @@ def _compared(example: str, values: Mapping[str, Any]) -> tuple[Quantity, type, 
         (quantity, *others) = [side for side in pair if isinstance(side, Quantity)]
         for limit in limits:
             signed = quantity.is_signed
-            read_limit(limit, quantity.unit, where=example, may_be_negative=signed)
+            read_limit(">=", limit, quantity.unit, where=example, may_be_negative=signed)
         if others and others[0].unit != quantity.unit:
             raise ValueError(f"{example}: these are in {quantity.unit} and {others[0].unit}")
     node = next(n for n, side in zip(nodes, sides, strict=True) if isinstance(side, Quantity))

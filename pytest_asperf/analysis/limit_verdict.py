@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -173,19 +173,34 @@ _SHOWN: Final[Mapping[Operator, tuple[_Shown, _Shown]]] = {
 _LARGEST_FRACTION: Final = 1e6
 
 
+def judge_limits(estimate: Estimate, limits: Limits, subject: Subject) -> Verdict:
+    """Judge the claim that a quantity is within one or two limits, in its unit.
+
+    Two limits are two one-sided tests: PASS if both are shown to hold, FAIL if either is not.
+    """
+    low, high = ends_of(limits)
+    outcome = outcome_of(
+        holds=all(_SHOWN[limit.operator][0](estimate, limit.value) for limit in limits),
+        broken=any(_SHOWN[limit.operator][1](estimate, limit.value) for limit in limits),
+    )
+    values = tuple(limit.value for limit in limits)
+    return Verdict(
+        outcome,
+        subject,
+        threshold=limits_text(limits),
+        measured=estimate.text(apart_from=values),
+        brief=estimate.brief(apart_from=values),
+        bound=_bound_text(limits),
+        why=why_open(estimate) if outcome is Outcome.INCONCLUSIVE else "",
+        figures=((subject.name, estimate),),
+        advice=advice_for(outcome, subject, [((subject.name, estimate), values)]),
+        accepted=((low, high),),
+    )
+
+
 def judge_limit(estimate: Estimate, operator: Operator, limit: float, subject: Subject) -> Verdict:
     """Judge the claim that a quantity is on one side of a limit, in its unit."""
-    sign = f"{_SIGNS[operator]} {limit_text(limit, estimate.unit)}"
-    holds, fails = _SHOWN[operator]
-    return _judge(
-        estimate,
-        subject,
-        threshold=threshold_text(operator, limit, estimate.unit),
-        bound=bound_text(sign, estimate.unit),
-        accepted=(None, limit) if operator in BELOW else (limit, None),
-        holds=holds(estimate, limit),
-        broken=fails(estimate, limit),
-    )
+    return judge_limits(estimate, (Limit(operator, limit, estimate.unit),), subject)
 
 
 def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
@@ -210,40 +225,9 @@ def judge_within(
     high = math.inf if at_most is None else at_most
     if (at_least is None and at_most is None) or not low <= high:
         raise ValueError(f"{subject.name}: nothing lies from {at_least} to {at_most}")
-    return _judge(
-        estimate,
-        subject,
-        threshold=range_text(at_least, at_most, estimate.unit),
-        bound=bound_text(_span_text(at_least, at_most, estimate.unit), estimate.unit),
-        accepted=(at_least, at_most),
-        holds=estimate.shown_at_least(low) and estimate.shown_at_most(high),
-        broken=estimate.shown_below(low) or estimate.shown_above(high),
-    )
-
-
-def threshold_text(operator: Operator, limit: float, unit: str) -> str:
-    """A comparison with a limit in words: ``at least 1.5x``."""
-    return f"{_WORDS[operator]} {limit_text(limit, unit)}"
-
-
-def range_text(at_least: float | None, at_most: float | None, unit: str) -> str:
-    """Limits as a threshold: ``at least 1.5x and at most 1.8x``."""
-    bounds = (("at least", at_least), ("at most", at_most))
-    return " and ".join(
-        f"{word} {limit_text(bound, unit)}" for word, bound in bounds if bound is not None
-    )
-
-
-def bound_text(threshold: str, unit: str) -> str:
-    """A threshold beside a figure that has the unit."""
-    return threshold.replace(f" {unit}", "") if unit else threshold
-
-
-def _span_text(at_least: float | None, at_most: float | None, unit: str) -> str:
-    if at_least is not None and at_most is not None:
-        return f"{limit_text(at_least, unit)} to {limit_text(at_most, unit)}"
-    sign, bound = ("≤", at_most) if at_least is None else ("≥", at_least)
-    return "" if bound is None else f"{sign} {limit_text(bound, unit)}"
+    ends: tuple[tuple[Operator, float | None], ...] = ((">=", at_least), ("<=", at_most))
+    limits = tuple(Limit(op, end, estimate.unit) for op, end in ends if end is not None)
+    return judge_limits(estimate, limits, subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,20 +235,69 @@ class Limit:
     """The limit that a quantity is compared with.
 
     Attributes:
+        operator: compares the quantity with it.
         value: in `unit`.
         unit: that the verdict is shown in.
         factor: of the quantity's own unit in `unit`.
     """
 
+    operator: Operator
     value: float
     unit: str
     factor: float = 1.0
 
+    @property
+    def is_upper(self) -> bool:
+        """True if the quantity must be below it."""
+        return self.operator in BELOW
 
-def read_limit(given: object, unit: str, *, where: str, may_be_negative: bool = False) -> Limit:
+    def like(self, other: Limit) -> Limit:
+        """This limit in the unit of another one."""
+        value = self.value / self.factor * other.factor
+        return replace(self, value=value, unit=other.unit, factor=other.factor)
+
+
+#: What a comparison accepts: one limit, or a lower and an upper one in one unit.
+Limits: TypeAlias = tuple[Limit, ...]
+
+
+def ends_of(limits: Limits) -> Accepted:
+    """The lower and the upper limit, None if there is none."""
+    ends = {limit.is_upper: limit.value for limit in limits}
+    return ends.get(False), ends.get(True)
+
+
+def limits_text(limits: Limits) -> str:
+    """Limits in words: ``at least 1.5x``, ``at least 1.5x and at most 1.8x``."""
+    return " and ".join(f"{_WORDS[one.operator]} {_value_text(one)}" for one in limits)
+
+
+def threshold_text(operator: Operator, limit: float, unit: str) -> str:
+    """A comparison with a limit in words: ``at least 1.5x``."""
+    return limits_text((Limit(operator, limit, unit),))
+
+
+def _bound_text(limits: Limits) -> str:
+    """Limits beside a figure that has their unit."""
+    if len(limits) > 1:
+        text = " to ".join(map(_value_text, limits))
+    else:
+        text = "".join(f"{_SIGNS[one.operator]} {_value_text(one)}" for one in limits)
+    unit = limits[0].unit
+    return text.replace(f" {unit}", "") if unit else text
+
+
+def _value_text(limit: Limit) -> str:
+    return limit_text(limit.value, limit.unit)
+
+
+def read_limit(
+    operator: Operator, given: object, unit: str, *, where: str, may_be_negative: bool = False
+) -> Limit:
     """Read a limit of a quantity: a number in its unit, or a text with a unit of the same kind.
 
     Args:
+        operator: compares the quantity with it.
         given: as the test's author wrote it.
         unit: of the quantity.
         where: names the comparison in an error.
@@ -274,7 +307,8 @@ def read_limit(given: object, unit: str, *, where: str, may_be_negative: bool = 
         ConfigError: it is no number, is of another unit, or no quantity of the kind can meet it.
     """
     if unit in {CHANGE, SHARE}:
-        return Limit(parse_percent(given, where=where, negative=may_be_negative), unit)
+        fraction = parse_percent(given, where=where, negative=may_be_negative)
+        return Limit(operator, fraction, unit)
     value, written = math.nan, unit
     if isinstance(given, str):
         if match := _QUANTITY.fullmatch(given.strip()):
@@ -282,11 +316,12 @@ def read_limit(given: object, unit: str, *, where: str, may_be_negative: bool = 
     elif isinstance(given, int | float) and not isinstance(given, bool):
         value = float(given)
     if unit == RATIO and written == "%":
-        limit = Limit(value / 100, SHARE)
+        limit = Limit(operator, value / 100, SHARE)
     else:
         scale = _UNITS.get(unit, {unit: 1.0}).get(written, math.nan)
         keeps = unit in _KEPT_AS_WRITTEN and math.isfinite(scale) and scale != 1
-        limit = Limit(value, written, 1 / scale) if keeps else Limit(value * scale, unit)
+        kept = (value, written, 1 / scale) if keeps else (value * scale, unit, 1.0)
+        limit = Limit(operator, *kept)
     if not math.isfinite(limit.value) or (limit.value <= 0 and not may_be_negative):
         raise _not_a_limit(given, unit, where, written)
     return limit
@@ -334,29 +369,3 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
             f'meant, "{100 * fraction:g}%"',
         )
     return float(fraction)
-
-
-def _judge(
-    estimate: Estimate,
-    subject: Subject,
-    *,
-    threshold: str,
-    bound: str,
-    accepted: Accepted,
-    holds: bool,
-    broken: bool,
-) -> Verdict:
-    outcome = outcome_of(holds=holds, broken=broken)
-    limits = tuple(limit for limit in accepted if limit is not None)
-    return Verdict(
-        outcome,
-        subject,
-        threshold=threshold,
-        measured=estimate.text(apart_from=limits),
-        brief=estimate.brief(apart_from=limits),
-        bound=bound,
-        why=why_open(estimate) if outcome is Outcome.INCONCLUSIVE else "",
-        figures=((subject.name, estimate),),
-        advice=advice_for(outcome, subject, [((subject.name, estimate), limits)]),
-        accepted=(accepted,),
-    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload, unknown_word
-from pytest_asperf.api.quantity import Apart, Found, Quantity, joined_name, note
+from pytest_asperf.api.quantity import Apart, Found, Judged, Quantity, joined_name, noted
 from pytest_asperf.api.timed import TimedQuantity
 from pytest_asperf.config.workload import metered, parse_workload
 from pytest_asperf.errors import HardwareError
@@ -98,7 +98,7 @@ class EnergyFigure(TimedQuantity):
         other = None if unlike is None else measured_energy(unlike.variant, unlike.workload)
         rungs = ladder(device, observed=seen, gpu_path=other)
         verdict = placement_verdict(seen.ran.model, rungs, device, None, seen)
-        return note(verdict, self.record)
+        return noted(Judged(verdict), self.record)
 
     @property
     def side(self) -> ComparedSide:

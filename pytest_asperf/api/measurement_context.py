@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.verdict import Verdict, VerdictError
+    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import Build, ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import Budget
@@ -32,8 +32,8 @@ Measured = TypeVar("Measured")
 class Record(Protocol):
     """Takes what one test measures and asserts."""
 
-    def __call__(self, row: AnyRecord) -> None:
-        """Note a measurement, or a verdict."""
+    def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
+        """Note a measurement, or a verdict, which may replace one that was noted."""
 
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
@@ -47,8 +47,8 @@ class Record(Protocol):
     def asserted(self, verdict: Verdict) -> None:
         """Note that the test has asserted a verdict, or read its outcome."""
 
-    def keeps(self, undecided: VerdictError) -> bool:
-        """True if the test goes on, and its end raises the error."""
+    def keeps(self, undecided: Verdict) -> bool:
+        """True if the test goes on, and its end raises the verdict."""
 
 
 class FindVariant(Protocol):
@@ -250,7 +250,7 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
 class NoRecord:
     """Keeps nothing: what measures outside a test has none."""
 
-    def __call__(self, row: AnyRecord) -> None:
+    def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Drop a row."""
 
     def measured(self, what: str) -> None:
@@ -265,8 +265,8 @@ class NoRecord:
     def asserted(self, verdict: Verdict) -> None:
         """Expect nothing of it."""
 
-    def keeps(self, undecided: VerdictError) -> bool:  # noqa: ARG002  # as a record of a test takes
-        """True if the error waits: it does not."""
+    def keeps(self, undecided: Verdict) -> bool:  # noqa: ARG002  # as a record of a test takes
+        """True if the verdict waits: it does not."""
         return False
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_asperf.analysis.limit_verdict import judge_limit
+from pytest_asperf.analysis.limit_verdict import judge_limits
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate, counted_text, memory_text
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.energy import EnergyFigure, measured_energy, require_device
@@ -18,7 +18,7 @@ from pytest_asperf.api.measurement_context import (
     told_apart,
     unknown_word,
 )
-from pytest_asperf.api.quantity import Apart, Figure, Found, Quantity, note
+from pytest_asperf.api.quantity import Apart, Figure, Found, Judged, Quantity
 from pytest_asperf.api.scored import TokenScores, score
 from pytest_asperf.hardware.compute_plan import UNITS, read_plan
 from pytest_asperf.modelfiles.disk_use import disk_use
@@ -28,8 +28,7 @@ from pytest_asperf.verdicts.placement import ladder, placement_verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.analysis.limit_verdict import Limit, Operator
-    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.analysis.limit_verdict import Limits
     from pytest_asperf.hardware.compute_plan import Device
 
 _GIB: Final = 2**30
@@ -243,7 +242,7 @@ class PlannedShare(Figure):
 
     example: ClassVar = 'assert model.placement("ANE", "m.mlpackage") >= "95%"'
 
-    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
+    def judge(self, limits: Limits) -> Judged:
         """The verdict on every kind of evidence that there is."""
         __tracebackhide__ = True
         asked = self.plan
@@ -253,8 +252,6 @@ class PlannedShare(Figure):
             for figure in (self.observed, self.unlike)
         )
         subject = Subject("", "live", if_failed="see the plan for other devices: asperf placement")
-        planned = judge_limit(plan.share(asked.device), operator, limit.value, subject)
+        planned = judge_limits(plan.share(asked.device), limits, subject)
         rungs = ladder(asked.device, planned, seen, other)
-        return note(
-            placement_verdict(asked.path.name, rungs, asked.device, plan, seen), self.record
-        )
+        return Judged(placement_verdict(asked.path.name, rungs, asked.device, plan, seen))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, TypeAlias
 
-from pytest_asperf.analysis.limit_verdict import Limit, judge_limit, read_limit
+from pytest_asperf.analysis.limit_verdict import Limit, judge_limits, limits_text, read_limit
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
 from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change
 from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError, guarded
@@ -17,12 +19,14 @@ from pytest_asperf.verdicts.readings import vetted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType, FrameType
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.limit_verdict import Operator
+    from pytest_asperf.analysis.limit_verdict import Limits, Operator
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Subject
     from pytest_asperf.api.measurement_context import Record
+    from pytest_asperf.records.kinds import AnyRecord
     from pytest_asperf.verdicts.readings import GuardedRates
 
 #: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
@@ -39,15 +43,27 @@ class Asserted(Verdict):
     it for one until then.
     """
 
-    __slots__ = ("_record", "_verdict")
+    __slots__ = ("_record", "_row", "_verdict")
     _record: Record
+    _row: AnyRecord | None
     _verdict: Verdict
 
-    def __init__(self, verdict: Verdict, record: Record) -> None:
+    def __init__(self, record: Record) -> None:
+        object.__setattr__(self, "_record", record)
+        object.__setattr__(self, "_row", None)
+
+    def take(self, judged: Judged) -> None:
+        """Be this verdict, in the record too, in place of the one on a chain's first limit."""
+        verdict, record = judged.verdict, self._record
         for slot in fields(Verdict):  # the slots of a frozen dataclass
             getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
-        object.__setattr__(self, "_record", record)
+        row = verdict_record(verdict, judged.remark)
+        record(row, instead_of=self._row)
         object.__setattr__(self, "_verdict", verdict)
+        object.__setattr__(self, "_row", row)
+        if judged.is_stopped:
+            raise KeyboardInterrupt
+        record.compared(self)
 
     def __repr__(self) -> str:
         return f"<Verdict {self._verdict.line()}>"  # printing it does not assert it
@@ -92,6 +108,53 @@ class Found:
     check: Callable[[Verdict], Verdict] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on a comparison.
+
+    Attributes:
+        verdict: the verdict.
+        remark: on how it was measured.
+        is_stopped: whether Ctrl-C interrupted the measurement; the session ends then.
+    """
+
+    verdict: Verdict
+    remark: str = ""
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A comparison of a quantity with a limit, and its place in the code of a test.
+
+    Attributes:
+        limit: the limit.
+        asserted: the verdict.
+        code: of the function that compares.
+        place: the comparison's lines and columns there; a chain such as `a <= b <= c` has one.
+        instruction: the instruction that compares.
+    """
+
+    limit: Limit
+    asserted: Asserted
+    code: CodeType
+    place: tuple[int | None, ...]
+    instruction: int
+
+    @classmethod
+    def in_frame(cls, frame: FrameType, limit: Limit, asserted: Asserted) -> _Comparison:
+        """The comparison that a frame makes now."""
+        code, at = frame.f_code, frame.f_lasti
+        place = next(islice(code.co_positions(), at // 2, None))  # of two bytes each
+        return cls(limit, asserted, code, place, at)
+
+    def continues(self, earlier: _Comparison) -> bool:
+        """True if this is the second half of a chain of which the other one is the first."""
+        is_one = (self.code, self.place) == (earlier.code, earlier.place)
+        is_later = self.instruction > earlier.instruction
+        return is_one and is_later and self.limit.is_upper != earlier.limit.is_upper
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Quantity(NoTruthValue, ABC):
     """A measured quantity: a comparison of it is a verdict, for `assert`.
@@ -110,6 +173,7 @@ class Quantity(NoTruthValue, ABC):
     unit: str
     record: Record
     about: object = field(default=None, kw_only=True)
+    _latest: _Comparison | None = field(default=None, init=False)
 
     example: ClassVar = 'assert throughput("tg128") >= "40 tok/s"'
 
@@ -172,22 +236,23 @@ class Quantity(NoTruthValue, ABC):
         """True if two such quantities are compared by their ratio; otherwise by the difference."""
         return not self.is_signed and self.unit not in {SHARE, "nats"}
 
-    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
-        """The verdict on a comparison with a limit, noted for the test to assert."""
+    def judge(self, limits: Limits) -> Judged:
+        """The verdict on a comparison with limits."""
         __tracebackhide__ = True
-        found = self.find()
+        found, (limit, *_) = self.find(), limits
         estimate = found.estimate
         if limit.unit != estimate.unit:
             estimate = estimate.scaled(limit.factor, limit.unit)
-        verdict = judge_limit(estimate, operator, limit.value, found.subject)
+        verdict = judge_limits(estimate, limits, found.subject)
         verdict = replace(verdict, details=found.remarks)
         if found.before:
             verdict = replace(verdict, brief=f"{found.before}, {verdict.brief}")
         if found.runs is not None:
             unit = found.per_rate * limit.factor
-            verdict = vetted(verdict, found.runs, (limit.value,), unit=unit)
+            values = (limit.value for limit in limits)
+            verdict = vetted(verdict, found.runs, values, unit=unit)
         verdict = guarded(verdict, found.guard_findings)
-        return note(found.check(verdict) if found.check else verdict, self.record)
+        return Judged(found.check(verdict) if found.check else verdict)
 
     @property
     def is_compound(self) -> bool:
@@ -211,10 +276,22 @@ class Quantity(NoTruthValue, ABC):
         if isinstance(other, Quantity):
             by_ratio = self.is_compared_by_ratio and other.is_compared_by_ratio
             pair = self / other if by_ratio else self - other
-            return pair.compared_with(operator, Limit(_SAME[by_ratio], pair.unit))
+            return noted(pair.judge((Limit(operator, _SAME[by_ratio], pair.unit),)), self.record)
         where = f"{self.name} {operator} {shown(other, 80)}"
-        limit = read_limit(other, self.unit, where=where, may_be_negative=self.is_signed)
-        return self.compared_with(operator, limit)
+        signed = self.is_signed
+        limit = read_limit(operator, other, self.unit, where=where, may_be_negative=signed)
+        frame = sys._getframe(2)  # noqa: SLF001  # the test's
+        here = _Comparison.in_frame(frame, limit, Asserted(self.record))
+        limits: Limits = (limit,)
+        if self._latest is not None and here.continues(self._latest):
+            first = self._latest.limit
+            limits = tuple(sorted((first, limit.like(first)), key=lambda one: one.is_upper))
+            here = replace(here, asserted=self._latest.asserted)
+            if limits[0].value > limits[1].value:
+                raise no_room(self.name, limits)
+        here.asserted.take(self.judge(limits))
+        object.__setattr__(self, "_latest", here)
+        return here.asserted
 
     def _paired_with(self, other: object, sign: str) -> Quantity:
         if not isinstance(other, Quantity):
@@ -297,33 +374,38 @@ class Apart(Compound):
         return Found(estimate, subject, tuple(findings), remarks=remarks)
 
 
+def no_room(name: str, limits: Limits) -> ConfigError:
+    """The error for two limits with no room between them."""
+    return ConfigError(
+        f"{name} {limits_text(limits)}: there is no room between these limits",
+        why="no measurement could be shown to lie there",
+        remedy="write a lower and a higher limit, as in 0.98 <= a / b <= 1.02",
+    )
+
+
 def joined_name(first: Quantity, sign: str, second: Quantity) -> str:
     """The name of the ratio, or of the difference, of two quantities."""
     names = (f"({one.name})" if one.is_compound else one.name for one in (first, second))
     return f" {sign} ".join(names)
 
 
-def note(verdict: Verdict, record: Record, *, remark: str = "", stopped: bool = False) -> Verdict:
-    """Take a comparison's verdict into the test's record, for the test to assert.
+def noted(judged: Judged, record: Record) -> Asserted:
+    """Take a comparison's verdict into the test's record, for the test to assert."""
+    asserted = Asserted(record)
+    asserted.take(judged)
+    return asserted
+
+
+def settle(verdict: Verdict, record: Record, *, stopped: bool = False) -> Verdict:
+    """Note a named assertion's verdict, and raise VerdictError unless it is a PASS.
 
     Args:
         verdict: the verdict.
         record: of the test.
-        remark: on how it was measured.
         stopped: whether Ctrl-C interrupted the measurement; the session ends then.
     """
-    record(verdict_record(verdict, remark))
-    if stopped:
-        raise KeyboardInterrupt
-    asserted = Asserted(verdict, record)
-    record.compared(asserted)
-    return asserted
-
-
-def settle(verdict: Verdict, record: Record, *, remark: str = "", stopped: bool = False) -> Verdict:
-    """Note a named assertion's verdict, and raise VerdictError unless it is a PASS."""
     __tracebackhide__ = True
-    asserted = note(verdict, record, remark=remark, stopped=stopped)
+    asserted = noted(Judged(verdict, is_stopped=stopped), record)
     conclude(asserted, record)
     return asserted
 
@@ -337,6 +419,5 @@ def conclude(verdict: Verdict, record: Record) -> None:
     record.asserted(verdict)
     if verdict.outcome is Outcome.PASS:
         return
-    error = VerdictError(verdict)
-    if verdict.outcome is not Outcome.INCONCLUSIVE or not record.keeps(error):
-        raise error
+    if verdict.outcome is not Outcome.INCONCLUSIVE or not record.keeps(verdict):
+        raise VerdictError(verdict)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue, unknown_word
-from pytest_asperf.api.quantity import Figure, Found, Quantity, note
+from pytest_asperf.api.quantity import Figure, Found, Judged, Quantity, noted
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import Advice, ConfigError, shown
 from pytest_asperf.measure.remote_drafting import (
@@ -24,9 +24,8 @@ from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_ve
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_asperf.analysis.limit_verdict import Limit, Operator
+    from pytest_asperf.analysis.limit_verdict import Limits
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
@@ -126,8 +125,8 @@ class Speculation(FixtureValue):
             )
         return PromptSpeculation(self, prompt)
 
-    def against(self, limit: float = 0.0) -> SpeculationResult:
-        """The result of pairs that were run until the gain was above or below a limit, a fraction.
+    def against(self, *limits: float) -> SpeculationResult:
+        """The result of pairs that were run until the gain was above or below each limit.
 
         A result that says it was interrupted is for a verdict; nothing is to be measured after it.
 
@@ -135,7 +134,7 @@ class Speculation(FixtureValue):
             AsperfError: it cannot be measured, or what was measured is broken.
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
-        result = self._measured(GainExperiment(self.pairing, self.budget, limit))
+        result = self._measured(GainExperiment(self.pairing, self.budget, limits))
         self.measurement.record(speculation_record(result))
         return result
 
@@ -213,10 +212,10 @@ class Speculation(FixtureValue):
         Raises:
             KeyboardInterrupt: it was stopped; a verdict says what the finished pairs show.
         """
-        result = self.against()
+        result = self.against(0.0)
         if result.interrupted:
             verdict = stopped_verdict(result, self.subject("SD gain", result))
-            note(verdict, self.measurement.record, stopped=True)
+            noted(Judged(verdict, is_stopped=True), self.measurement.record)
         return result
 
     def _figure(self, what: str, unit: str, of: Callable[[SpeculationResult], Estimate]) -> Figure:
@@ -254,16 +253,16 @@ class Gain(Quantity):
         subject = self.speculation.subject("SD gain", result)
         return Found(result.gain, subject, result.guard_findings)
 
-    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
-        """The verdict on a comparison with a limit, noted for the test to assert."""
+    def judge(self, limits: Limits) -> Judged:
+        """The verdict on a comparison with limits."""
         __tracebackhide__ = True
-        result = self.speculation.against(limit.value)
+        result = self.speculation.against(*(limit.value for limit in limits))
         subject = self.speculation.subject("SD gain", result)
         if result.interrupted:
             verdict = stopped_verdict(result, subject)
         else:
-            verdict = compared_gain_verdict(result, subject, operator, limit.value)
-        return note(verdict, self.record, stopped=result.interrupted)
+            verdict = compared_gain_verdict(result, subject, limits)
+        return Judged(verdict, is_stopped=result.interrupted)
 
 
 @dataclass(frozen=True)

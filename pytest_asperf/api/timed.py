@@ -11,7 +11,15 @@ from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
 from pytest_asperf.api.measurement_context import told_apart
-from pytest_asperf.api.quantity import Compound, Figure, Found, Quantity, joined_name, note
+from pytest_asperf.api.quantity import (
+    Compound,
+    Figure,
+    Found,
+    Judged,
+    Quantity,
+    joined_name,
+    no_room,
+)
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.throughput import LoadExperiment
 from pytest_asperf.modelfiles.locate import require_one_model
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.limit_verdict import Operator
+    from pytest_asperf.analysis.limit_verdict import Limits
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.api.measurement_context import ModelUnderTest
     from pytest_asperf.config.workload import Workload
@@ -151,7 +159,7 @@ class Paired(Compound):
 
     def find(self) -> Found:
         """Run pairs until they show which side is larger."""
-        claim = self._claim(">", Limit(0.0 if self.is_signed else 1.0, self.unit))
+        claim = self._claim((Limit(">", 0.0 if self.is_signed else 1.0, self.unit),))
         result, verdict, _ = self._judged(claim)
         if result.interrupted:
             raise KeyboardInterrupt
@@ -160,21 +168,25 @@ class Paired(Compound):
             raise VerdictError(verdict)
         return Found(claim.estimate(pairs), verdict.subject)
 
-    def compared_with(self, operator: Operator, limit: Limit) -> Verdict:
-        """The verdict on a comparison with a limit, noted for the test to assert."""
+    def judge(self, limits: Limits) -> Judged:
+        """The verdict on a comparison with limits."""
         __tracebackhide__ = True
-        if not self.is_signed and not 1 / _LARGEST_RATIO <= limit.value <= _LARGEST_RATIO:
-            raise ConfigError(
-                f"{self.name} {operator} {limit.value:g}: that is no ratio of two figures",
-                why="such a comparison would always pass, or never",
-                remedy="write a factor such as 1.5; 92 % slower is a ratio of at most 0.08",
-            )
-        claim = self._claim(operator, limit)
+        for limit in () if self.is_signed else limits:
+            if not 1 / _LARGEST_RATIO <= limit.value <= _LARGEST_RATIO:
+                raise ConfigError(
+                    f"{self.name} {limit.operator} {limit.value:g}: that is no ratio of two "
+                    "figures",
+                    why="such a comparison would always pass, or never",
+                    remedy="write a factor such as 1.5; 92 % slower is a ratio of at most 0.08",
+                )
+        if len({limit.value for limit in limits}) < len(limits):
+            raise no_room(self.name, limits)
+        claim = self._claim(limits)
         result, verdict, terms = self._judged(claim)
         remark = "\n".join(
             (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
         )
-        return note(verdict, self.record, remark=remark, stopped=result.interrupted)
+        return Judged(verdict, remark, is_stopped=result.interrupted)
 
     def _judged(self, claim: PairedClaim) -> tuple[ABResult, Verdict, tuple[Term, ...]]:
         is_of_engines = self._compares_engines()
@@ -182,10 +194,10 @@ class Paired(Compound):
         terms = self._terms(result) if is_of_engines else ()
         return result, paired_verdict(result, claim, twins=self._twins(result), terms=terms), terms
 
-    def _claim(self, operator: Operator, limit: Limit) -> PairedClaim:
+    def _claim(self, limits: Limits) -> PairedClaim:
         names, what = _names_of_sides(self.first, self.second)
         is_rate = self.first.unit == "tok/s"
-        return PairedClaim(names, what, operator, limit, is_rate, of_difference=self.is_signed)
+        return PairedClaim(names, what, limits, is_rate, of_difference=self.is_signed)
 
     def _run(self, claim: PairedClaim) -> ABResult:
         base = self.second.variant.measurement

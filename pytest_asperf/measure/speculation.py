@@ -58,15 +58,15 @@ _SWEEP_REPEATS: Final = 2
 class GainExperiment:
     """Measures a target with its draft against the target alone.
 
-    The gain in question (`limit`) is a fraction; the tolerance of the budget is not used.
+    The gains in question (`limits`) are fractions; the tolerance of the budget is not used.
     """
 
     pairing: Pairing
     budget: Budget
-    limit: float
+    limits: tuple[float, ...]
 
     def run(self, lease: MachineLease) -> SpeculationResult:
-        """Measure until the gain is shown to be above the limit or not above it.
+        """Measure until the gain is shown to be above each limit or not above it.
 
         Ctrl-C ends it: before a pair is finished as KeyboardInterrupt, later with the finished
         pairs. An EngineError of kind `rollback` comes before anything was decoded in vain.
@@ -117,7 +117,7 @@ class GainExperiment:
 
     def _is_decided(self, test: PairedTest) -> bool:
         estimate = test.estimate
-        return estimate.shown_above(self.limit) or estimate.shown_at_most(self.limit)
+        return all(estimate.shown_above(x) or estimate.shown_at_most(x) for x in self.limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class _Course:
     measured: list[str] = field(default_factory=list)
     has_asserted: bool = False
     forgotten: list[Verdict] = field(default_factory=list)
-    undecided: list[VerdictError] = field(default_factory=list)
+    undecided: list[Verdict] = field(default_factory=list)
     is_over: bool = False
 
 
@@ -126,9 +126,9 @@ class Notebook:
 
     item: pytest.Item
 
-    def __call__(self, row: AnyRecord) -> None:
-        """Note a measurement, or a verdict."""
-        note(self.item, row)
+    def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
+        """Note a measurement, or a verdict, which may replace one that was noted."""
+        note(self.item, row, instead_of)
 
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
@@ -147,8 +147,8 @@ class Notebook:
         forgotten = _course_of(self.item).forgotten
         forgotten[:] = [one for one in forgotten if one is not verdict]
 
-    def keeps(self, undecided: VerdictError) -> bool:
-        """True if the test goes on, and its end raises the error: unless that fails the test."""
+    def keeps(self, undecided: Verdict) -> bool:
+        """True if the test goes on, and its end raises the verdict: unless that fails the test."""
         course = _course_of(self.item)
         if course.is_over or session_of(self.item.config).settings.inconclusive == "fail":
             return False
@@ -175,8 +175,12 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     course.is_over = True  # what is asserted in its tear-down can wait for nothing
     if course.forgotten:
         return forgotten_by(item)
-    if course.undecided:
-        return course.undecided[0]
+    # The second limit of a chain can have decided it.
+    still_open = [one for one in course.undecided if one.outcome == "INCONCLUSIVE"]
+    if still_open:
+        from pytest_asperf.analysis.verdict import VerdictError
+
+        return VerdictError(still_open[0])
     # What the `benchmark` fixture of pytest-benchmark times is in its own table.
     is_recorded = "benchmark" in getattr(item, "fixturenames", ())
     if not course.measured or course.has_asserted or is_recorded:
@@ -224,7 +228,7 @@ def _example_of(item: pytest.Item) -> str:
     )
 
 
-def note(item: pytest.Item, row: AnyRecord) -> None:
+def note(item: pytest.Item, row: AnyRecord, instead_of: AnyRecord | None = None) -> None:
     """Note a row with the test it belongs to, once however often the test asks for it."""
     course = _course_of(item)
     if row.outcome:
@@ -236,6 +240,7 @@ def note(item: pytest.Item, row: AnyRecord) -> None:
         line = first_line(Noted("", row))
         course.measured.append(f"{line.subject} of {line.model}")
     noted = item.config.stash.setdefault(_ROWS, {}).setdefault(item.nodeid, [])
+    noted[:] = [(at, earlier) for at, earlier in noted if earlier is not instead_of]
     if row not in (earlier for _, earlier in noted):
         noted.append((time.time(), row))
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.limit_verdict import BELOW, Limit, judge_limit, threshold_text
+from pytest_asperf.analysis.limit_verdict import (
+    Limit,
+    Limits,
+    ends_of,
+    judge_limits,
+    limits_text,
+)
 from pytest_asperf.analysis.stats.estimate import (
     RATIO,
     Estimate,
@@ -35,7 +41,6 @@ from pytest_asperf.verdicts.paired import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.analysis.limit_verdict import Operator
     from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
     from pytest_asperf.verdicts.engine_matching import Term
 
@@ -50,16 +55,14 @@ class PairedClaim:
     Attributes:
         names: of the first side and of the second, which ran as candidate and baseline.
         what: the quantity, and the model if both sides have the same.
-        operator: compares `first / second`, or `first - second`, with the limit.
-        limit: in the unit that the verdict is shown in.
+        limits: of `first / second`, or of `first - second`, in the unit to show.
         is_rate: whether the figures are rates; otherwise times or energies.
         of_difference: whether the claim is about `first - second`.
     """
 
     names: tuple[str, str]
     what: str
-    operator: Operator
-    limit: Limit
+    limits: Limits
     is_rate: bool
     of_difference: bool = False
 
@@ -70,11 +73,9 @@ class PairedClaim:
 
     def within(self, budget: Budget) -> Budget:
         """The cost of deciding it."""
-        low, high = (
-            (-math.inf if self.of_difference else 0.0, self.limit.value)
-            if self.operator in BELOW
-            else (self.limit.value, math.inf)
-        )
+        least, most = ends_of(self.limits)
+        low = (-math.inf if self.of_difference else 0.0) if least is None else least
+        high = math.inf if most is None else most
         if self.is_rate and not self.of_difference:
             low, high = 1 / high, 1 / low if low else math.inf
         return replace(budget, claim=(low, high), of_difference=self.of_difference)
@@ -83,7 +84,7 @@ class PairedClaim:
         """The ratio or difference that the pairs show, in the limit's unit."""
         if self.of_difference:
             return pairs.test.estimate
-        ratio = replace(ratio_of(pairs, pairs.test), unit=self.limit.unit)
+        ratio = replace(ratio_of(pairs, pairs.test), unit=self.limits[0].unit)
         return ratio.inverted() if self.is_rate else ratio
 
 
@@ -155,9 +156,9 @@ def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     cost = "energy" if pairs.workload.metered else "time"
     subject = build_subject(pairs.workload.name, result.ran, "not better by that much")
     by = result.budget.least_gain
-    names, most = ("candidate", "baseline"), Limit(1 / (1 + by), RATIO)
+    names, most = ("candidate", "baseline"), Limit("<=", 1 / (1 + by), RATIO)
     # Of times, as everything in a gate.
-    claim = PairedClaim(names, pairs.workload.name, "<=", most, is_rate=False)
+    claim = PairedClaim(names, pairs.workload.name, (most,), is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
     threshold = "less energy" if pairs.workload.metered else faster_text(by)
     return replace(verdict, threshold=f"{threshold} ({number_text(most.value)}x the {cost})")
@@ -179,10 +180,10 @@ def _judged(
     energy = energy_notes(result.phases) if pairs.workload.metered else ()
     details = (*remarks, *energy, coverage(pairs, result), *disturbances(result), *fitness(result))
     if not pairs.pairs:
-        threshold = threshold_text(claim.operator, claim.limit.value, claim.limit.unit)
-        return nothing_finished(subject, threshold, "pair", details, stopped=result.interrupted)
+        wanted = limits_text(claim.limits)
+        return nothing_finished(subject, wanted, "pair", details, stopped=result.interrupted)
     test, estimate = pairs.test, claim.estimate(pairs)
-    verdict = judge_limit(estimate, claim.operator, claim.limit.value, subject)
+    verdict = judge_limits(estimate, claim.limits, subject)
     outcome = test.outcome_if_stopped
     below, above, unit = side_texts(pairs)
     sides = f"{below} → {above}" if claim.names[0] == "candidate" else f"{above} / {below}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE, first_divergence
-from pytest_asperf.analysis.limit_verdict import judge_below, judge_limit, why_open
+from pytest_asperf.analysis.limit_verdict import judge_below, judge_limits, why_open
 from pytest_asperf.analysis.speculation_model import (
     acceptance_text,
     best_text,
@@ -30,7 +30,7 @@ from pytest_asperf.verdicts.paired import ran_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_asperf.analysis.limit_verdict import Operator
+    from pytest_asperf.analysis.limit_verdict import Limits
     from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
     from pytest_asperf.measure.texts import Outputs
 
@@ -110,12 +110,11 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     return guarded(verdict, result.guard_findings)
 
 
-def compared_gain_verdict(
-    result: SpeculationResult, subject: Subject, operator: Operator, limit: float
-) -> Verdict:
-    """The verdict on the gain against a limit, whatever the speed ratio."""
-    verdict = judge_limit(result.gain, operator, limit, subject)
-    verdict = replace(verdict, details=_details(result), brief=_rates(result, limit))
+def compared_gain_verdict(result: SpeculationResult, subject: Subject, limits: Limits) -> Verdict:
+    """The verdict on the gain against limits, whatever the speed ratio."""
+    verdict = judge_limits(result.gain, limits, subject)
+    brief = _rates(result, *(limit.value for limit in limits))
+    verdict = replace(verdict, details=_details(result), brief=brief)
     return guarded(verdict, result.guard_findings)
 
 
@@ -197,10 +196,10 @@ def _on_side(
     return _ABOVE_NONE if excluded else _ABOVE_OPEN
 
 
-def _rates(result: SpeculationResult, at_least: float = 0.0) -> str:
+def _rates(result: SpeculationResult, *limits: float) -> str:
     """The rate without and with the draft, and the gain."""
     rates = " → ".join(map(number_text, (result.alone_rate, result.speculative_rate)))
-    return f"{rates} tok/s, {result.gain.brief(apart_from=(at_least,))}"
+    return f"{rates} tok/s, {result.gain.brief(apart_from=limits or (0.0,))}"
 
 
 def _why(sides: Sequence[RatioSide], outcome: Outcome, result: SpeculationResult) -> str:

@@ -85,3 +85,22 @@ def test_a_broken_measurement_is_not_softened(project: Project, word: str) -> No
     result = project.run(f"--asperf-inconclusive={word}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["test_it.py V *"])
+
+
+def test_an_open_limit_of_a_chain_is_one_assertion(project: Project) -> None:
+    """Where pytest rewrites no assertion, the chain's own verdict is what the test ends with."""
+    (project.path / "limits.py").write_text(
+        "def within(low, quantity, high):\n    assert low < quantity < high\n"
+    )
+    project.test(
+        '@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n    from limits import within\n'
+        '    at = perplexity.delta.estimate.point\n    within(at, perplexity.delta, "90%")\n'
+    )
+    result = project.run("--asperf-inconclusive=xfail", "-rx")
+    result.stdout.fnmatch_lines(
+        [
+            "[?] *ΔPPL fake:Q8_0 vs F16 * to 90 % *",
+            "1 assertion: 1 INCONCLUSIVE*",
+            "XFAIL *INCONCLUSIVE: ΔPPL*",
+        ]
+    )

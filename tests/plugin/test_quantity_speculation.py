@@ -20,7 +20,7 @@ _CLAIMS = {
     "assert speculation.verify_cost(3) <= 30": (".", "✓ *C(3) of * ≤ 30*"),
     "assert speculation.gain < '1000%'": (".", "✓ *SD gain * < 1000 %*"),
     "assert speculation.gain > 0.5": ("FI", "* SD gain * > 50 %*"),
-    "assert 0.01 < speculation.ratio < 100": (".", "✓ *speed ratio of * < 100x*"),
+    "assert 0.01 < speculation.ratio < 100": (".", "✓ *speed ratio of * to 100x*"),
     "assert speculation.break_even > 0": ("F", "*0 is no limit in x*"),
     'assert speculation.acceptance_of("cod") > 0': (
         "F",

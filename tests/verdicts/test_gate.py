@@ -185,7 +185,7 @@ def test_what_a_server_adds_to_its_library_is_said(*, is_candidate: bool) -> Non
     names, ran = ("llama_server", "llama_cpp"), (RAN, served)
     if not is_candidate:
         names, ran = names[::-1], ran[::-1]
-    claim = PairedClaim(names, "tg64", "<", Limit(1.0, RATIO), is_rate=False)
+    claim = PairedClaim(names, "tg64", (Limit("<", 1.0, RATIO),), is_rate=False)
     said = "llama_server takes +6.4 ms a request, +100 us a token of 64 (median of 5 pairs"
     assert said in paired_verdict(replace(result, ran=ran), claim).note()
 
@@ -255,7 +255,7 @@ def test_no_finished_pair_advises_by_its_reason(*, interrupted: bool, advice: st
     """A measurement that Ctrl-C stopped needs no more time, and one that ran out of it does."""
     pairs = WorkloadPairs(Workload("tg", 8), TotalTimeTest(0.05), [])
     result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=interrupted)
-    claim = PairedClaim(("a", "b"), "tg8", ">=", Limit(1.5, RATIO), is_rate=True)
+    claim = PairedClaim(("a", "b"), "tg8", (Limit(">=", 1.5, RATIO),), is_rate=True)
     for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
         assert (verdict.outcome, verdict.advice) == (Outcome.INCONCLUSIVE, advice)
 
@@ -266,6 +266,6 @@ def test_ctrl_c_after_some_pairs_advises_to_run_it_again() -> None:
     for _ in range(2):
         pairs.add(Pair((1000,), (1040,), candidate_first=False))
     result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=True)
-    claim = PairedClaim(("a", "b"), "tg8", ">=", Limit(0.96, RATIO), is_rate=True)
+    claim = PairedClaim(("a", "b"), "tg8", (Limit(">=", 0.96, RATIO),), is_rate=True)
     for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
         assert verdict.advice == "run it again, and let it end"

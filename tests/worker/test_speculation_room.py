@@ -272,7 +272,7 @@ def _run(script: Script, experiment: Experiment[Result]) -> Result:
 
 
 def _gain(pairing: Pairing) -> GainExperiment:
-    return GainExperiment(pairing, Budget(0.05, max_pairs=1, max_seconds=60, seed=1), limit=0.0)
+    return GainExperiment(pairing, Budget(0.05, max_pairs=1, max_seconds=60, seed=1), limits=(0.0,))
 
 
 @settings(max_examples=60, deadline=None)
