@@ -182,8 +182,8 @@ def judge_cells(
     schedule = Schedule(groups, limits.budget.max_seconds, known_s, clock=runner.measured_s)
     comparing = _BuildComparison(runner, builds, limits, schedule)
     while (turn := schedule.next()) is not None:
-        group, max_seconds = turn
-        results = comparing.visit(group, max_seconds)
+        group, *seconds = turn
+        results = comparing.visit(group, *seconds)
         if not results:
             schedule.split(group)  # one cell's fault must not cost the others their result
             continue
@@ -237,13 +237,13 @@ class _BuildComparison:
         default_factory=dict
     )
 
-    def visit(self, group: Turns, max_seconds: float) -> list[CellResult]:
+    def visit(self, group: Turns, max_seconds: float, most_seconds: float) -> list[CellResult]:
         """Measure cells that take turns for a while; nothing where together they cannot be."""
         known = [result for result in map(self.known, group.cells) if result]
         if len(known) == len(group.cells):
             return known
         began = self.runner.measured_s()
-        visit = Visit(group.visits, max_seconds, group.earlier)
+        visit = Visit(group.visits, max_seconds, group.earlier, most_seconds)
         experiment, *refs = self._planned(group.cells, visit)
         sides = self.runner.under(tuple(refs), self.builds)
         try:

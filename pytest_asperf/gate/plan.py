@@ -190,26 +190,23 @@ def default_cells(
 
 
 def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
-    """One model's cells: its times, then what it computes, each with other settings too."""
+    """One model's cells: its times and what it computes; then with other settings, and at depth."""
     deep = replace(_TG, depth=depth)
     quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
     flash = [
         _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
     ]
-    of_each = ref, *quantised_kv
-    scored = [GateCell(each, check) for check in _CHECKS for each in of_each]
-    if engine in _COUNTING_MEMORY:
-        scored += [GateCell(each, GateCheck.MEMORY) for each in of_each]
-    if engine in _SHOWING_RUNS:
-        scored += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
-        scored += [GateCell(each, GateCheck("logits", depth)) for each in of_each]
-        scored.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
-    return [
-        *(GateCell(ref, workload) for workload in (_PP, _TG, deep)),
-        *(GateCell(variant, deep) for variant in quantised_kv),
+    checks = [*_CHECKS, *([GateCheck.MEMORY] if engine in _COUNTING_MEMORY else ())]
+    cells = [
+        *(GateCell(ref, workload) for workload in (_PP, _TG, deep, *checks)),
+        *(GateCell(variant, workload) for variant in quantised_kv for workload in (deep, *checks)),
         *(GateCell(variant, workload) for variant in flash for workload in (_PP, deep)),
-        *scored,
     ]
+    if engine in _SHOWING_RUNS:
+        cells += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
+        cells += [GateCell(each, GateCheck("logits", depth)) for each in (ref, *quantised_kv)]
+        cells.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
+    return cells
 
 
 def shipped_models_of(

@@ -1,7 +1,9 @@
 """The schedule of a gate's checks: one budget, spent where it decides.
 
-Every cell is visited once with an equal share of what is left. What decided cells leave over goes
-to the undecided ones, in further rounds, until all are decided or the budget is spent.
+Every cell is visited once, with an equal share of what is left, or up to half of it while that
+promises a verdict: where there is too little time for all, some cells are decided instead of none.
+What decided cells leave over goes to the undecided ones, in further rounds, until all are decided
+or the budget is spent.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 #: A further visit starts processes and loads models; less is not worth that.
 _LEAST_VISIT_S: Final = 3.0
+#: Of what is left, for a visit that promises a verdict while others wait.
+_LARGEST_SHARE: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -91,8 +95,11 @@ class Schedule:
         """All groups with undecided cells."""
         return [*self._visited, *self._round]
 
-    def next(self) -> tuple[Turns, float] | None:
-        """The group that is measured next, and for how long; None if the budget is spent."""
+    def next(self) -> tuple[Turns, float, float] | None:
+        """The group that is measured next, for how long, and up to how long if that decides it.
+
+        None if the budget is spent.
+        """
         self._now = None
         if not self._round:
             # What can be decided soonest comes first, and what cannot be foreseen last.
@@ -104,7 +111,8 @@ class Schedule:
         n_left = sum(len(group.cells) for group in self._round)
         self._now = group = self._round.popleft()
         self._ends = self._clock() + self._expected_s()
-        return group, self.left_s * len(group.cells) / n_left
+        share = len(group.cells) / n_left
+        return group, self.left_s * share, self.left_s * max(share, _LARGEST_SHARE)
 
     def put_back(self, group: Turns, results: Iterable[CellResult]) -> None:
         """Take a group's results; what is undecided waits for the next round."""

@@ -252,13 +252,12 @@ class SpeedExperiment:
         failed = {p.workload: p for p in first.by_workload if p.is_unconfirmed}
         if not failed or first.interrupted or not budget.confirms:
             return first
-        left_s = max(0.0, self.visit.max_seconds - (time.monotonic() - began))
         others = (p.test.evidence_for_fail() for p in first.by_workload if p.workload not in failed)
         confirming = replace(
             self,
             workloads=tuple(failed),
             budget=replace(budget, seed=budget.seed + 1),
-            visit=Visit(self.visit.number, left_s),
+            visit=self.visit.after(time.monotonic() - began),
             evidence_elsewhere=(*self.evidence_elsewhere, *others),
         )
         second = time_pairs(lease, opening, confirming)
@@ -339,7 +338,8 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
         own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
         deadline = min(began + visit.max_seconds, own_deadline)
-        paired.rehearse(workloads, deadline - time.monotonic())
+        latest = max(deadline, min(began + visit.most_seconds, own_deadline))
+        paired.rehearse(workloads, latest - time.monotonic())
         ran = paired.ran()  # what is not what was asked for need not be timed
         by_workload = tuple(
             begun.get(w)
@@ -354,9 +354,9 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         )
         interrupted = False
         try:
-            while time.monotonic() < deadline:
+            while (now := time.monotonic()) < latest:
                 undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
-                if not undecided:
+                if not undecided or (now >= deadline and not _will_decide(undecided, latest - now)):
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
                 test = undecided[0].test
@@ -373,6 +373,18 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         interrupted,
         phases=tuple(paired.phases),
     )
+
+
+def _will_decide(undecided: Sequence[WorkloadPairs], left_s: float) -> bool:
+    """True if some of these workloads will probably be decided by pairs of all in so many seconds.
+
+    Of fewer pairs than any verdict needs nothing is known yet, and they are run.
+    """
+    if any(pairs.test.n < pairs.test.min_pairs for pairs in undecided):
+        return True
+    pair_s = sum(pairs.elapsed_s / pairs.test.n for pairs in undecided)
+    expected = [pairs.test.expected_pairs_left for pairs in undecided]
+    return any(left is not None and left * pair_s <= left_s for left in expected)
 
 
 def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:

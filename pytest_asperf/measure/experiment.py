@@ -185,11 +185,19 @@ class Visit(Generic[Result_co]):
         number: from 0.
         max_seconds: seconds of it after which nothing further is begun.
         earlier: what the visit before came to, None for the first.
+        most_seconds: seconds of it up to which pairs go on if that will decide them.
     """
 
     number: int = 0
     max_seconds: float = field(default=math.inf, compare=False)
     earlier: Result_co | None = field(default=None, compare=False)
+    most_seconds: float = field(default=0.0, compare=False)
+
+    def after(self, seconds: float) -> Visit[Result_co]:
+        """The rest of this visit after so many seconds, as one that continues nothing."""
+        left = (max(0.0, limit - seconds) for limit in (self.max_seconds, self.most_seconds))
+        max_seconds, most_seconds = left
+        return Visit(self.number, max_seconds, most_seconds=most_seconds)
 
     def seed(self, seed: int) -> int:
         """The seed of this visit's random order: no visit repeats the coins of another."""

@@ -54,6 +54,8 @@ _LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
 #: A run that takes longer and has no parts is a pair by itself.
 _LONG_RUN_NS: Final = 200_000_000
+#: A run that takes longer is not warmed up for: what only the first one waits for is lost in it.
+_WARM_BY_ITSELF_NS: Final = 1_000_000_000
 #: Processes of each arm without which nothing is decided, as many as pairs.
 _LEAST_OPENED: Final = 5
 #: Cores without a run on which the next processes are started meanwhile, at least, and their
@@ -148,10 +150,12 @@ class PairLength:
     Attributes:
         parts: that a run is timed in, one a turn.
         turns: of one of the first pairs.
+        warms_up: whether an untimed run of a new process comes first.
     """
 
     parts: int
     turns: int
+    warms_up: bool = True
 
     @classmethod
     def of(cls, run_ns: float, divisible_into: int, opening_ns: float = 0.0) -> PairLength:
@@ -164,10 +168,11 @@ class PairLength:
         """
         most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
+        warms_up = run_ns / parts <= _WARM_BY_ITSELF_NS
         if parts == 1 and run_ns > _LONG_RUN_NS:
-            return cls(1, 1)
+            return cls(1, 1, warms_up)
         fitting = round(max(_PAIR_NS, _OPENING_SHARE * opening_ns) * parts / run_ns)
-        return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)))
+        return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)), warms_up)
 
     def turns_of(self, pairs_before: int) -> int:
         """Turns of a pair; a test that many pairs did not decide needs longer ones."""
@@ -302,8 +307,7 @@ class PairedRunner:
             parts = most_parts(workload) if self._has_parts else 1
             length = PairLength.of(run_ns, parts, 1e9 * opening_s).showing(workload)
             self.lengths[workload] = length
-            # Each arm is warmed up with a run as well.
-            pair_ns += 2 * (length.turns + 1) * run_ns / length.parts
+            pair_ns += 2 * (length.turns + length.warms_up) * run_ns / length.parts
         return pair_ns / 1e9
 
     def begin_pair(self) -> None:
@@ -330,7 +334,7 @@ class PairedRunner:
             order.reverse()
         first = sum(map(length.turns_of, range(pairs_before)))
         is_renewed = workload not in self._warm
-        if is_renewed or not alone or self._is_examined:
+        if length.warms_up and (is_renewed or not alone or self._is_examined):
             warm_up = partial(self._warm_up, workload=workload, turn=first, parts=length.parts)
             self._prepare(order, warm_up)
         self._warm.add(workload)

@@ -249,8 +249,12 @@ class SpeculationExperiment:
     ) -> SpeculationComparison:
         earlier = self.visit.earlier
         workload = Workload("sd", self.pairing.n_tokens)
-        number, max_seconds = self.visit.number, self.visit.max_seconds
-        visit = Visit(number, max_seconds, earlier.speed if earlier else None)
+        visit = Visit(
+            self.visit.number,
+            self.visit.max_seconds,
+            earlier.speed if earlier else None,
+            self.visit.most_seconds,
+        )
         paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
         if earlier is not None:
             return replace(earlier, speed=paired.decide(lease, opening))

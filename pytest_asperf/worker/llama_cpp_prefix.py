@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 #: Shorter texts are computed as fast as they are copied.
 _LEAST_TOKENS: Final = 64
-#: Of one text. More would show in the process's peak memory; and models that large are not loaded
-#: repeatedly.
+#: Of one text in a process whose peak memory may be judged.
 _MOST_BYTES: Final = 2**24
+#: Of one text that is shared between the processes of a comparison of times.
+_MOST_SHARED_BYTES: Final = 2**28
 #: Of all texts, such as a suite's prompts; the oldest go.
 _ALL_BYTES: Final = 2**26
 
@@ -75,12 +76,13 @@ class SavedPrefixes:
         The key is file, settings and shape of the context.
         """
         size = compat.state_size(context, whole=True) if len(tokens) >= _LEAST_TOKENS else 0
-        if not 0 < size <= _MOST_BYTES:
+        if not 0 < size <= (_MOST_SHARED_BYTES if self._folder else _MOST_BYTES):
             return
         buffer = (ctypes.c_uint8 * size)()
         if compat.save_state(context, buffer, size, whole=True) == size:
-            self._add(_Saved(str(key), tokens, buffer))
-            self._write(self._saved[-1])
+            saved = _Saved(str(key), tokens, buffer)
+            self._add(saved)
+            self._write(saved)
 
     def holds(self, key: Hashable, tokens: list[int]) -> bool:
         """True if a text was kept whole."""

@@ -83,7 +83,7 @@ def test_what_both_builds_chose_waits_for_its_runs(candidate: str, *, is_measure
     chosen = (SimpleNamespace(context=SimpleNamespace(flash_attn=f)) for f in ("on", candidate))
     comparing.measured[undecided.cell] = undecided, cast("Any", tuple(chosen))
     on = GateCell(ModelRef(replace(A.spec, settings=EngineSettings(flash_attn="on"))), PP)
-    (result,) = comparing.visit(Turns([on]), 9.0)
+    (result,) = comparing.visit(Turns([on]), 9.0, 9.0)
     assert ("compare" in runner.done) == is_measured
     if not is_measured:
         assert (result.cell, result.elapsed_s, result.same_runs) == (on, 0.0, True)

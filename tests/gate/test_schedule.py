@@ -38,10 +38,10 @@ def _run(needs_s: list[float], max_seconds: float) -> tuple[dict[GateCell, float
     got = dict.fromkeys(cells, 0.0)
     order = []
     while (turn := schedule.next()) is not None:
-        group, allowed_s = turn
+        group, share_s, most_s = turn
         (cell,) = group.cells
         order.append(cell)
-        took_s = min(left[cell], allowed_s)
+        took_s = left[cell] if left[cell] <= most_s else share_s
         clock.now_s += took_s
         got[cell] += took_s
         left[cell] -= took_s
@@ -56,6 +56,13 @@ def test_what_decided_cells_leave_over_goes_to_the_undecided_one() -> None:
     got, order = _run([70.0, 5.0, 5.0, 5.0], 100.0)
     assert list(got.values()) == pytest.approx([70.0, 5.0, 5.0, 5.0])
     assert order == [CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[0]]
+
+
+def test_a_visit_that_promises_a_verdict_takes_up_to_half() -> None:
+    """Where there is too little time for all, the first cells are decided instead of none."""
+    got, order = _run([45.0, 20.0, 40.0, 40.0], 100.0)
+    assert order[:2] == CELLS[:2]
+    assert [got[cell] for cell in CELLS[:2]] == pytest.approx([45.0, 20.0])
 
 
 def test_what_can_be_decided_soonest_comes_first() -> None:

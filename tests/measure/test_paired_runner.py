@@ -43,7 +43,9 @@ def test_a_generation_is_divided_evenly(workload: Workload, parts: int) -> None:
         (10, 16, PairLength(1, 10)),
         (1, 16, PairLength(1, 25)),
         (150, 1, PairLength(1, 3)),
-        (5_000, 1, PairLength(1, 1)),
+        (900, 1, PairLength(1, 1)),
+        (5_000, 1, PairLength(1, 1, warms_up=False)),
+        (20_000, 16, PairLength(16, 3, warms_up=False)),  # parts of 1.25 s
     ],
 )
 def test_a_pair_is_as_short_as_its_runs_allow(
@@ -310,6 +312,16 @@ def test_only_what_changed_is_warmed_up() -> None:
         paired.begin_pair()
         paired.run_turns(TG, before, alone=alone)
         assert len(log) == 12 + warm_ups
+
+
+def test_a_run_of_seconds_is_not_warmed_up() -> None:
+    """What its first run waits for is lost in it, and a warm-up would cost as much as a run."""
+    paired, log = runner(run_ms=3000, left_s=0)
+    paired.begin_pair()
+    paired.run_turns(PP, 0, alone=False)
+    assert sorted(log) == sorted(
+        (arm, run) for arm in "AB" for run in (("before", "pp", 0), ("pp", 0, 1))
+    )
 
 
 @pytest.mark.parametrize("usable", [(0, 1, 2, 3), (0, 1, 2)])
