@@ -127,6 +127,19 @@ def sabotaged(model, params):
     return make(model, params)
 L.llama_init_from_model = sabotaged
 """,
+    # `Llama` reuses as many cells as two prompts share, but the newest ones: those of the last.
+    "stale_cells": """
+C = L.llama_cpp
+remove = C.llama_memory_seq_rm
+def sabotaged(memory, sequence, first, end):
+    n_over = C.llama_memory_seq_pos_max(memory, sequence) + 1 - first
+    if first <= 0 or n_over <= 0:
+        return remove(memory, sequence, first, end)
+    kept = remove(memory, sequence, 0, n_over)
+    C.llama_memory_seq_add(memory, sequence, n_over, -1, -n_over)
+    return kept
+C.llama_memory_seq_rm = sabotaged
+""",
     # Physical batches are four times as large as asked for.
     "larger_batches": """
 make = L.llama_init_from_model
@@ -219,6 +232,11 @@ def sabotaged(self, keys, values):
     first = self.offset - 1 if keys.shape[2] == 1 and self.offset > 100 else 0
     return keys_seen[..., first:, :], values_seen[..., first:, :]
 KVCache.update_and_fetch = sabotaged
+""",
+    # A cache says that it dropped its last cells, and keeps them.
+    "stale_cells": """
+from mlx_lm.models.cache import KVCache
+KVCache.trim = lambda self, n: n
 """,
     # A prompt is decoded from its last 16 tokens on.
     "end_only": """

@@ -32,11 +32,13 @@ class GateCheck:
             against decoding; `memory`, what both builds take; or `sd`, speculation.
         depth: tokens of context before those that are scored; 0 for as few as usual.
         users: sequences that are computed together, if each is compared with itself alone.
+        turns: whether the turns of conversations are compared with the same prompts on their own.
     """
 
     kind: CheckKind
     depth: int = 0
     users: int = 1
+    turns: bool = False
 
     PPL: ClassVar[GateCheck]
     KLD: ClassVar[GateCheck]
@@ -47,7 +49,8 @@ class GateCheck:
     def __str__(self) -> str:
         """The name that a user gives it."""
         depth = f"@d{self.depth}" if self.depth else ""
-        return f"{self.kind}{depth}{f'@c{self.users}' if self.users > 1 else ''}"
+        users = f"@c{self.users}" if self.users > 1 else ""
+        return f"{self.kind}{depth}{users}{'@turns' * self.turns}"
 
     @property
     def scores_chunks(self) -> bool:
@@ -74,6 +77,7 @@ _EXAMPLES: Final = (
     "kld@d1024",
     "logits@d1024",
     "logits@c4",
+    "logits@turns",
     "pp512",
     "tg128",
     "tg128@d4096",
@@ -231,6 +235,8 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
             return replace(check, depth=int(match["depth"]))
     if match := _TOGETHER.fullmatch(name):
         return replace(GateCheck.LOGITS, users=int(match["users"]))
+    if name == "logits@turns":
+        return replace(GateCheck.LOGITS, turns=True)
     try:
         return parse_workload(name, where=where, any_cost=True)
     except ConfigError as error:
@@ -239,7 +245,8 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
             why=error.why,
             remedy=f"{error.remedy}; or ppl, kld (against the baseline's distribution), logits "
             "(prefill against decoding), each also after 1024 tokens of context (ppl@d1024), "
-            "logits@c4 (each of 4 sequences alone and among them), memory, sd (speculation)",
+            "logits@c4 (each of 4 sequences alone and among them), logits@turns (a conversation "
+            "and its prompts on their own), memory, sd (speculation)",
         ) from None
 
 

@@ -307,8 +307,8 @@ class _BuildComparison:
                 )
                 experiment = PplExperiment(limits, budget.seed, n, visit, budget.beta, depth)
                 return experiment, cell.ref
-            case GateCheck(kind="logits", depth=depth, users=users):
-                return LogitsExperiment(depth, users), cell.ref
+            case GateCheck(kind="logits", depth=depth, users=users, turns=turns):
+                return LogitsExperiment(depth, users, turns), cell.ref
             case GateCheck(kind="memory", depth=depth):
                 return MemoryABExperiment(depth), cell.ref
             case GateCheck():

@@ -60,7 +60,11 @@ _SERVED: Final = (
 _MOST_USERS: Final = 4
 _CHECKS: Final = (GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS)
 #: Of a server that shows the log-probabilities of its replies.
-_CHECKS_OF_SERVER: Final = (*_CHECKS, GateCheck("logits", users=_MOST_USERS))
+_CHECKS_OF_SERVER: Final = (
+    *_CHECKS,
+    GateCheck("logits", users=_MOST_USERS),
+    GateCheck("logits", turns=True),
+)
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 #: Engines that count what they allocate.
@@ -206,6 +210,8 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
         cells += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
         cells += [GateCell(each, GateCheck("logits", depth)) for each in (ref, *quantised_kv)]
         cells.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
+        if engine != "mlx":  # which takes over 3 s for it on a processor
+            cells.append(GateCell(ref, GateCheck("logits", turns=True)))
     return cells
 
 

@@ -1,19 +1,21 @@
 """The same tokens computed in two ways under each build, which must give the same logits.
 
 Prefill against decoding: the tokens in one batch, and one at a time. Or several users: each one's
-tokens alone, and among those of the others in the same calls.
+tokens alone, and among those of the others in the same calls. Or the turns of conversations: after
+what earlier prompts left in the caches, and anew.
 
 Batches and single tokens go through different kernels. A build whose prefill is corrupt decodes
 as fast and as well as ever once the cache is filled, and one whose decoding is corrupt has the PPL
 of its prefill: either shows only where the two are compared. A build that computes only the first
-sequence of a batch is right wherever there is one.
+sequence of a batch is right wherever there is one, and one that keeps too much of an earlier prompt
+is right wherever each prompt is the first.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -81,6 +83,36 @@ def replied_together(
     return worker.parsed(f"replies {name}", parse)
 
 
+def replied_in_turn(
+    worker: Worker, name: str, turns: Sequence[tuple[int, Sequence[int]]], n_new: int, n_ctx: int
+) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
+    """The logits of replies of `n_new` tokens, each after what the turns before it left.
+
+    Then the logits of the same texts computed anew; the first position of each reply; the context.
+
+    Args:
+        worker: the process.
+        name: what the model is called in it.
+        turns: for each its conversation's number, and the tokens that it adds to it.
+        n_new: tokens of a reply.
+        n_ctx: tokens that the caches have room for.
+
+    Raises:
+        WorkerError: the process died, hangs or answered nonsense.
+        EngineRefusedError: the engine keeps nothing from prompt to prompt.
+    """
+    asked = [(number, list(added)) for number, added in turns]
+    answer = worker.call("run_turns", model=name, turns=asked, n_new=n_new, n_ctx=n_ctx)
+    shape = len(turns), n_new
+
+    def parse() -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
+        kept, anew = (_rows(rows, shape) for rows in answer["ways"])
+        firsts = tuple(int(first) for first in answer["firsts"])
+        return kept, anew, firsts, ContextFacts.parse(present(answer, "context"))
+
+    return worker.parsed(f"turns {name}", parse)
+
+
 def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> Sequences:
     n_sequences, length = shape
     if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
@@ -100,6 +132,14 @@ _PROMPT_TOGETHER: Final = 96
 _DECODED_TOGETHER: Final = 16
 #: Of a server's reply, in which each token is asked for again with all that is before it.
 _REPLIED: Final = 24
+#: Of a conversation: tokens that a turn adds, and those of each reply.
+_ADDED: Final = 32
+_ANSWERED: Final = 8
+#: Turns: the conversation's number, and the pieces of text that it adds. All begin with the same
+#: one. The first conversation goes on, stops for another, comes back, and is begun once more.
+_TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)))
+#: Pieces, and replies, of the longest conversation.
+_LONGEST: Final = (4, 3)
 #: Models up to this size are cheap to hold more than once.
 SMALL_BYTES: Final = 2**28
 #: Settings under which an engine computes a text one token at a time.
@@ -113,15 +153,18 @@ _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
 
 @dataclass(frozen=True)
 class Drift:
-    """How far a build's batched logits are from those of single tokens, or of one user.
+    """How far a build's logits of tokens are from those of the same tokens computed otherwise.
 
     Attributes:
-        kld: of each position's distribution in the batch from that after single tokens, or of each
-            user's positions from those of the same user alone, nats.
+        kld: of each position's distribution in the batch from that after single tokens, of each
+            user's positions from those of the same user alone, or of those in a conversation from
+            those computed anew, nats.
         same_tops: whether both have the same likeliest token, or group of tokens, at each position.
         ran: the run record.
         first: the first position.
         users: whose positions follow one another; 1 if nobody else is computed.
+        turns: the first position of each turn's reply, which follow one another; none if it is no
+            conversation.
     """
 
     kld: tuple[float, ...]
@@ -129,6 +172,7 @@ class Drift:
     ran: Provenance
     first: int = 0
     users: int = 1
+    turns: tuple[int, ...] = ()
 
     @cached_property
     def mean_kld(self) -> float:
@@ -143,10 +187,12 @@ class Drift:
     @property
     def place(self) -> str:
         """The position where it is largest, in words."""
-        index, of_each = self.kld.index(self.largest_kld), len(self.kld) // self.users
-        of_user = f" of user {index // of_each + 1}" if self.users > 1 else ""
-        position = self.first + index % of_each
-        return f"position {position} of {self.first + of_each}{of_user}"
+        firsts = self.turns or (self.first,) * self.users
+        of_each = len(self.kld) // len(firsts)
+        number, index = divmod(self.kld.index(self.largest_kld), of_each)
+        group = "turn" if self.turns else "user"
+        of_group = f" of {group} {number + 1}" if len(firsts) > 1 else ""
+        return f"position {firsts[number] + index} of {firsts[number] + of_each}{of_group}"
 
     @property
     def same_top(self) -> float:
@@ -156,7 +202,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class LogitsComparison:
-    """Prefill against decoding, or users together against alone, in two arms.
+    """Prefill against decoding, users together against alone, or turns against anew, in two arms.
 
     Attributes:
         drifts: of baseline and candidate.
@@ -175,7 +221,7 @@ class LogitsComparison:
 
 @dataclass(frozen=True, slots=True)
 class LogitsExperiment:
-    """Scores the same tokens in one batch and one at a time, or of users, in both arms.
+    """Scores the same tokens in one batch and one at a time, or of users or turns, in both arms.
 
     Without a depth the model is loaded twice in one process, which costs its memory twice where an
     engine does not share weights of one file.
@@ -183,10 +229,12 @@ class LogitsExperiment:
     Attributes:
         depth: tokens before those that are compared, decoded in batches; 0 for none.
         users: sequences that are computed together, and each alone; 1 for prefill against decoding.
+        turns: whether conversations are computed, and each of their turns anew.
     """
 
     depth: int = 0
     users: int = 1
+    turns: bool = False
 
     def run(self, lease: MachineLease) -> LogitsComparison:
         """Score.
@@ -212,6 +260,8 @@ class LogitsExperiment:
 
     def _drift(self, arm: Arm, lease: MachineLease) -> Drift:
         with RunningArm(arm, lease) as running:
+            if self.turns:
+                return _drift_of_turns(running, lease)
             if running.loaded.served is not None:
                 return _drift_of_replies(running, lease, self.depth, self.users)
             if self.users > 1:
@@ -277,6 +327,24 @@ def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, user
     among, alone, context = replied_together(running.worker, MODEL, prompts, _REPLIED)
     rows = [pair for pairs in zip(alone, among, strict=True) for pair in zip(*pairs, strict=True)]
     return _drift_of_rows(rows, running.ran(context), length - 1, users)
+
+
+def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:
+    """Compare each turn's reply with the logits of the same text computed anew."""
+    n_pieces, n_replies = _LONGEST
+    room = (running.loaded.n_ctx_train - n_replies * _ANSWERED) // n_pieces
+    length = min(_ADDED, room)
+    n_all = length * (1 + max(max(pieces) for _, pieces in _TURNS))
+    tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", n_all))
+    turns = [
+        (number, [t for piece in pieces for t in tokens[piece * length : (piece + 1) * length]])
+        for number, pieces in _TURNS
+    ]
+    n_ctx = n_pieces * length + n_replies * _ANSWERED
+    args = running.worker, MODEL, turns, _ANSWERED, n_ctx
+    kept, anew, firsts, context = replied_in_turn(*args)
+    rows = [pair for pairs in zip(anew, kept, strict=True) for pair in zip(*pairs, strict=True)]
+    return replace(_drift_of_rows(rows, running.ran(context)), turns=firsts)
 
 
 def _beginning_alike(tokens: Sequence[int], length: int) -> list[list[int]]:

@@ -254,16 +254,20 @@ def _undecided(comparison: PplComparison, test: ChunksTest) -> tuple[str, str]:
 def logits_verdict(comparison: LogitsComparison) -> Verdict:
     """The verdict on logits that the candidate computes in two ways."""
     base, candidate = comparison.drifts
-    ways, both, kernel = "prefill against decoding", "prefill and decoding", "one of them alone"
+    ways, both = "prefill against decoding", "prefill and decoding"
+    cause = "a kernel that is used for one of them alone"
     if base.users > 1:
         ways, both = f"{base.users} users together against each alone", "users together and alone"
-        kernel = "several sequences"
+        cause = "a kernel that is used for several sequences"
+    if base.turns:
+        ways, both = f"{len(base.turns)} turns against fresh prompts", "turns and fresh prompts"
+        cause = "what the cache keeps of an earlier prompt"
     after = f" after {base.first} tokens" if base.first else ""
     subject = replace(
         build_subject(f"logits of {ways}{after},", comparison.ran, "corrupt"),
         if_failed=f"{both} disagree: "
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
-        + f"; look for a kernel that is used for {kernel}",
+        + f"; look for {cause}",
     )
     mean = _drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
     largest = _drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import numpy as np
@@ -234,6 +235,28 @@ class TakesSequences(Protocol):
         there are none. For each call, rows of the shape (sequences, positions, n_vocab). A row may
         be a view that the next one overwrites.
         """
+
+
+class Answers(Protocol):
+    """Answers prompts, and goes on from what the last one left in the caches."""
+
+    def reply(
+        self, prompt: Sequence[int], n_new: int
+    ) -> tuple[list[int], list[NDArray[np.float32]]]:
+        """The likeliest tokens after a prompt, and the rows that they were chosen by."""
+
+
+@runtime_checkable
+class Converses(Protocol):
+    """A model that reuses the beginning of a prompt as it does for its engine's own users."""
+
+    def conversation(self, n_ctx: int) -> AbstractContextManager[Answers]:
+        """Open empty caches with room for so many tokens."""
+
+    def recompute(
+        self, tokens: Sequence[int], positions: Sequence[int]
+    ) -> Iterator[NDArray[np.float32]]:
+        """As of a `Revisitable`."""
 
 
 @runtime_checkable

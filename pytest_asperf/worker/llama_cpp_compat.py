@@ -134,7 +134,7 @@ def require_possible(settings: Mapping[str, Any]) -> None:
     flash_attn, type_v = settings.get("flash_attn"), settings.get("type_v", "f16")
     if f"flash_attn={flash_attn}" in CANNOT:
         raise RefusalError("version", CANNOT[f"flash_attn={flash_attn}"])
-    if type_v in _FLOAT_TYPES or flash_attn == "on":
+    if not needs_flash_attention(settings) or flash_attn == "on":
         return
     if flash_attn == "off":
         raise RefusalError(
@@ -146,6 +146,11 @@ def require_possible(settings: Mapping[str, Any]) -> None:
             f"type_v {type_v} needs flash attention, which {VERSION} does not turn on by default: "
             "set flash_attn to on",
         )
+
+
+def needs_flash_attention(settings: Mapping[str, Any]) -> bool:
+    """True if flash attention is asked for, or a V cache that needs it."""
+    return settings.get("flash_attn") == "on" or settings.get("type_v", "f16") not in _FLOAT_TYPES
 
 
 def set_flash_attention(params: Any, value: str | None) -> None:

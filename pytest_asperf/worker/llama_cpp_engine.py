@@ -23,6 +23,7 @@ from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, requ
 from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 from .llama_cpp_compat import LibraryLog
+from .llama_cpp_conversation import LlamaConversation
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
@@ -162,33 +163,22 @@ class LlamaCppModel:
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
             raise RefusalError("load", log.complaint())
+        self._path = path
         self._key = (path, Path(path).stat().st_mtime_ns, tuple(sorted(settings.items())))
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
+        load_ns = time.perf_counter_ns() - started_ns
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
-        self.facts = self._describe(time.perf_counter_ns() - started_ns)
+        self.facts = {
+            **_model_facts(self._model, self._vocab, log.lines),
+            "threads": self._threads,
+            "slow_by": self._slow_by,
+            "load_ns": load_ns,
+        }
         bos = llama_cpp.llama_vocab_bos(self._vocab) if self.facts["add_bos"] else None
         self._chunks = ChunkContexts(lambda n: self._new_context(n, n, 0), bos, log)
         if remote:
             self.facts["remote"] = greeting
             remote.require_weights(self.facts["buffers_mib"])
-
-    def _describe(self, load_ns: int) -> Facts:
-        description = ctypes.create_string_buffer(_MAX_TEXT)
-        llama_cpp.llama_model_desc(self._model, description, _MAX_TEXT)
-        return {
-            "description": description.value.decode(errors="replace"),
-            "n_params": llama_cpp.llama_model_n_params(self._model),
-            "size_bytes": llama_cpp.llama_model_size(self._model),
-            "n_vocab": self._n_vocab,
-            "n_ctx_train": llama_cpp.llama_model_n_ctx_train(self._model),
-            "add_bos": bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
-            "recurrent": bool(llama_cpp.llama_model_is_recurrent(self._model)),
-            **layer_counts(self._log.lines, llama_cpp.llama_model_n_layer(self._model)),
-            "buffers_mib": buffers_mib(self._log.lines),
-            "threads": self._threads,
-            "slow_by": self._slow_by,
-            "load_ns": load_ns,
-        }
 
     def tokenize(self, text: str) -> list[int]:
         """Tokenise as `common_tokenize(ctx, text, true)` does for llama-perplexity."""
@@ -286,6 +276,23 @@ class LlamaCppModel:
         finally:
             llama_cpp.llama_free(context)
 
+    @contextlib.contextmanager
+    def conversation(self, n_ctx: int) -> Iterator[LlamaConversation]:
+        """A `Llama` of the same file and settings, with a memory for so many tokens."""
+        if self.remote:
+            raise RefusalError("unsupported", "a conversation with a remote device is not checked")
+        self._close_context()
+        self._log.clear()
+        settings = self._settings
+        types = {key: GGML_TYPES[settings[key]] for key in ("type_k", "type_v") if key in settings}
+        threads = {"n_threads": self._threads, "n_threads_batch": self._threads}
+        with contextlib.closing(
+            LlamaConversation(self._path, settings, n_ctx=n_ctx, **types, **threads)
+        ) as conversation:
+            weights_mib = self.facts["buffers_mib"]
+            self.context = _resolved(conversation.context, self._log, settings, weights_mib)
+            yield conversation
+
     def close(self) -> None:
         """Free the context and the model."""
         self._close_context()
@@ -373,15 +380,8 @@ class LlamaCppModel:
             context = llama_cpp.llama_init_from_model(self._model, params)
             if not context:
                 raise RefusalError("context", self._log.complaint())
-            facts = {
-                "n_ctx": llama_cpp.llama_n_ctx(context),
-                "n_batch": llama_cpp.llama_n_batch(context),
-                "n_ubatch": llama_cpp.llama_n_ubatch(context),
-                "threads": llama_cpp.llama_n_threads(context),
-                # What a memory without a KV cache says of itself is not looked for.
-                **context_facts(self._log.lines, settings, self.facts["buffers_mib"]),
-            }
-            return context, facts
+            weights_mib = self.facts["buffers_mib"]
+            return context, _resolved(context, self._log, settings, weights_mib)
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> LlamaCppStepper:
         """Open a context of its own that can be stepped and rolled back."""
@@ -408,6 +408,35 @@ class LlamaCppModel:
         if self._context:
             llama_cpp.llama_free(self._context)
         self._context, self._open_for, self._resident = None, None, []
+
+
+def _model_facts(model: Any, vocab: Any, lines: Sequence[str]) -> Facts:
+    """The facts of a loaded model; of its layers and buffers by the log of the load."""
+    description = ctypes.create_string_buffer(_MAX_TEXT)
+    llama_cpp.llama_model_desc(model, description, _MAX_TEXT)
+    return {
+        "description": description.value.decode(errors="replace"),
+        "n_params": llama_cpp.llama_model_n_params(model),
+        "size_bytes": llama_cpp.llama_model_size(model),
+        "n_vocab": llama_cpp.llama_vocab_n_tokens(vocab),
+        "n_ctx_train": llama_cpp.llama_model_n_ctx_train(model),
+        "add_bos": bool(llama_cpp.llama_vocab_get_add_bos(vocab)),
+        "recurrent": bool(llama_cpp.llama_model_is_recurrent(model)),
+        **layer_counts(lines, llama_cpp.llama_model_n_layer(model)),
+        "buffers_mib": buffers_mib(lines),
+    }
+
+
+def _resolved(context: Any, log: LibraryLog, settings: Facts, weights_mib: Facts) -> Facts:
+    """The settings that a context resolved to; the log is still about it."""
+    return {
+        "n_ctx": llama_cpp.llama_n_ctx(context),
+        "n_batch": llama_cpp.llama_n_batch(context),
+        "n_ubatch": llama_cpp.llama_n_ubatch(context),
+        "threads": llama_cpp.llama_n_threads(context),
+        # What a memory without a KV cache says of itself is not looked for.
+        **context_facts(log.lines, settings, weights_mib),
+    }
 
 
 def require_rpc() -> None:

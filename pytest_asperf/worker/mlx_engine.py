@@ -47,6 +47,7 @@ from .mlx_compat import (
     library_files,
     refusing,
 )
+from .mlx_conversation import MlxConversation
 from .mlx_group import MlxGroup
 from .mlx_speculation import MlxStepper
 from .priority import linger
@@ -184,7 +185,7 @@ class MlxModel:
         self._n_params = int(get_total_parameters(self._model))
         self._threads = group.size() if group else 1  # one for each process
         if group:
-            self._share(group)
+            _share(self._model, self._config, group)
         self._caches = MlxCaches(self._model, settings)
         self.facts = self._describe(load_ns)
         self.context: Facts = {}
@@ -221,19 +222,6 @@ class MlxModel:
             "slow_by": self._slow_by,
             "load_ns": load_ns,
         }
-
-    def _share(self, group: Any) -> None:
-        """Keep this process's part of each layer."""
-        kind = self._config.get("model_type")
-        if not hasattr(self._model, "shard"):
-            raise RefusalError("settings", f"mlx-lm cannot share a {kind} among processes")
-        n_heads = _config_number(self._config, "num_key_value_heads", default=group.size())
-        if n_heads % group.size():
-            raise RefusalError(
-                "settings", f"{n_heads} heads of keys and values cannot be shared by {group.size()}"
-            )
-        self._model.shard(group)
-        mx.eval(self._model.parameters())
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a text, BOS first if it begins with one."""
@@ -303,6 +291,13 @@ class MlxModel:
     ) -> Iterator[NDArray[np.float32]]:
         """The logits of sequences that are decoded together, with a new cache."""
         return self._caches.rows_together(sequences, n_prompt, self._note_context)
+
+    @contextmanager
+    def conversation(self, n_ctx: int) -> Iterator[MlxConversation]:
+        """Replies with a cache of their own."""
+        conversation = MlxConversation(self._model, self._caches.new, self._n_batch)
+        yield conversation
+        self._note_context(n_ctx, conversation.cache)
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits from position `first` of a fresh context, shape (n - first, n_vocab)."""
@@ -428,6 +423,20 @@ def _timing(slow_by: float, n_tokens: int, began_ns: int, steps: list[int]) -> T
         linger(began_ns, slow_by)
         steps[-1] += time.perf_counter_ns() - lingering_ns
     return Timing(n_tokens, time.perf_counter_ns() - began_ns, tuple(steps), None)
+
+
+def _share(model: Any, config: Mapping[str, Any], group: Any) -> None:
+    """Keep this process's part of each layer."""
+    if not hasattr(model, "shard"):
+        kind = config.get("model_type")
+        raise RefusalError("settings", f"mlx-lm cannot share a {kind} among processes")
+    n_heads = _config_number(config, "num_key_value_heads", default=group.size())
+    if n_heads % group.size():
+        raise RefusalError(
+            "settings", f"{n_heads} heads of keys and values cannot be shared by {group.size()}"
+        )
+    model.shard(group)
+    mx.eval(model.parameters())
 
 
 def _widen(model: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .engine import RefusalError, Revisitable, TakesSequences
+from .engine import Converses, RefusalError, Revisitable, TakesSequences
 from .served_model import ServedModel
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Revisits:
             "run_revisit": self._revisit,
             "run_recompute": self._recompute,
             "run_together": self._together,
+            "run_turns": self._turns,
             "run_replies": self._replies,
             "run_drafted": self._drafted,
             "run_likeliest": self._likeliest,
@@ -70,6 +71,33 @@ class Revisits:
             for of_one, more in zip(rows, call, strict=True):
                 of_one.extend(map(_grouped, more))
         return {"rows": rows, "context": loaded.context}
+
+    def _turns(
+        self, model: str, turns: list[tuple[int, list[int]]], n_new: int, n_ctx: int
+    ) -> dict[str, Any]:
+        """The rows of each turn's reply, and of the same text computed anew.
+
+        A turn has the number of its conversation, and the tokens that it adds to it.
+        """
+        loaded = self._find(model)
+        source = loaded.probabilities if isinstance(loaded, ServedModel) else loaded
+        if not isinstance(source, Converses):
+            raise RefusalError("unsupported", "this engine keeps nothing from prompt to prompt")
+        conversations: dict[int, list[int]] = {}
+        kept, texts = [], []
+        with source.conversation(n_ctx) as caches:
+            for number, added in turns:
+                prompt = [*conversations.get(number, ()), *added]
+                tokens, rows = caches.reply(prompt, n_new)
+                conversations[number] = [*prompt, *tokens]
+                kept.append([*map(_grouped, rows)])
+                texts.append((conversations[number], len(prompt) - 1))
+        context = loaded.context
+        anew = [
+            [*map(_grouped, source.recompute(text, range(first, first + n_new)))]
+            for text, first in texts
+        ]
+        return {"ways": [kept, anew], "firsts": [f for _, f in texts], "context": context}
 
     def _replies(self, model: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
         """The rows of replies to requests sent at once, and of the same tokens asked for alone."""

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -213,6 +214,22 @@ class ScriptedModel:
         for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
             of_each = [[self._row(s[: i + 1]) for i in range(first, end)] for s in sequences]
             yield np.array(of_each)
+
+    @contextmanager
+    def conversation(self, n_ctx: int) -> Iterator[ScriptedModel]:
+        """Itself, as it has no memory."""
+        self.context["n_ctx"] = n_ctx
+        yield self
+
+    def reply(
+        self, prompt: Sequence[int], n_new: int
+    ) -> tuple[list[int], list[NDArray[np.float32]]]:
+        """The likeliest tokens, by the same rows."""
+        tokens, rows = list(prompt), []
+        for _ in range(n_new):
+            rows.append(self._row(tokens))
+            tokens.append(int(rows[-1].argmax()))
+        return tokens[len(prompt) :], rows
 
     def _row(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         import numpy as np  # noqa: PLC0415  # as below

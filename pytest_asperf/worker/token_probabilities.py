@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from .serving.client import stream_request
 from .serving.payload import answered_object, as_dict, error_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -102,6 +103,19 @@ class TokenProbabilities:
             for prompt, (tokens, _) in zip(prompts, answers, strict=True)
         ]
         return [rows for _, rows in answers], alone
+
+    @contextmanager
+    def conversation(self, n_ctx: int) -> Iterator[TokenProbabilities]:  # noqa: ARG002  # its own
+        """Ask as the server's users do: it chooses slots, and what it reuses of its caches."""
+        yield self
+
+    def reply(self, prompt: Sequence[int], n_new: int) -> tuple[list[int], list[Row]]:
+        """The likeliest tokens after a prompt and their rows, with all caches that there are."""
+        return self._complete(prompt, n_new, {"cache_prompt": True})
+
+    def recompute(self, tokens: Sequence[int], positions: Sequence[int]) -> Iterator[Row]:
+        """The rows of positions of a text, each asked for alone and without a cache."""
+        return (self._next(tokens[: position + 1]) for position in positions)
 
     def drafted(self, prompt: Sequence[int], n_new: int) -> dict[str, Any]:
         """The likeliest tokens after a prompt that was read before, and the time of the request.

@@ -48,7 +48,7 @@ def _names(plan: GatePlan) -> list[tuple[str, str]]:
 
 def test_a_llama_server_is_checked_by_its_log_probabilities() -> None:
     """What it serves is timed, and checked; other servers show no log-probabilities."""
-    checks = {"ppl", "kld", "logits", "logits@c4"}
+    checks = {"ppl", "kld", "logits", "logits@c4", "logits@turns"}
     names = {name for name, _ in _names(_shipped("llama_server"))}
     assert names >= {"ttft512", "tg64@c4", *checks}
     others: tuple[Engine, ...] = ("openai", "mlx_server", "llama_cpp_server")
@@ -92,7 +92,7 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
     names = _names(_shipped("llama_cpp"))
     dense = "asperf-target:Q4_K_M"
     kv = f"{dense} KV q8_0"
-    assert len(names) == 28
+    assert len(names) == 29
     assert {
         ("pp512", dense),
         ("tg128", dense),
@@ -109,6 +109,7 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
         ("memory", dense),
         ("memory", kv),
         ("logits@c4", dense),
+        ("logits@turns", dense),
         ("logits@c4", "asperf-target+experts:Q4_K_M"),
         ("logits", dense),
         ("logits", f"{dense} KV q8_0"),
@@ -180,7 +181,8 @@ def test_unknown_workloads_are_refused_with_the_nearest() -> None:
     assert parse_gated("sd", where="test") is GateCheck.SPECULATION
     assert parse_gated("kld@d1024", where="test") == GateCheck("kld", 1024)
     assert parse_gated("logits@c4", where="test") == GateCheck("logits", users=4)
-    for name in ("sd@d1024", "ppl@c4", "logits@c1", "logits@c65", "logits@d0"):
+    assert parse_gated("logits@turns", where="test") == GateCheck("logits", turns=True)
+    for name in ("sd@d1024", "ppl@c4", "logits@c1", "logits@c65", "logits@d0", "ppl@turns"):
         with pytest.raises(ConfigError, match="is not a workload"):
             parse_gated(name, where="test")
     with pytest.raises(ConfigError, match="did you mean 'logits'"):

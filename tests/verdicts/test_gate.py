@@ -70,6 +70,17 @@ def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None
     assert "the baseline's agree" in note
 
 
+def test_the_note_on_turns_says_in_which_one_the_cache_was_wrong() -> None:
+    """Positions count from the beginning of the turn's own conversation."""
+    drifts = tuple(
+        Drift((0.0,) * 5 + (kld,) * 3, (True,) * 8, ran, turns=(10, 30))
+        for ran, kld in ((RAN, 0.0), (CANDIDATE, 4.0))
+    )
+    note = logits_verdict(LogitsComparison(drifts, 1.0)).note()
+    assert "largest 4 at position 31 of 34 of turn 2" in note
+    assert "what the cache keeps of an earlier prompt" in note
+
+
 def _speculation(
     counts: tuple[Sequence[int], Sequence[int]],
     *,

@@ -121,6 +121,21 @@ def test_replies_are_asked_for_again_one_by_one(
     assert [request["cache_prompt"] for request in single] == cached
 
 
+def test_a_turn_may_use_every_cache_and_its_text_anew_none() -> None:
+    """The server is free to choose the slot of a turn, as for its users."""
+    server = ProbabilityServer()
+    shown = shown_by(server)
+    with shown.conversation(8) as conversation:
+        tokens, rows = conversation.reply([BOS, 1], 3)
+    anew = shown.recompute([BOS, 1, *tokens], range(1, 4))
+    np.testing.assert_array_equal(rows, list(anew))
+    turn, *single = server.requests[1:]
+    assert turn["cache_prompt"]
+    assert "id_slot" not in turn
+    assert [len(request["prompt"]) for request in single] == [2, 3, 4]
+    assert not any(request["cache_prompt"] for request in single)
+
+
 def test_a_reply_says_how_much_of_it_was_drafted() -> None:
     """The prompt is read before the clock starts, and tokens are the likeliest ones."""
     server = ProbabilityServer()

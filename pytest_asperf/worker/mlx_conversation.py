@@ -1,0 +1,64 @@
+"""Replies by mlx-lm's own `generate_step`, with a cache that goes from prompt to prompt."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.generate import generate_step, wired_limit
+from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
+
+from .mlx_compat import refusing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+
+class MlxConversation:
+    """Answers prompts as mlx-lm's server does: a cache is trimmed to what the next prompt shares.
+
+    Args:
+        model: the model.
+        new_cache: makes an empty cache.
+        n_batch: tokens of a prompt that are computed at a time.
+    """
+
+    def __init__(self, model: Any, new_cache: Callable[[], list[Any]], n_batch: int) -> None:
+        self._model, self._new_cache, self._n_batch = model, new_cache, n_batch
+        self.cache, self._held = new_cache(), list[int]()
+
+    def reply(
+        self, prompt: Sequence[int], n_new: int
+    ) -> tuple[list[int], list[NDArray[np.float32]]]:
+        """The likeliest tokens after a prompt, and the rows that they were chosen by."""
+        tokens, rows = [], []
+        with refusing("decode"), wired_limit(self._model):
+            rest = mx.array(prompt[self._kept(prompt) :])
+            steps = generate_step(
+                rest,
+                self._model,
+                max_tokens=n_new,
+                prompt_cache=self.cache,
+                prefill_step_size=self._n_batch,
+            )
+            for token, row in steps:
+                tokens.append(int(token))
+                rows.append(np.array(row.astype(mx.float32)))
+        self._held = [*prompt, *tokens]
+        return tokens, rows
+
+    def _kept(self, prompt: Sequence[int]) -> int:
+        """Trim the cache to the tokens that a prompt begins with; gives their number."""
+        # The last token has to be computed for its logits.
+        both = zip(self._held, prompt[:-1], strict=False)
+        kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        excess = len(self._held) - kept
+        if excess and not can_trim_prompt_cache(self.cache):
+            self.cache, kept = self._new_cache(), 0
+        elif excess:
+            trim_prompt_cache(self.cache, excess)
+        return kept

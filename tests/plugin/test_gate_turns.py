@@ -1,0 +1,60 @@
+"""A prompt's logits are the same after other prompts and on its own, or the candidate is a FAIL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sabotaged_library import write_sabotaged
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import EngineBuild
+    from tests.plugin.conftest import Project
+
+GATE = """
+@pytest.mark.model({model}, threads=1)
+def test_gate(gate):
+    assert_no_regression(gate({names}))
+"""
+
+
+def test_a_build_that_keeps_the_cells_of_another_prompt_fails(live: Project) -> None:
+    """It is right wherever a prompt is the first, as in every other check."""
+    names = "'logits@turns', 'logits', 'ppl', 'logits@d128'"
+    live.test(GATE.format(model="'asperf-draft'", names=names))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'stale_cells')}", "-v")
+    right = [f"✓ *gate {name} *" for name in ("logits", "ppl", "logits@d128")]
+    result.stdout.fnmatch_lines([*right, "✗ *gate logits@turns *"])
+    result.stdout.fnmatch_lines(["*candidate: *at position * of turn *", "*keeps of an earlier*"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["'asperf-draft:Q4_K_M'", "'asperf-draft', flash_attn='on', type_k='q8_0', type_v='q8_0'"],
+)
+def test_turns_of_a_sound_build_have_the_logits_of_fresh_prompts(live: Project, model: str) -> None:
+    """What is computed in other batches rounds differently, by less than is accepted."""
+    live.test(GATE.format(model=model, names="'logits@turns'"))
+    result = live.run("--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits@turns *"])
+
+
+def test_what_llama_cannot_be_asked_for_is_an_error(live: Project) -> None:
+    """The wrapper has no word for leaving flash attention to llama.cpp."""
+    model = "'asperf-draft', flash_attn='auto'"
+    live.test(GATE.format(model=model, names="'logits@turns'"))
+    result = live.run("--asperf-candidate=current")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*has flash attention on or off, not auto*"])
+
+
+def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+    """The cache is trimmed to what two prompts share, or the build fails in this check alone."""
+    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.test("def test_gate(gate):\n    assert_no_regression(gate('logits@turns', 'logits'))\n")
+    result = live.run("--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits@turns *", "✓ *gate logits *"])
+    stale = write_sabotaged(live.path, "stale_cells", "mlx")
+    result = live.run(f"--asperf-candidate={stale}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@turns *"])
