@@ -387,3 +387,14 @@ def test_no_untyped_facts_above_the_wire() -> None:
         and re.search(r"(dict|Mapping)\[str, Any\]", modules()[name].read_text("utf-8"))
     }
     assert untyped == set()
+
+
+def test_no_sentence_is_made_of_a_guards_finding_below_report() -> None:
+    """Records keep what a guard found; `report/` and the text of an error put it into words."""
+    sentence = re.compile(r"map\(str, [^)\n]*(guard|finding)|(\{|\bstr\()\w*finding[})]")
+    found = {
+        name
+        for name in those_in(FACTS_ARE_TYPED - {"report"})
+        if sentence.search(modules()[name].read_text("utf-8"))
+    }
+    assert found == set()

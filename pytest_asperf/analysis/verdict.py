@@ -138,7 +138,7 @@ class Verdict:
     def note(self, *, with_ran: bool = True) -> str:
         """The verdict as a lab note of several lines, safe to print; with all that ran, or not."""
         rows = [("assertion", self.claim), ("measured", self.measured)]
-        rows += [("", detail) for detail in self.details]
+        rows += [("", detail) for detail in (*self.details, *map(str, self.guards))]
         if len(self.figures) == 1:
             rows += [("interval", _how(self.figures[0][1]))]
         else:
@@ -173,8 +173,7 @@ def guarded(
         next((finding for finding in voiding if finding.consequence is consequence), None)
         for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
     )
-    details = (*verdict.details, *map(str, findings))
-    found = replace(verdict, details=details, guards=(*verdict.guards, *findings))
+    found = replace(verdict, guards=(*verdict.guards, *findings))
     if broken:
         found = replace(found, outcome=Outcome.INVALID, measured=broken.found, brief="", why="")
         return replace(found, advice=broken.remedy)

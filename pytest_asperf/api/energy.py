@@ -160,8 +160,8 @@ def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult
     result = runner.compare((variant.side(),), experiment)
     guard_findings = (*result.watched.guard_findings, *disagreements(result.phases))
     require_valid(f"{workload.name} {result.ran.model}", guard_findings, result.watched)
-    remarks = (*energy_notes(result.phases), *map(str, guard_findings))
-    measurement.record(energy_record(result, "\n".join(remarks)))
+    note = "\n".join(energy_notes(result.phases))
+    measurement.record(energy_record(result, guard_findings, note))
     return result
 
 

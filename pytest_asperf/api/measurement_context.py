@@ -99,8 +99,7 @@ class MeasurementContext:
         what = f"{result.workload.name} {result.ran.model}"
         guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         require_valid(what, guard_findings, result.watched)
-        note = "\n".join(f"{what}: {guard_finding}" for guard_finding in guard_findings)
-        self.record(throughput_record(result, note))
+        self.record(throughput_record(result, guard_findings))
         return guard_findings
 
 

@@ -142,8 +142,7 @@ class ScoredRung:
         result, remark = self.score()
         found = self._guard_findings(result)
         what = f"{result.ran.model} vs {self.baseline}"
-        notes = [remark, *(f"{what}: {guard_finding}" for guard_finding in found)]
-        self.measurement.record(quant_record(result, self.baseline, "\n".join(filter(None, notes))))
+        self.measurement.record(quant_record(result, self.baseline, found, remark))
         require_valid(what, found)
         return result
 

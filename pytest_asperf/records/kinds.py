@@ -37,6 +37,7 @@ class MeasurementRecord:
         ran: what ran.
         facts: what ran, in words.
         note: remarks on how it was measured, one a line.
+        guards: what guards found.
         watched: the machine during the measurement.
     """
 
@@ -45,6 +46,7 @@ class MeasurementRecord:
     ran: Ran
     facts: Facts = ()
     note: str = ""
+    guards: tuple[GuardFacts, ...] = ()
     watched: MachineSeen | None = None
 
 
@@ -288,7 +290,6 @@ class SpeculationRecord(MeasurementRecord):
         rollback: by context, how rejected tokens are removed.
         contexts: by context, the engine's own words.
         draft_ran: what ran as the draft.
-        guards: what guards found.
         divergences: where outputs part.
         seed: of the random order.
         reloads: whether each pair began with a load.
@@ -330,7 +331,6 @@ class SpeculationRecord(MeasurementRecord):
     rollback: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     draft_ran: Ran | None = None
-    guards: tuple[GuardFacts, ...] = ()
     divergences: tuple[DivergenceFacts, ...] = ()
     seed: int | None = None
     reloads: bool = False

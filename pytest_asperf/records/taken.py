@@ -34,7 +34,7 @@ from pytest_asperf.records.kinds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.verdict import Verdict
@@ -222,8 +222,10 @@ def broken_record(
     )
 
 
-def throughput_record(result: ThroughputResult, note: str = "") -> ThroughputRecord:
-    """A throughput measurement, with every run's count and time, and remarks."""
+def throughput_record(
+    result: ThroughputResult, guard_findings: Iterable[GuardFinding] = ()
+) -> ThroughputRecord:
+    """A throughput measurement, with every run's count and time, and what guards found."""
     workload, loads = result.workload, list(enumerate(result.loads))
     is_request = workload.kind == "request"
     is_shared = workload.users > 1 and workload.generates
@@ -238,10 +240,10 @@ def throughput_record(result: ThroughputResult, note: str = "") -> ThroughputRec
         runs=tuple(_run(run, index) for index, load in loads for run in load.runs),
         bytes_per_token=result.bytes_per_token,
         peak_rss_bytes=max(run.peak_rss_bytes for run in result.runs),
+        guards=tuple(map(_guard, guard_findings)),
         watched=result.watched.facts(),
         ran=result.ran.facts(),
         facts=result.ran.rows(),
-        note=note,
     )
 
 
@@ -259,8 +261,10 @@ def _run(run: RawRun, load: int) -> RunFacts:
     return RunFacts(n_tokens=run.n_tokens, elapsed_ns=run.elapsed_ns, load=load, requests=requests)
 
 
-def quant_record(result: LevelResult, baseline: str, note: str) -> QuantRecord:
-    """A scored quantization, with each chunk's sums."""
+def quant_record(
+    result: LevelResult, baseline: str, guard_findings: Iterable[GuardFinding], note: str
+) -> QuantRecord:
+    """A scored quantization, with each chunk's sums, what guards found, and remarks."""
     compared, kld = result.comparison, result.comparison.kld
     return QuantRecord(
         baseline=result.baseline_ran.facts(),
@@ -284,6 +288,7 @@ def quant_record(result: LevelResult, baseline: str, note: str) -> QuantRecord:
         ),
         ran=result.ran.facts(),
         facts=result.rows(),
+        guards=tuple(map(_guard, guard_findings)),
         note=note,
     )
 
@@ -301,8 +306,10 @@ def memory_record(result: MemoryResult) -> MemoryRecord:
     )
 
 
-def energy_record(result: EnergyResult, note: str) -> EnergyRecord:
-    """J per token of all measured rails, with every window of every counter, and remarks."""
+def energy_record(
+    result: EnergyResult, guard_findings: Iterable[GuardFinding], note: str
+) -> EnergyRecord:
+    """J per token of all measured rails, with each counter's windows, findings and remarks."""
     return EnergyRecord(
         workload=result.workload.name,
         joules_per_token=result.joules_per_token(),
@@ -319,6 +326,7 @@ def energy_record(result: EnergyResult, note: str) -> EnergyRecord:
         unmeasured={m.rail: m.reason for m in result.phases[-1].unmeasured},
         idle=_phase(result.idle),
         phases=tuple(map(_phase, result.phases)),
+        guards=tuple(map(_guard, guard_findings)),
         watched=result.watched.facts(),
         ran=result.ran.facts(),
         facts=result.ran.rows(),
@@ -340,7 +348,7 @@ def speculation_record(result: SpeculationResult) -> SpeculationRecord:
     pairing, counts = result.pairing, result.counts
     best_k, best_k_gain = result.best_k
     even = result.break_even_ratio
-    remarks = [*map(str, result.guard_findings), *result.watched.remarks_on_pairs]
+    remarks = list(result.watched.remarks_on_pairs)
     if result.interrupted:
         remarks.append(f"stopped after {result.gain.basis}")
     return SpeculationRecord(

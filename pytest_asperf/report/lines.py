@@ -25,6 +25,7 @@ from pytest_asperf.analysis.verdict import OVERSUBSCRIBED
 from pytest_asperf.records.kinds import (
     BrokenRecord,
     EnergyRecord,
+    MeasurementRecord,
     MemoryRecord,
     QuantRecord,
     SpeculationRecord,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         AnyRecord,
         ChunkFacts,
         Facts,
+        GuardFacts,
         JudgedFigure,
         JudgedRecord,
         Noted,
@@ -170,7 +172,9 @@ def _in_words(record: AnyRecord) -> Iterator[Line]:
         case SpeculationRecord():
             yield from _speculation(record)
         case VerdictRecord():
-            yield _judged(_verdict(record), record)
+            # Reports once had what guards found among the details too.
+            details = dict.fromkeys((*record.details, *_guard_texts(record.guards)))
+            yield replace(_judged(_verdict(record), record), details=tuple(details))
         case BrokenRecord(subject=subject, found=found):
             yield _judged(Line(record=record, subject=subject, measured=found, brief=found), record)
         case _:
@@ -189,7 +193,26 @@ def facts_of(record: AnyRecord) -> Facts:
 def _note(record: AnyRecord) -> str:
     """The remarks on a record, with what a reader must know of how it ran."""
     remarks = [text for label, text in facts_of(record) if label.endswith(OVERSUBSCRIBED)]
+    if isinstance(record, MeasurementRecord):
+        what = _measured_thing(record)
+        remarks = [*(f"{what}: {text}" for text in _guard_texts(record.guards)), *remarks]
     return "\n".join(filter(None, dict.fromkeys((record.note, *remarks))))
+
+
+def _measured_thing(record: MeasurementRecord) -> str:
+    match record:
+        case QuantRecord(baseline_name=baseline):
+            return f"{record.ran.model} vs {baseline}"
+        case SpeculationRecord(label=label):
+            return label
+        case ThroughputRecord(workload=workload) | EnergyRecord(workload=workload):
+            return f"{workload} {record.ran.model}"
+        case _:
+            return record.ran.model
+
+
+def _guard_texts(guards: Iterable[GuardFacts]) -> Iterator[str]:
+    return (f"{one.guard}: {one.found} ({one.rule})" for one in guards)
 
 
 def _throughput(record: ThroughputRecord) -> Line:

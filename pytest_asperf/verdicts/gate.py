@@ -355,6 +355,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
         verdict,
         measured=measured,
         details=details,
+        guards=speed.guards,
         brief=speed.brief,
         bound=speed.bound,
         compared=compared,

@@ -368,7 +368,8 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
     after = guarded(plain, [_trip(WARNING, Guard.SD_BOUND), guard_finding])
     expected = plain.outcome if consequence is WARNING else Outcome(consequence)
     assert after.outcome is expected
-    assert after.details == (str(_trip(WARNING, Guard.SD_BOUND)), str(guard_finding))
+    assert after.guards == (_trip(WARNING, Guard.SD_BOUND), guard_finding)
+    assert str(guard_finding) in after.note()
     assert (after.advice == guard_finding.remedy) is (after.outcome is not plain.outcome)
     assert after.measured.endswith(guard_finding.found) is (after.outcome is not plain.outcome)
     assert guarded(plain, []) == plain
@@ -381,7 +382,7 @@ def test_a_guard_voids_its_kind_of_assertion_alone(guard: Guard) -> None:
     plain = judge_above(estimate, 0.5, Subject("tg8", "live"))
     finding = guard.finding("found", "the rule")
     spared = guarded(plain, [finding], spared={guard.voids})
-    assert (spared.outcome, spared.advice, spared.details) == (Outcome.PASS, "", (str(finding),))
+    assert (spared.outcome, spared.advice, spared.guards) == (Outcome.PASS, "", (finding,))
     others = set(Voids) - {guard.voids}
     assert guarded(plain, [finding], spared=others).outcome is Outcome(guard.consequence)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.analysis.limit_verdict import judge_below
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.analysis.verdict import Subject, guarded
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.plugin.carried import noted_in
 from pytest_asperf.records.codec import decode_as, encode
-from pytest_asperf.records.kinds import AnyRecord, Noted
+from pytest_asperf.records.kinds import AnyRecord, GuardFacts, Noted
 from pytest_asperf.records.taken import broken_record, verdict_record
 from pytest_asperf.report.lines import first_line
 from tests.report import sample_reports as samples
@@ -107,3 +109,22 @@ def test_what_tells_a_record_apart_is_in_its_name() -> None:
         "tg16 fake:Q8_0, threads=2",
         "tg16 fake:Q8_0, threads=2",
     ]
+
+
+def test_what_a_guard_found_is_put_into_words_here() -> None:
+    """A verdict has it among the details, once in a report that had it there; others in a note."""
+    finding = Guard.SPREAD.finding("runs vary", "a CV of 5 %")
+    facts = {"guard": "spread", "consequence": finding.consequence, "found": "runs vary"}
+    guards = (GuardFacts(**facts, rule="a CV of 5 %"),)
+    verdict = guarded(judge_below(Estimate.exact(1.0, "MB"), 2.0, Subject("x", "live")), [finding])
+    found = verdict_record(verdict)
+    assert (found.guards, found.details) == (guards, ())
+    assert line(found).details == (str(finding),)
+    assert line(replace(found, details=("a", str(finding)))).details == ("a", str(finding))
+    notes = {
+        "throughput": "tg16 fake:Q8_0: spread: runs vary (a CV of 5 %)",
+        "quant": "fake:Q8_0 vs F16: spread: runs vary (a CV of 5 %)",
+        "speculation": "d → t: spread: runs vary (a CV of 5 %)",
+    }
+    for kind, note in notes.items():
+        assert note in line(replace(RECORDS[kind], guards=guards, note="")).note  # type: ignore[call-arg,type-var]

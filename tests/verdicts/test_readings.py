@@ -34,7 +34,7 @@ def test_a_busy_host_voids_what_it_may_have_changed(
     verdict = judge_within(RATE, Subject("tg", "live"), at_least=at_least, at_most=at_most)
     vetting = vetted(verdict, GuardedRates(RUNS, (BUSY,), lost_share), (at_least, at_most))
     assert vetting.outcome is outcome
-    assert any("host-busy" in detail for detail in vetting.details)
+    assert any(finding.guard == "host-busy" for finding in vetting.guards)
 
 
 def test_times_are_shorter_on_a_quiet_host() -> None:
