@@ -104,6 +104,9 @@ LLAMA_FTYPES: Final[dict[str, int]] = {
     "TQ2_0": 37,
 }
 
+#: Levels that publishers' files have and that are measured as they are: none is made here.
+PUBLISHED_FTYPES: Final[dict[str, int]] = {"MXFP4_MOE": 38, "NVFP4": 39, "Q1_0": 40, "Q2_0": 41}
+
 #: Levels without quantization, which both engines have, with MLX's name of the type.
 FLOAT_LEVELS: Final[dict[str, str]] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -171,12 +174,13 @@ def mlx_scheme(level: str) -> MlxScheme | None:
 def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
     """A level's canonical spelling and the engines that have it, None for no level."""
     engines: set[Engine] = set()
-    level = name.upper()
-    if level in LLAMA_FTYPES:
+    level, scheme = name.upper(), mlx_scheme(name)
+    # MLX writes its own NVFP4 in small letters.
+    if level in LLAMA_FTYPES or (level in PUBLISHED_FTYPES and (level == name or not scheme)):
         engines |= GGUF_ENGINES
     if level in FLOAT_LEVELS:
         engines |= MLX_ENGINES
-    elif scheme := mlx_scheme(name):
+    elif scheme and not engines:
         level, engines = scheme.level, {*MLX_ENGINES}
     # A script stands for any level, and external programs may have files of any.
     return (level, frozenset({*engines, "scripted", "command"})) if engines else None
@@ -204,7 +208,7 @@ def parse_engine(name: object, *, where: str) -> Engine:
 
 def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
     """The canonical spelling of a quantization level; `engine`, where known, must have it."""
-    known = level_engines(name)
+    known = level_engines(name.lower() if engine in MLX_ENGINES else name)
     if known is None:
         valid = level_names(engine)
         near = suggest(name.upper(), valid) or suggest(name.lower(), valid)

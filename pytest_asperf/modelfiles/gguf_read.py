@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.speculation_model import Vocabulary
-from pytest_asperf.config.engines import LLAMA_FTYPES
+from pytest_asperf.config.engines import LLAMA_FTYPES, PUBLISHED_FTYPES
 from pytest_asperf.errors import ModelError, NoModelError, listing, printable, suggest
 from pytest_asperf.modelfiles.causal import require_causal_file
 from pytest_asperf.modelfiles.gguf_header import (
@@ -42,6 +42,7 @@ _LOOKUP_TABLES: Final = frozenset(
     {"token_embd", "per_layer_token_embd", "position_embd", "token_types"}
 )
 _EXPERT: Final = re.compile(r"_exps\.|ffn_(gate|up|down)\.\d+\.")
+_FTYPES: Final = LLAMA_FTYPES | PUBLISHED_FTYPES
 _LAYER: Final = re.compile(r"blk\.(\d+)\.(.+)")
 
 
@@ -301,7 +302,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         nbytes=size,
         architecture=architecture,
         name=fields.text("general.name"),
-        level={number: level for level, number in LLAMA_FTYPES.items()}.get(file_type),
+        level=next((level for level, n in _FTYPES.items() if n == file_type), None),
         n_params=sum(tensor.n_elements for tensor in header.tensors),
         tensors=header.tensors,
         data_start=header.data_start,

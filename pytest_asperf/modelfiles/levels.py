@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.config.engines import PUBLISHED_FTYPES
 from pytest_asperf.errors import UnfitError
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 _FLOAT_LEVELS: Final = frozenset({"F32", "F16", "BF16"})
 _FLOAT_TYPES: Final = _FLOAT_LEVELS | {"F64", "I8", "I16", "I32", "I64"}
 _SMALL_BLOCK: Final = 32
-_BLOCKS_OF_32: Final = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"})
+#: Elements of a block; 256 if it is not here.
+_BLOCKS: Final = {
+    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "MXFP4_MOE"), 32),
+    "NVFP4": 64, "Q2_0": 64, "Q1_0": 128,
+}  # fmt: skip
 
 #: llama-quant.cpp, tensor_requires_imatrix: levels of which some tensor becomes such a type.
 NEED_IMPORTANCE: Final = frozenset(
@@ -40,6 +45,7 @@ _KEPT: Final = (
 # llama-quant.cpp, llama_ftype_get_default_type: levels whose own type has another name.
 _OWN_TYPES: Final = {
     "IQ2_S": "IQ2_XS", "IQ2_M": "IQ2_S", "IQ3_XS": "IQ3_S", "IQ3_M": "IQ3_S",
+    "MXFP4_MOE": "MXFP4",
 }  # fmt: skip
 
 
@@ -145,6 +151,12 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
             remedy="give the model's F16, BF16 or F32 file as `gguf`, or the published file of "
             "each quantization under `files`",
         )
+    if level in PUBLISHED_FTYPES:
+        raise UnfitError(
+            f"{info.path}: asperf does not make {level}",
+            why="its weights are trained or calibrated for it, not rounded to it",
+            remedy="give the published file under `files`",
+        )
     if level in NEED_IMPORTANCE:
         raise UnfitError(
             f"{info.path}: {level} cannot be made without an importance matrix",
@@ -165,7 +177,7 @@ def _block(kind: str) -> int:
     """The elements of a block of a level, or of a type."""
     if kind in _FLOAT_LEVELS:
         return 1
-    return _SMALL_BLOCK if kind in _BLOCKS_OF_32 else 256
+    return _BLOCKS.get(kind, 256)
 
 
 def _is_quantised(tensor: TensorInfo) -> bool:

@@ -34,7 +34,7 @@ _STATE: Final = re.compile(r"\.(ssm_|time_mix_|shortconv)")
 #: llama.cpp, tools/quantize/README.md, Llama-3.1-8B; Q3_K_M from its published file of 4.02 GB.
 BITS_PER_WEIGHT: Final[dict[str, float]] = {
     "F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6,
-    "TQ1_0": 1.6875, "TQ2_0": 2.0625,
+    "TQ1_0": 1.6875, "TQ2_0": 2.0625, "MXFP4_MOE": 4.25, "NVFP4": 4.5, "Q1_0": 1.125, "Q2_0": 2.25,
     "IQ1_S": 2.0042, "IQ1_M": 2.1460, "IQ2_XXS": 2.3824, "IQ2_XS": 2.5882, "IQ2_S": 2.7403,
     "IQ2_M": 2.9294, "IQ3_XXS": 3.2548, "IQ3_XS": 3.4977, "IQ3_S": 3.6606, "IQ3_M": 3.7628,
     "IQ4_XS": 4.4597, "IQ4_NL": 4.6818, "Q2_K_S": 2.9697, "Q2_K": 3.1593, "Q3_K_S": 3.6429,

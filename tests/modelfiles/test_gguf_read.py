@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf import GGUFEndian, GGUFReader
+from gguf import GGUFEndian, GGUFReader, LlamaFileType
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_asperf.errors import ModelError, NoModelError
+from pytest_asperf.config.engines import LLAMA_FTYPES, PUBLISHED_FTYPES, parse_level
+from pytest_asperf.errors import ModelError, NoModelError, UnfitError
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
+from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
 from tests.modelfiles.gguf_files import MERGES, TOKENS, write_gguf, write_types
 
 
@@ -346,6 +348,34 @@ def test_new_types_are_read(code: int, row: int, n_bytes: int, name: str, tmp_pa
     )
     kinds = [(tensor.type, tensor.nbytes) for tensor in inspect_gguf(path).tensors]
     assert kinds == [("F16", 8 * row), (name, n_bytes), (name, n_bytes)]
+
+
+@pytest.mark.parametrize(
+    ("level", "code", "row", "n_bytes"),
+    [("MXFP4_MOE", 39, 256, 544), ("NVFP4", 40, 64, 144), ("Q1_0", 41, 128, 72),
+     ("Q2_0", 42, 64, 72)],
+)  # fmt: skip
+def test_levels_of_published_files_are_read_and_not_made(
+    level: str, code: int, row: int, n_bytes: int, tmp_path: Path
+) -> None:
+    """A file has its level, which fits its tensors and can be asked for; none is made from F16."""
+    types = [(1, 8 * row), (code, n_bytes), (code, n_bytes)]
+    number = PUBLISHED_FTYPES[level]
+    path = write_types(tmp_path / "x.gguf", types, row=row, file_type=number)
+    info = inspect_gguf(path)
+    assert info.level == parse_level(level, where="t", engine="llama_cpp") == level
+    assert contradiction(info, level) == ""
+    assert contradiction(info, "Q4_0") == f"{level} by its own metadata"
+    floats = write_types(tmp_path / "f.gguf", [(1, 8 * row)] * 3, row=row, file_type=1)
+    with pytest.raises(UnfitError, match=f"asperf does not make {level}"):
+        require_quantizable(inspect_gguf(floats), level)
+
+
+def test_the_levels_are_those_of_the_package_gguf() -> None:
+    """Each number of a file type has the name that llama.cpp's own package gives it."""
+    names = {kind.name.split("_", 1)[1]: int(kind) for kind in LlamaFileType if kind < 1024}
+    known = LLAMA_FTYPES | PUBLISHED_FTYPES
+    assert names == {name: known.get(name) for name in names}
 
 
 def test_rows_that_do_not_fit_a_disputed_type(tmp_path: Path) -> None:

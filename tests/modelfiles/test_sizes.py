@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.config.engines import LLAMA_FTYPES
+from pytest_asperf.config.engines import LLAMA_FTYPES, PUBLISHED_FTYPES
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
@@ -266,4 +266,4 @@ def test_published_files_are_read_as_they_are(draft: Callable[[str], Path]) -> N
 
 def test_every_level_has_its_bits() -> None:
     """A level that can be asked for can be estimated."""
-    assert BITS_PER_WEIGHT.keys() == LLAMA_FTYPES.keys()
+    assert BITS_PER_WEIGHT.keys() == LLAMA_FTYPES.keys() | PUBLISHED_FTYPES.keys()
