@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Guard, GuardFinding
 from pytest_asperf.analysis.guards.surroundings import coefficient_of_variation
-from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, chunk_mean_interval
+from pytest_asperf.analysis.stats.chunk_intervals import (
+    LEAST_CHUNKS,
+    chunk_mean_interval,
+    wilson_bounds,
+)
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import (
     mean_interval_t,
     median_interval,
     summary_interval_t,
+    z_quantile,
 )
 from pytest_asperf.audit.judge_load import judge_loads
 from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS, Known
 from pytest_asperf.audit.llama_bench import distinct_names
 from pytest_asperf.audit.quoted import BENCHY
-from pytest_asperf.audit.result import FileFindings
+from pytest_asperf.audit.result import EQUAL, FileFindings
+from pytest_asperf.audit.tables import UNREAD_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,18 +63,30 @@ def judge_file(reading: FileReading, known: Known) -> FileFindings:
         _judge_log(reading.log, known, findings)
     if reading.power is not None:
         _judge_power(reading.power, findings)
-    if reading.table:
-        judge_table(reading.table, known, findings)
     return findings
 
 
 def rate_of(samples: Sequence[float], confidence: float, counted: str) -> Estimate:
-    """The median with its interval, or the mean where there are too few for that."""
+    """The median with its interval, or the mean where there are too few for that.
+
+    Figures that are all equal are rounded, and show no spread: they have no interval.
+    """
+    if len(samples) > 1 and len(set(samples)) == 1:
+        return Estimate(
+            samples[0], -math.inf, math.inf, len(samples),
+            method=EQUAL, unit=_RATE, counted=counted, confidence=confidence,
+        )  # fmt: skip
     interval = median_interval if len(samples) >= _LEAST_FOR_MEDIAN else mean_interval_t
     estimate = interval(samples, confidence, unit=_RATE, counted=counted)
     if interval is median_interval and not estimate.has_interval:
         return mean_interval_t(samples, confidence, unit=_RATE, counted=counted)
     return estimate
+
+
+def widened(estimate: Estimate, rounding: float) -> Estimate:
+    """An interval no narrower than what the printed decimals leave open."""
+    low, high = estimate.point - rounding, estimate.point + rounding
+    return replace(estimate, low=min(estimate.low, low), high=max(estimate.high, high))
 
 
 def _judge_benches(rows: Sequence[BenchRow], known: Known, findings: FileFindings) -> None:
@@ -107,9 +125,7 @@ def _judge_bench(
         estimate = summary_interval_t(
             mean, sd, n, known.options.confidence, unit=_RATE, counted="repetitions"
         )
-        # No narrower than what the printed decimals leave open.
-        low, high = mean - row.resolution, mean + row.resolution
-        estimate = replace(estimate, low=min(estimate.low, low), high=max(estimate.high, high))
+        estimate = widened(estimate, row.resolution)
     findings.measured(name, estimate)
     findings.add(name, guards.spread(mean, sd, n))
     _note_means(row, name, estimate, findings)
@@ -172,6 +188,8 @@ def _judge_log(log: Log, known: Known, findings: FileFindings) -> None:
         _show_drafters(
             log.drafting.drafters, "", findings, are_exact=not log.drafting.uses_checkpoints
         )
+    if log.own.rows:
+        judge_table(log.own.rows, known, findings)
     _note_left_out(log, findings)
     if not findings.figures and not findings.guard_findings:
         findings.problem = f"{_what(log)} without a measurement"
@@ -223,11 +241,8 @@ def _note_left_out(log: Log, findings: FileFindings) -> None:
     findings.notes += log.bench.problems[:_MOST_PROBLEMS]
     if more := len(log.bench.problems[_MOST_PROBLEMS:]):
         findings.notes.append(f"{more} more tests of llama-bench were not read")
-    if log.tables.unread:
-        n = log.tables.unread
-        findings.notes.append(
-            f"{n} rows with figures were not read: their header is not above them"
-        )
+    if n := log.tables.unread + log.own.unread:
+        findings.notes.append(f"{n} {UNREAD_ROWS}")
     if log.documents.broken:
         findings.notes.append(f"{log.documents.broken} JSON objects are cut off or broken")
     if log.requests.left_out:
@@ -248,13 +263,20 @@ def _show_quoted(log: Log, known: Known, findings: FileFindings) -> None:
             "the time to the first response; it runs each test three times by default"
         )
     for task, share, n, planned in log.tasks.results():
-        sd = math.sqrt(share * (1 - share) * n / (n - 1)) if n > 1 else 0.0
-        estimate = summary_interval_t(
-            100 * share, 100 * sd, n, known.options.confidence, unit="%", counted="questions"
-        )
+        estimate = _accuracy(share, n, known.options.confidence)
         findings.measured(f"{task} accuracy", estimate)
         if planned:
             findings.add(task, guards.path_mismatch({"tasks": planned}, {"tasks": n}))
+
+
+def _accuracy(share: float, n: int, confidence: float) -> Estimate:
+    """The share of n questions, with Wilson's interval, in percent."""
+    bounds = wilson_bounds(share, n, z_quantile(confidence))
+    low, high = (100 * bound for bound in bounds)
+    return Estimate(
+        100 * share, low, high, n, method="share, Wilson", unit="%", counted="questions",
+        confidence=confidence,
+    )  # fmt: skip
 
 
 def _ran(model: ModelFacts) -> str:
@@ -299,6 +321,7 @@ def _judge_perplexity(
     findings.add(name, _unfinished(run))
     if nll:
         log_ppl = chunk_mean_interval([[v] for v in nll], known.options.confidence, unit="")
+        log_ppl = widened(log_ppl, run.rounding)
         findings.measured(name, _exponential(log_ppl), "unpaired; compare paired figures")
 
 
@@ -477,7 +500,7 @@ def _judge_power(power: PowerLog, findings: FileFindings) -> None:
     findings.notes.append("rails are modelled, not metered; memory and the wall are not in them")
 
 
-def judge_table(rows: tuple[TableRow, ...], known: Known, findings: FileFindings) -> None:
+def judge_table(rows: Sequence[TableRow], known: Known, findings: FileFindings) -> None:
     """Apply the guards to each row, and compare arms with their baseline."""
     for row in rows:
         _judge_row(row, known, findings)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
@@ -34,20 +35,39 @@ _PLUS_MINUS: Final = re.compile(
     "|".join({re.escape("±".encode().decode(page)) for page in _MISREAD}) + r"|\\xb1|\\xf1|\ufffd"
 )
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
-#: What others put before a line: quotes, times, the name of a container or a program.
+_QUOTE: Final = re.compile(r"(?:[ \t]*>)+ ?")
+_TIME: Final = (
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
+    r"(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?"
+    r"|(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+    r"|\d{10}\.\d{3,9}|\[ *\d{1,9}\.\d{6}\])"
+)
+_LEVEL: Final = r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\]?"
+#: What others put before a line: comment signs, times, the name of a container or a program.
 _PREFIX: Final = re.compile(
-    r"(?:[>#]+ "
-    r"|[^\t]{1,200}\t[^\t]{1,200}\t\ufeff?(?=\d{4}-\d\d-\d\dT)"  # job and step of a CI run
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]"
-    r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?[ \t]"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "
-    r"|[\w.-]+ [\w.@-]+\[\d+\]: "
+    r"(?:#+ |\(\w+ pid=\d+\) "
+    rf"|[^\t]{{1,200}}\t[^\t]{{1,200}}\t\ufeff?(?={_TIME})"  # job and step of a CI run
+    # A time, and a level, a stream or a place in a source file with it.
+    rf"|(?:{_LEVEL}[ \t]+)?\[?{_TIME}\]?(?:[ \t]+|: )(?:std(?:out|err) [FP] |\d\dO[+ ])?"
+    rf"(?:\|[ \t]+{_LEVEL}[ \t]+\|[ \t]+|(?:- )?{_LEVEL}[ \t]+(?:[:-][ \t]+)?)?"
+    r"(?:\[[\w./-]+:\d+\] |[\w.]+:[\w<>.]+:\d+ [|-] )?"
+    r"|[\w.-]+ [\w./@-]+\[\d+\]: "
     r"|\[(?:pod/\S+|INFO|WARN(?:ING)?|ERROR|DEBUG)\] "
     r"|[\w.-]+-\d+ +\| "
     r"|[\w.-]+\.exe ?: "
     r")[ \t]*"
 )
-_BARS: Final = str.maketrans({"┃": "|", "│": "|", "║": "|", "\xa0": " ", "\0": None})
+_BARS: Final = str.maketrans(
+    {"┃": "|", "│": "|", "║": "|", "\xa0": " ", **dict.fromkeys("\0\u200b\u200e\ufeff")}
+)
+#: As a web page has them.
+_ENTITIES: Final = {
+    "&plusmn;": "±", "&#177;": "±", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&amp;": "&",
+}  # fmt: skip
+_LINE_BREAK: Final = re.compile(r"(?:<br ?/?>|(?<![\\])\\)$")
+#: A decimal comma, where a rate and its deviation both have one.
+_COMMAS: Final = re.compile(r"(?<![\d,.])(\d{1,9}),(\d\d) ± (\d{1,9}),(\d\d)(?![\d,.])")
 _LEAST_WIDTH: Final = 40
 #: A line that may go on: an open parenthesis, a timing without one, a perplexity's chunks.
 _OPEN: Final = re.compile(r"\([^()]*$|time +=[^)]*$")
@@ -82,16 +102,6 @@ class Lines:
                     pass
             yield self._decoded(line.removesuffix("\n")[: self.max_line].encode("latin-1"))
 
-    def first(self) -> str:
-        """The first line; the next reader begins with it again."""
-        line = next(iter(self), "")
-        self.restart()
-        return line
-
-    def restart(self) -> None:
-        """Begin with the first line again."""
-        self._bytes.seek(0)
-
     def _decoded(self, raw: bytes) -> str:
         while bom := next((mark for mark in _BOMS if raw.startswith(mark)), b""):
             raw, self._wide = raw.removeprefix(bom), _BOMS[bom]
@@ -107,21 +117,93 @@ class Lines:
         return raw[: len(raw) & ~1].decode(self._wide, errors="replace")
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What stands around the lines of a file.
+
+    Attributes:
+        indent: blanks before every line.
+        width: columns at which a terminal may have broken lines; 0 if none is that long.
+        prefix: what a collector put before every line; None if nothing.
+    """
+
+    indent: int = 0
+    width: int = 0
+    prefix: re.Pattern[str] | None = None
+
+    @classmethod
+    def candidates(cls, head: Iterable[str]) -> list[Layout]:
+        """The layouts that the first lines may have, the simplest first."""
+        plain = [line for line in map(_plain, head) if line.strip()]
+        indent = min((len(line) - len(line.lstrip()) for line in plain), default=0)
+        width = max((len(line) for line in plain), default=0) - indent
+        base = cls(indent, width if width >= _LEAST_WIDTH else 0)
+        return [base, *(replace(base, prefix=found) for found in _shared_prefixes(plain))]
+
+    def lines(self, raw: Iterable[str]) -> Iterator[str]:
+        """Yield the lines as their tool printed them."""
+        plain = (
+            line[min(self.indent, len(line) - len(line.lstrip())) :] for line in map(_plain, raw)
+        )
+        for line in unwrapped(plain, self.width):
+            prefix = self.prefix and self.prefix.match(line)
+            yield from clean(line[prefix.end() :] if prefix else line)
+
+
+def _plain(line: str) -> str:
+    """A line without colors, quotes and what a web page makes of signs."""
+    line = _ESCAPE.sub("", line).translate(_BARS)
+    if line.lstrip()[:1] == ">":
+        line = line[_QUOTE.match(line).end() :]  # type: ignore[union-attr]  # it begins so
+    if "&" in line:
+        for entity, sign in _ENTITIES.items():
+            line = line.replace(entity, sign)
+    return _LINE_BREAK.sub("", line)
+
+
+_TOKEN: Final = re.compile(r"\d+|[^\W\d_]+|\s+|.")
+_MOST_LINES, _MOST_TOKENS = 400, 60
+#: Share of lines that have a prefix which counts as that of all.
+_SHARED: Final = 0.8
+_MOST_PREFIXES: Final = 12
+_IS_END: Final = re.compile(r"\s+|[:|>)\]+\-]")
+_DIGITS: Final = r"\d+"
+
+
+def _shared_prefixes(lines: list[str]) -> list[re.Pattern[str]]:
+    """What may have been put before every line, shortest first.
+
+    It is the same in most lines but for its numbers, as times and process ids are.
+    """
+    rows = [_TOKEN.findall(line.lstrip()[:200])[:_MOST_TOKENS] for line in lines[:_MOST_LINES]]
+    least, pattern, last, found = max(1, _SHARED * len(rows)), r"\s*", "", list[str]()
+    for at in range(_MOST_TOKENS):
+        kinds = Counter(_kind(row[at]) for row in rows if len(row) > at)
+        kind, n = kinds.most_common(1)[0] if kinds else ("", 0)
+        # No number of a time or an address begins a line.
+        if _IS_END.fullmatch(last) and not (kind == _DIGITS and last in ":-"):
+            found.append(pattern + " *")
+        if n < least or len(found) == _MOST_PREFIXES:
+            break
+        rows = [row for row in rows if len(row) > at and _kind(row[at]) == kind]
+        pattern, last = pattern + kind, rows[0][at]
+    return [re.compile(one) for one in found]
+
+
+def _kind(token: str) -> str:
+    """A pattern for a token and those like it."""
+    return _DIGITS if token[0].isdecimal() else r"\s+" if token.isspace() else re.escape(token)
+
+
 def clean(line: str) -> Iterator[str]:
-    """Yield a line without what others put into it; two, where a log line begins in its middle."""
-    line = _ESCAPE.sub("", line).translate(_BARS).strip()
+    """Yield a line without what others put before it; two where a log line begins within it."""
+    line = line.strip()
     while prefix := _PREFIX.match(line):
         line = line[prefix.end() :]
-    line = _PLUS_MINUS.sub("±", line)
+    line = _COMMAS.sub(r"\1.\2 ± \3.\4", _PLUS_MINUS.sub("±", line))
     for part in LOG_PREFIX.split(line, maxsplit=1):
         if stripped := part.strip():
             yield stripped
-
-
-def wrap_width(lines: Iterable[str]) -> int:
-    """The columns at which a terminal may have broken lines; 0 if none is that long."""
-    width = max((len(line) for line in lines), default=0)
-    return width if width >= _LEAST_WIDTH else 0
 
 
 def unwrapped(lines: Iterable[str], width: int) -> Iterator[str]:
@@ -144,7 +226,5 @@ def _goes_on(whole: str, line: str, *, is_full: bool) -> bool:
     if not whole.lstrip().startswith("|"):
         chunks = _CHUNKS.search(whole) and _MORE_CHUNKS.match(line)
         return is_full and bool(chunks or _OPEN.search(whole))
-    is_open = not whole.rstrip().endswith("|") or (is_full and not whole.endswith("|"))
-    if line.lstrip().startswith("|"):
-        return is_open and is_full
-    return line.rstrip().endswith("|") or (is_open and is_full)
+    is_open = is_full and not whole.rstrip().endswith("|")
+    return is_open or (line.rstrip().endswith("|") and not line.lstrip().startswith("|"))

@@ -79,10 +79,12 @@ class BenchReader:
 
     def add_table(self, table: PipeTable) -> bool:
         """Keep the tests of a table, and whether it is llama-bench's."""
-        if not {*table.header} >= _HEADER or any(map(_OF_CLIENT.match, table.header)):
+        columns = [column.lower() for column in table.header]
+        if not {*columns} >= _HEADER or any(map(_OF_CLIENT.match, columns)):
             return False
         self.begun, self.build = True, self.build or table.build
-        for cells in table.rows:
+        for printed in table.rows:
+            cells = {column.lower(): cell for column, cell in printed.items()}
             row = _row_of_table(cells, table.build)
             if row is None:
                 test = f"{cells['test']} {cells['t/s']}".strip()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.audit import load_generators as defined
-from pytest_asperf.audit.lines import clean, unwrapped
+from pytest_asperf.audit.lines import Layout
 from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry
 from pytest_asperf.audit.load_generators import (
     LoadRun,
@@ -24,7 +24,7 @@ from pytest_asperf.audit.mlx_log import MlxReader
 from pytest_asperf.audit.powermetrics import PowerTextReader
 from pytest_asperf.audit.quoted import Quoted, TaskReader, quoted_of_document, quoted_of_table
 from pytest_asperf.audit.sniff import DocumentReader, named_without_figures
-from pytest_asperf.audit.tables import TableReader
+from pytest_asperf.audit.tables import OwnTableReader, TableReader
 from pytest_asperf.engine_process import MetalFacts
 from pytest_asperf.worker.printed import NUMBER
 from pytest_asperf.worker.printed.metal_log import metal_facts
@@ -208,8 +208,10 @@ _CRASH: Final = re.compile(
     rf"|{_SOURCE}(?:fatal error|\w+ error\b)"
 )
 _TROUBLE: Final = re.compile(
-    r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to allocate"
+    r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to (?:allocate|load model|create)"
 )
+#: Keys of a line in JSON that holds a line of a log: of Docker's files, journalctl and others.
+_LOGGED: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
 _MAX_ERRORS: Final = 1000
 _MAX_ERROR_CHARS: Final = 200
 _MAX_RECORDS: Final = 10_000
@@ -287,6 +289,7 @@ class Log:
     power: PowerTextReader = field(default_factory=PowerTextReader)
     documents: DocumentReader = field(default_factory=DocumentReader)
     tables: TableReader = field(default_factory=TableReader)
+    own: OwnTableReader = field(default_factory=OwnTableReader)
     quoted: list[Quoted] = field(default_factory=list)
     load: list[LoadRun] = field(default_factory=list)
     _serving: ServingReader = field(default_factory=ServingReader)
@@ -309,8 +312,8 @@ class Log:
         self.errors.feed(line)
         is_document, document = self.documents.feed(line)
         if document is not None and not self.add_document(document):
-            is_document = False  # such as a line of a log in JSON
-        if is_document or self.bench.feed(line) or self.tables.feed(line):
+            is_document = self._feed_logged(document)
+        if is_document or any(reader.feed(line) for reader in (self.bench, self.own, self.tables)):
             return
         for reader in (
             *(self.drafting, self.requests, self.mlx, self.tasks, self.power, self._serving),
@@ -321,6 +324,8 @@ class Log:
 
     def add_document(self, document: object) -> bool:
         """Keep the content of a JSON value, and whether it is a tool's."""
+        if isinstance(document, list):
+            return [self.add_document(entry) for entry in document].count(True) > 0
         if is_bench_entry(document):
             self.bench.add(document)  # type: ignore[arg-type]  # it is a mapping
         elif load := load_runs_of_document(document):
@@ -333,8 +338,16 @@ class Log:
             self.quoted += quoted
         else:
             self.named = self.named or named_without_figures(document)
-            return False
+            return self.own.add(document)
         return True
+
+    def _feed_logged(self, document: object) -> bool:
+        """Take the line that a collector wrapped in JSON, and whether it is one."""
+        entry = document if isinstance(document, dict) else {}
+        text = next((entry[key] for key in _LOGGED if isinstance(entry.get(key), str)), None)
+        for line in Layout().lines((text or "").splitlines()):
+            self.feed(line)
+        return text is not None
 
     def end(self) -> None:
         """Take what is open when the text ends."""
@@ -419,6 +432,7 @@ class Log:
             **self.timed,
             "mlx_lm": self.mlx.trials or self.mlx.perplexities,
             "powermetrics": self.power.log.n_samples,
+            "a table of results": self.own.rows,
             **{figure.tool: True for figure in self.quoted},
             **{run.tool: True for run in self.load},
         }
@@ -427,21 +441,35 @@ class Log:
         return named or (("llama.cpp",) if is_llama else ())
 
     @property
+    def n_found(self) -> int:
+        """How much was found, to compare two ways of reading one text."""
+        runs = [run for run, _ in self.perplexities]
+        facts: list[ModelFacts | SpeculationRun] = [*self.models, *self.drafting.runs()]
+        counts = [
+            *(len(self.bench.rows), len(self.quoted), len(self.own.rows), len(self.mlx.trials)),
+            *(len(self.tasks.results()), self.power.log.n_samples),
+            *map(len, self.requests.of.values()),
+            *(1 + len(run.figures) for run in self.load),
+            *(1 + len(run.running_ppl) + len(run.statistics) for run in runs),
+            *(sum(map(bool, astuple(fact))) for fact in facts),
+        ]
+        return sum(counts)
+
+    @property
     def begun(self) -> str:
-        """The tool whose header is there; empty without one."""
-        return "llama-bench" if self.bench.begun else ""
+        """What measured nothing, as its header is there alone; empty without a header."""
+        bench = "llama-bench, without a test: the run measured nothing"
+        return bench if self.bench.begun else self.own.begun
 
 
-def read_log(lines: Iterable[str], *, width: int = 0, give_up_after: int = 2_000_000) -> Log:
-    """Read a text that a terminal broke at this width, if at any.
-
-    One without any tool's output is read to `give_up_after` characters.
-    """
+def read_log(
+    lines: Iterable[str], layout: Layout | None = None, *, give_up_after: int = 2_000_000
+) -> Log:
+    """Read a text; one without any tool's output to `give_up_after` characters."""
     log, unread = Log(), 0
-    for raw in unwrapped(lines, width):
-        for line in clean(raw):
-            log.feed(line)
-        unread += len(raw)
+    for line in (layout or Layout()).lines(lines):
+        log.feed(line)
+        unread += len(line)
         if unread > give_up_after:
             if not (log.tools or log.documents.n_read or log.tables.tables or log.begun):
                 break

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.audit.lines import Lines, wrap_width
+from pytest_asperf.audit.lines import Layout, Lines
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import PowerLog, read_power
 from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, UnreadableError, read_document, sniff
-from pytest_asperf.audit.tables import TableRow, rows_of_table, table_rows_of_document
+from pytest_asperf.audit.tables import UNREAD_ROWS
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pytest_asperf.audit.tables import TableRow
 
 #: Begins the problem of a file that audit itself failed on.
 DEFECT: Final = "audit failed on this file; please report it"
@@ -35,8 +36,12 @@ class FileReading:
     problem: str = ""
     log: Log | None = None
     power: PowerLog | None = None
-    table: tuple[TableRow, ...] = ()
     cut_lines: int = 0
+
+    @property
+    def table(self) -> tuple[TableRow, ...]:
+        """The rows of people's own tables."""
+        return tuple(self.log.own.rows) if self.log else ()
 
 
 def read_file(path: Path) -> FileReading:
@@ -74,47 +79,32 @@ def _read(path: Path) -> FileReading:
             except UnreadableError as error:
                 problem = str(error)  # unless other lines are among its own
             file.seek(0)
-        lines = Lines(file)
         if kind is Kind.CSV:
-            reading, problem = _read_table(path, lines)
-            if reading is not None:
-                return reading
-            lines.restart()
-        return _read_text(path, lines, wrap_width(head), problem)
+            problem = "CSV with columns that audit does not know"
+        lines = Lines(file)
+        return _read_text(path, lines, head, problem)
 
 
 def _read_document(path: Path, document: object) -> FileReading:
     log = Log()
-    entries = document if isinstance(document, list) else [document]
-    for entry in entries:
-        log.add_document(entry)
+    log.add_document(document)
     log.end()
     _require_figures(log)
     if tools := log.tools:
         return FileReading(path, f"{tools[0]}, JSON", log=log)
     if log.bench.problems:
         raise UnreadableError(log.bench.problems[0])
-    if table := table_rows_of_document(document):
-        return FileReading(path, "a table of results, JSON", table=table)
     if document in ([], {}):
         raise UnreadableError("JSON that holds nothing: no test was measured")
     raise UnreadableError(log.named or "JSON of a shape that audit does not know")
 
 
-def _read_table(path: Path, lines: Lines) -> tuple[FileReading | None, str]:
-    try:
-        rows = rows_of_table(lines)
-    except csv.Error as error:
-        return None, f"broken CSV: {error}"
-    if rows:
-        return FileReading(path, "a table of results, CSV", table=rows, cut_lines=lines.cut), ""
-    if rows is None:
-        return None, "CSV with columns that audit does not know"
-    return None, "a table of results, CSV, without a row: nothing was measured"
-
-
-def _read_text(path: Path, lines: Lines, width: int, problem: str) -> FileReading:
-    log = read_log(lines, width=width)
+def _read_text(path: Path, lines: Lines, head: list[str], problem: str) -> FileReading:
+    layouts = Layout.candidates(head)
+    layout = layouts[0]
+    if len(layouts) > 1:  # the one by which most is read, the first of equals
+        layout = max(layouts, key=lambda one: read_log(head, one).n_found)
+    log = read_log(lines, layout)
     _require_figures(log)
     if not log.tools:
         raise UnreadableError(_what_it_is(log, problem))
@@ -132,5 +122,7 @@ def _what_it_is(log: Log, problem: str) -> str:
     if log.bench.problems:
         return log.bench.problems[0]
     if log.begun:
-        return f"{log.begun}, without a test: the run measured nothing"
+        return log.begun
+    if n := log.tables.unread + log.own.unread:
+        return f"{n} {UNREAD_ROWS}"
     return log.named or problem or "not the output of a tool that audit knows"

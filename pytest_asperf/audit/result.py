@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.stats.estimate import Estimate
 
+#: The method of an estimate from figures that do not differ.
+EQUAL: Final = "mean, without an interval because all are equal"
 _SCHEMA: Final = 1
 _SHOWN: Final = 200
 
@@ -139,7 +141,11 @@ def _shown(value: Estimate) -> str:
     """The figure with its interval, or with the digits of a tool's own if it has none."""
     if value.has_interval or value.low > -math.inf:
         return str(value)
-    return f"{number_text(value.point, 4)} {value.unit} (too few {value.counted} for an interval)"
+    if value.method == EQUAL:
+        reason = f"{value.n} equal {value.counted} show no spread"
+    else:
+        reason = f"too few {value.counted} for an interval"
+    return f"{number_text(value.point, 4)} {value.unit} ({reason})"
 
 
 def _figure_dict(figure: AuditedFigure) -> dict[str, Any]:

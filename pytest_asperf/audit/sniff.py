@@ -124,8 +124,11 @@ def named_without_figures(document: object) -> str:
     return next((what for named, what in _NAMED.items() if named <= {*keys}), "")
 
 
-_BEGINS: Final = re.compile(r"\{(?:\s*\"|\s*$)")
-_PART: Final = re.compile(r"\"|[{}\[\]]|-?\d|true\b|false\b|null\b|nan\b|NaN\b|-?Infinity\b")
+_BEGINS: Final = re.compile(r"(?:\[\s*)?\{(?:\s*\"|\s*$)")
+_PART: Final = re.compile(
+    r"\"|[{}\[\]]|(?:-?\d[\d.eE+-]*|true|false|null|nan|NaN|-?Infinity)\s*(?:,|[]}].*|$)"
+)
+_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MARKS: Final = frozenset({"[", "]", "],", "[]"})
 _STREAMED: Final = "data: "
 
@@ -143,26 +146,31 @@ class DocumentReader:
     n_read: int = 0
     _held: list[str] = field(default_factory=list)
     _size: int = 0
-    _depth: int = 0
+    _braces: int = 0
+    _brackets: int = 0
 
     def feed(self, line: str) -> tuple[bool, Any]:
-        """Take one line: whether it is part of an object, and the object that it ends, or None."""
+        """Take one line: whether it is part of an object, and the value that it ends, or None."""
         line = line.removeprefix(_STREAMED)
         if not self._held:
             if not _BEGINS.match(line):
                 return line in _MARKS, None
-        elif _BEGINS.fullmatch(line) and self._depth <= 1:
+        elif _BEGINS.fullmatch(line) and self._braces <= 1 and not self._brackets:
             self.end()  # the one before it was cut off
         elif not _PART.match(line):
             return False, None
         self._held.append(line)
         self._size += len(line)
-        self._depth += line.count("{") - line.count("}")
-        if self._depth > 0 and not self._is_whole(line):
+        bare = _TEXT.sub("", line)
+        self._braces += bare.count("{") - bare.count("}")
+        self._brackets += bare.count("[") - bare.count("]")
+        if self._braces > 0 or self._brackets > 0:
             if self._size > MAX_DOCUMENT_BYTES:
                 self.end()
             return True, None
-        text = "\n".join(self._held).rstrip().rstrip(",")
+        text = "\n".join(self._held).rstrip(" ,;")
+        if self._brackets < 0:
+            text = text.rstrip("] ")  # of the list that it is in
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -177,9 +185,5 @@ class DocumentReader:
         self.broken += bool(self._held) and (self.n_read > 0 or '":' in self._held[0])
         self._clear()
 
-    def _is_whole(self, line: str) -> bool:
-        """True if one line holds an object in spite of braces in its texts."""
-        return len(self._held) == 1 and line.rstrip(",").endswith("}")
-
     def _clear(self) -> None:
-        self._held, self._size, self._depth = [], 0, 0
+        self._held, self._size, self._braces, self._brackets = [], 0, 0, 0

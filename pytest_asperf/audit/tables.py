@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import math
 import re
 from dataclasses import dataclass, field
@@ -14,8 +13,14 @@ if TYPE_CHECKING:
 
 
 _RULE: Final = re.compile(r"[|+:=\-━─═╇┳┻┡┩├┤┼┬┴┏┓┗┛└┘┌┐╭╮╰╯ ]+")
+#: A bar within a rule.
+_INNER: Final = re.compile(r"(?<=[-=:━─═ ])[|+┼╇╪┬┴┳┻](?=[-=:━─═ ])")
 _BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
 _MAX_BAR_ROWS: Final = 20_000
+#: Said of their number.
+UNREAD_ROWS: Final = (
+    "rows with figures were not read: they are cut off, or their header is not above them"
+)
 #: Bars of a line that begins with none.
 _LEAST_BARS: Final = 4
 #: A row of results without its header: a rate with its deviation is the last but few cells.
@@ -28,67 +33,100 @@ class PipeTable:
 
     Attributes:
         build: of llama.cpp, as the line behind the table has it.
+        is_bare: whether its lines begin with no bar.
     """
 
     header: tuple[str, ...]
     rows: list[dict[str, str]] = field(default_factory=list)
     build: str = ""
+    is_bare: bool = False
 
 
 @dataclass(slots=True)
 class TableReader:
-    """Gathers tables from lines.
+    """Gathers tables from lines, among which those of other programs may stand.
 
-    The line above a rule is a header, and so is the first line of a table that has none above.
+    The row above a rule is a header, and so is the first row of a table that has none above.
 
     Attributes:
-        unread: rows that look like results and have no header, or another number of cells.
+        unread: rows that look like results and are cut off, or have no header that fits.
     """
 
     tables: list[PipeTable] = field(default_factory=list)
     unread: int = 0
-    _heads: list[list[str]] = field(default_factory=list)
+    _heads: dict[bool, list[list[str]]] = field(default_factory=lambda: {False: [], True: []})
+    _apart: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
+    _ends_open: bool = False
     _n_rows: int = 0
 
     def feed(self, line: str) -> bool:
         """Take one line; whether it is one of a table."""
-        if (
-            not line.startswith("|")
-            and line.count("|") >= _LEAST_BARS
-            and not _RULE.fullmatch(line)
-        ):
-            line = f"|{line}|"
-        if not line.startswith("|"):
-            if line and _RULE.fullmatch(line):
-                self._add_header()
-            elif line:
-                self._heads = []
+        has_bar = line.startswith("|")
+        if line and _RULE.fullmatch(line):
+            self._end_head(1 + len(_INNER.findall(line)))
+        elif has_bar:
+            self._add_cells(line, is_bare=False)
+        elif line.count("|") >= _LEAST_BARS:
+            self._apart[False] = True
+            self._add_cells(f"|{line}|", is_bare=True)
+            return True
+        elif line:
+            self._apart = {False: True, True: True}
             if build := _BUILD.match(line):
                 self._add_build(f"{build[2]} ({build[1]})")
-            return False
-        if _RULE.fullmatch(line):
-            self._add_header()
-            return True
+        return has_bar
+
+    def _add_cells(self, line: str, *, is_bare: bool) -> None:
         raw = line.removeprefix("|").removesuffix("|").split("|")
-        cells = [cell.strip() for cell in raw]
-        is_result = _RESULT.search(line)
-        if is_result and self._heads and len(self._heads[-1]) == len(cells):
-            self._heads[:-1] = []
-            self._add_header()  # its rule was left out
-        table = self.tables[-1] if self.tables and not self._heads else None
-        if table and len(cells) == len(table.header):
-            self._add_row(table, cells)
-        elif is_result:
+        cells = [cell.strip(" *`") for cell in raw]
+        heads, has_figure = self._heads[is_bare], _has_figure(cells)
+        if has_figure and heads and len(heads[-1]) == len(cells) and all(heads[-1]):
+            heads[:-1] = []
+            self._add_header(is_bare=is_bare)  # its rule was left out
+        table = self.tables[-1] if self.tables else None
+        fits = table and (table.is_bare, len(table.header)) == (is_bare, len(cells))
+        new_names = {*cells} - {*table.header} if table and table.rows and all(cells) else set()
+        is_head = not has_figure and (
+            (heads and not self._apart[is_bare]) or 0 < 2 * len(new_names) <= len(cells)
+        )
+        if table and fits and not is_head:
+            if line.endswith("|") or self._ends_open:
+                heads.clear()
+                self._add_row(table, cells)
+            else:
+                self.unread += 1
+        elif _RESULT.search(line) or (
+            table and has_figure and not is_bare and not self._apart[False]
+        ):
             self.unread += 1
         else:
-            self._heads.append(raw)
-        return True
+            if self._apart[is_bare]:
+                heads.clear()
+            heads.append(raw)
+            self._ends_open = not line.endswith("|")
+        self._apart[is_bare] = False
+
+    def _end_head(self, n_columns: int) -> None:
+        """Make a header of what stands above a rule; a line between may be of another program."""
+        last = self.tables[-1].rows if self.tables and not self._apart[False] else []
+        for is_bare, heads in self._heads.items():
+            if heads and (not self._apart[is_bare] or n_columns in {1, len(heads[-1])}):
+                self._add_header(is_bare=is_bare)
+                last = []
+                break
+        for heads in self._heads.values():
+            heads.clear()
+        if last and all(last[-1].values()) and not _has_figure(last[-1].values()):
+            # Another table follows at once.
+            self._heads[False] = [[*last.pop().values()]]
+            self._add_header(is_bare=False)
+        self._apart = {False: False, True: False}
 
     def _add_row(self, table: PipeTable, cells: list[str]) -> None:
         if table.rows and cells[0] and not any(cells[1:]):
             table.rows[-1][table.header[0]] += f" {cells[0]}"  # the name goes on below
         elif tuple(cells) == table.header:
-            self.tables.append(PipeTable(table.header))
+            self.tables.append(PipeTable(table.header, is_bare=table.is_bare))
         elif self._n_rows < _MAX_BAR_ROWS:
             self._n_rows += 1
             table.rows.append(dict(zip(table.header, cells, strict=True)))
@@ -97,14 +135,18 @@ class TableReader:
         for table in self.tables:
             table.build = table.build or build
 
-    def _add_header(self) -> None:
-        if self._heads:
-            width = max(map(len, self._heads))
-            spread = [_spread(head, width) for head in self._heads]
-            columns = zip(*spread, strict=True)
-            header = tuple(" ".join(filter(None, column)) for column in columns)
-            self.tables.append(PipeTable(header))
-        self._heads = []
+    def _add_header(self, *, is_bare: bool) -> None:
+        heads = self._heads[is_bare]
+        width = max(map(len, heads))
+        spread = [_spread(head, width) for head in heads]
+        columns = zip(*spread, strict=True)
+        header = tuple(" ".join(filter(None, column)) for column in columns)
+        self.tables.append(PipeTable(header, is_bare=is_bare))
+        heads.clear()
+
+
+def _has_figure(cells: Iterable[str]) -> bool:
+    return any(cell[:1].isdecimal() for cell in cells)
 
 
 def _spread(head: list[str], width: int) -> list[str]:
@@ -151,6 +193,7 @@ _BASELINES: Final = ("baseline", "local")
 #: One of these makes a table one of results.
 _TELLING: Final = frozenset({"rate", "PPL", "drafted"})
 _MAX_ROWS: Final = 10_000
+_MAX_CELL: Final = 1 << 16
 _MAX_DEPTH: Final = 8
 
 
@@ -192,19 +235,57 @@ class TableRow:
         return {name: self.numbers[name] for name in kept if name in self.numbers}
 
 
-def rows_of_table(lines: Iterable[str]) -> tuple[TableRow, ...] | None:
-    """The rows of a CSV with a header; None where no column is a result."""
-    reader = csv.DictReader(lines)
-    if not _TELLING & {_NUMBERS.get(name) for name in reader.fieldnames or ()}:
-        return None
-    return tuple(_row(cells) for cells in itertools.islice(reader, _MAX_ROWS))
+@dataclass(slots=True)
+class OwnTableReader:
+    """Gathers the rows of people's own tables from CSV among other lines, and from JSON.
 
+    Attributes:
+        begun: what is there if a header was read; empty without one.
+        unread: rows with another number of cells than their header.
+    """
 
-def table_rows_of_document(document: object) -> tuple[TableRow, ...]:
-    """The rows with a result in every list of flat objects of a JSON document."""
-    rows = (_row(entry) for entry in _entries(document, _MAX_DEPTH))
-    telling = (row for row in rows if row.numbers.keys() & _TELLING)
-    return tuple(itertools.islice(telling, _MAX_ROWS))
+    rows: list[TableRow] = field(default_factory=list)
+    begun: str = ""
+    unread: int = 0
+    _columns: list[str] = field(default_factory=list)
+    _held: str = ""
+
+    def feed(self, line: str) -> bool:
+        """Take one line, and whether it is one of a table."""
+        if "," not in line and not self._held:
+            return False
+        line = f"{self._held}\n{line}" if self._held else line
+        self._held = line if line.count('"') % 2 and len(line) < _MAX_CELL else ""
+        if self._held:
+            return bool(self._columns)
+        try:
+            cells = next(csv.reader([line], strict=True), [])
+        except csv.Error:
+            return False
+        if len(cells) > 1 and _TELLING & {_NUMBERS.get(name) for name in cells}:
+            self._columns, self.begun = (
+                cells,
+                "a table of results, CSV, without a row: nothing was measured",
+            )
+        elif len(cells) == len(self._columns):
+            self._add(_row(dict(zip(self._columns, cells, strict=True))))
+        else:
+            is_row = bool(self._columns) and len(cells) > len(self._columns) / 2
+            self.unread += is_row
+            return is_row
+        return True
+
+    def add(self, document: object) -> bool:
+        """Keep the rows with a result of every list of flat objects, and whether there is one."""
+        entries = _entries([document], _MAX_DEPTH)
+        found = [row for row in map(_row, entries) if row.numbers.keys() & _TELLING]
+        for row in found:
+            self._add(row)
+        return bool(found)
+
+    def _add(self, row: TableRow) -> None:
+        if len(self.rows) < _MAX_ROWS:
+            self.rows.append(row)
 
 
 def _entries(value: object, depth: int) -> Iterator[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
-from pytest_asperf.audit.judge import judge_file
+from pytest_asperf.audit.judge import judge_file, widened
 from pytest_asperf.audit.judge_load import compare_loads
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.read import FileReading, read_file
@@ -134,6 +134,7 @@ def _pair(base: _Scored, other: _Scored, options: Options, findings: FileFinding
         return
     base_nll, nll = base.run.chunk_nll, other.run.chunk_nll
     change = delta_ppl([[v] for v in base_nll], [[v] for v in nll], options.confidence)
+    change = widened(change, base.run.rounding + other.run.rounding)
     correlation = _correlation(base_nll, nll)
     if correlation is not None and correlation < _LEAST_CORRELATION:
         findings.notes.append(

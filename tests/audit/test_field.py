@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.known import Known, Options
-from pytest_asperf.audit.lines import Lines, clean, unwrapped, wrap_width
+from pytest_asperf.audit.lines import Layout, Lines
 from pytest_asperf.audit.read import DEFECT, read_file
 from tests.audit.conftest import RECORDED
 
@@ -229,7 +229,7 @@ def test_no_shell_or_collector_changes_a_line(
     data = text.encode(encoding, errors="replace")
     if sign != "±" and encoding == "cp1252":
         return  # the sign that was misread is not of that page
-    read = [part for raw in Lines(io.BytesIO(data)) for part in clean(raw)]
+    read = [*Layout().lines(Lines(io.BytesIO(data)))]
     assert read == [line] * 3
 
 
@@ -242,8 +242,8 @@ def test_what_a_terminal_broke_is_joined(width: int) -> None:
         f"{'llama_print:':40}{timing}",
     ]
     broken = [line[i : i + width] for line in text for i in range(0, len(line), width)]
-    joined = list(unwrapped(broken, wrap_width(broken)))
-    assert joined == text
+    layout, *_ = Layout.candidates(broken)
+    assert [*layout.lines(broken)] == [line.strip() for line in text]
 
 
 @given(st.sampled_from(sorted(FIELD)), st.data())

@@ -169,7 +169,7 @@ def share_interval(
         low, high = -math.inf, math.inf
     else:
         effective = n_tokens / design_effect(hits)
-        low, high = _wilson(share, effective, t_quantile(n_chunks - 1, confidence))
+        low, high = wilson_bounds(share, effective, t_quantile(n_chunks - 1, confidence))
     return Estimate(
         share,
         low,
@@ -213,7 +213,7 @@ def _method_by_chunks(method: str, n_chunks: int, counted: str = "chunks") -> st
     return f"{method}; an interval needs at least {LEAST_CHUNKS} {counted}" if missing else method
 
 
-def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
+def wilson_bounds(share: float, n: float, z: float) -> tuple[float, float]:
     """Wilson's bounds, clipped to contain the share despite rounding at 0 and 1."""
     shrink = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / shrink

@@ -7,4 +7,4 @@ from typing import Final
 NUMBER: Final = r"\d{1,15}(?:\.\d{1,15})?"
 COUNT: Final = r"\d{1,15}"
 #: Consoles without the sign print another one.
-PLUS_MINUS: Final = r" *(?:±|\+/-|[_?]) *"
+PLUS_MINUS: Final = r" *(?:±|\+/?-|[_?]) *"

@@ -16,7 +16,10 @@ _PLAN: Final = re.compile(
     r"(?:perplexity(?:_v2)?|kl_divergence) ?: (?:calculating perplexity|computing) "
     rf"over ({COUNT}) chunks(?:, n_ctx=({COUNT}))?"
 )
-_CHUNK: Final = re.compile(rf"\[({COUNT})\](-?{NUMBER}|-?nan(?:\(ind\))?|-?inf),?")
+#: Without a comma it is cut off, unless its four decimals are there.
+_CHUNK: Final = re.compile(
+    rf"\[({COUNT})\](-?\d{{1,15}}\.\d{{4}}|-?{NUMBER}(?=,)|-?nan(?:\(ind\))?|-?inf),?"
+)
 #: `--ppl-output-type 1`: the tokens before the batch, PPL, and ln PPL ± but in strided runs.
 _ROW: Final = re.compile(
     rf" *({COUNT})  (\d{{1,15}}\.\d{{4}}|-?nan(?:\(ind\))?|-?inf)(?:  (-?{NUMBER})  [^ ]+)?$"
@@ -76,6 +79,11 @@ class PerplexityRun:
         if self.final is None or self.not_finite:
             return False
         return not self.running_ppl or abs(self.final[0] - self.running_ppl[-1]) > _ROUNDING
+
+    @property
+    def rounding(self) -> float:
+        """The most that the last PPL's logarithm is off by its decimals."""
+        return 5e-5 / self.running_ppl[-1]
 
     @property
     def chunk_nll(self) -> tuple[float, ...]:

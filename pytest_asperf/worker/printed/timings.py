@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,8 @@ _ANSWER_FIELDS: Final = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
 _OLLAMA_FIELDS: Final = (
     "prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration",
 )  # fmt: skip
-_JSON_FIELDS: Final = ("t_prompt_processing", "t_token_generation", "n_decoded")
+#: The server's log of 2024, with two names of one count.
+_LOG_FIELDS: Final = ("n_prompt", "t_prompt_processing", "n_decoded", "t_token_generation")
 _PROMPT_COUNTS: Final = ("n_prompt_tokens_processed", "num_prompt_tokens_processed")
 _MICRO: Final = str.maketrans("µμ", "uu")
 _IS_NUMBER: Final = re.compile(NUMBER)
@@ -114,9 +114,6 @@ class RequestReader:
         """Take one line."""
         if _OF_SERVER.search(line):
             self._program = SERVER
-            if '"t_token_generation"' in line:
-                self._feed_json(line)
-                return
         elif _OF_PROGRAM.search(line):
             self._program = PROGRAM
         elif "eval" in line and (part := _OLLAMA.match(line)):
@@ -169,18 +166,6 @@ class RequestReader:
         if of_text is not None:
             self.add(PROGRAM, Request(of_prompt, of_text, counts_steps=True))
 
-    def _feed_json(self, line: str) -> None:
-        try:
-            entry = json.loads(line)
-            prompt_ms, ms, n = (entry[key] for key in _JSON_FIELDS)
-            n_prompt = next(entry[key] for key in _PROMPT_COUNTS if key in entry)
-            request = Request(
-                PrintedTiming(int(n_prompt), float(prompt_ms)), PrintedTiming(int(n), float(ms))
-            )
-        except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
-            return
-        self.add(SERVER, request)
-
 
 def _ollama_timing(found: Mapping[str, str], part: str) -> PrintedTiming | None:
     count, duration = found.get(f"{part} count", ""), found.get(f"{part} duration", "")
@@ -195,21 +180,25 @@ def _ollama_timing(found: Mapping[str, str], part: str) -> PrintedTiming | None:
 def request_of(answer: object) -> tuple[str, Request] | None:
     """The program and the request in its JSON; None for any other JSON.
 
-    llama-server's `/completion`, its endpoints in OpenAI's form, the timings of either alone, and
-    ollama's API. Of a streamed answer it is the last part, because timings of the others are of its
-    beginning.
+    llama-server's `/completion`, its endpoints in OpenAI's form, the timings of either alone, a
+    line of its log of 2024, and ollama's API. Of a streamed answer it is the last part, because
+    timings of the others are of its beginning.
     """
     if not isinstance(answer, dict):
         return None
     timings = answer.get("timings", answer)
     if not isinstance(timings, dict):
         return None
+    count = next((timings[key] for key in _PROMPT_COUNTS if key in timings), None)
     if timings.keys() >= {*_ANSWER_FIELDS}:
         program, fields, per_ms = SERVER, _ANSWER_FIELDS, 1.0
         is_last = timings is answer or _ends(answer)
     elif timings.keys() >= {"eval_count", "eval_duration"}:
         program, fields, per_ms = OLLAMA, _OLLAMA_FIELDS, 1e6
         is_last = answer.get("done") is not False
+    elif timings.keys() >= {*_LOG_FIELDS[1:]} and count is not None:
+        program, fields, per_ms, is_last = SERVER, _LOG_FIELDS, 1.0, True
+        timings = {**timings, _LOG_FIELDS[0]: count}
     else:
         return None
     try:
