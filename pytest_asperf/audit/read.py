@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.audit.tables import TableRow
 
+#: Lines that each way of reading a file is tried on.
+_TRIED_LINES: Final = 300
 #: Begins the problem of a file that audit itself failed on.
 DEFECT: Final = "audit failed on this file; please report it"
 
@@ -103,7 +105,7 @@ def _read_text(path: Path, lines: Lines, head: list[str], problem: str) -> FileR
     layouts = Layout.candidates(head)
     layout = layouts[0]
     if len(layouts) > 1:  # the one by which most is read, the first of equals
-        layout = max(layouts, key=lambda one: read_log(head, one).n_found)
+        layout = max(layouts, key=lambda one: read_log(head[:_TRIED_LINES], one).n_found)
     log = read_log(lines, layout)
     _require_figures(log)
     if not log.tools:
