@@ -96,7 +96,7 @@ def measure(
     )
     noise = partial(NoiseStore, cache_root(os.environ), detect())
     lease = MachineLease((arms,), shipped_corpus(), MeasurementPlan(), lambda *_: None, noise)
-    return GainExperiment(pairing, budget, limit=0.0).run(lease)
+    return GainExperiment(pairing, budget, limits=(0.0,)).run(lease)
 
 
 if __name__ == "__main__":

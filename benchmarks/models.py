@@ -83,7 +83,7 @@ def write_random_llama(path: Path, shape: Shape, *, seed: int = 0, n_ctx: int = 
     writer.add_key_length(_HEAD_SIZE)
     writer.add_value_length(_HEAD_SIZE)
     writer.add_layer_norm_rms_eps(1e-5)
-    _add_tokenizer(writer, shape.n_vocab)
+    add_tokenizer(writer, shape.n_vocab)
     rng = np.random.default_rng(seed)
     for name, size in _tensors(shape):
         norm = len(size) == 1
@@ -116,7 +116,7 @@ def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield block + "ffn_down.weight", (n_embd, n_ff)
 
 
-def _add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
+def add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
     """Add a byte-level BPE: bytes, pairs of printable characters, then tokens no text reaches."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     # GPT-2's alphabet: bytes without a glyph of their own are shifted up, in order.

@@ -38,7 +38,10 @@ COLUMNS: Final = ("case", "direction", "verdict", "measured", "pairs", "seconds"
 
 @dataclass(frozen=True)
 class Case:
-    """A pair of builds, and what was reported of it."""
+    """A pair of builds, and what was reported of it.
+
+    `made_by` names a program in `benchmarks/` that writes the file of a model that is not shipped.
+    """
 
     name: str
     baseline: str
@@ -50,6 +53,7 @@ class Case:
     engine: str = "llama_cpp"
     settings: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    made_by: str = ""
 
     def builds(self) -> tuple[str, str]:
         """The builds as the command line names them."""
@@ -60,8 +64,12 @@ class Case:
 def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
     """Return a gate's verdict, its effect in words, and its pairs."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "gate.json")
-        words = ["gate", *builds, "--engine", case.engine, "--model", case.model]
+        file, model = Path(folder, "gate.json"), case.model
+        if case.made_by:
+            model = str(Path(folder, case.model))
+            writer = CASES.parents[1] / case.made_by
+            subprocess.run([sys.executable, writer, model], check=True)
+        words = ["gate", *builds, "--engine", case.engine, "--model", model]
         words += ["--workload", case.workload, "--report", f"json:{file}"]
         done = subprocess.run(
             [Path(sys.executable).with_name("asperf"), *words],

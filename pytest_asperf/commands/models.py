@@ -40,7 +40,7 @@ def models(context: click.Context) -> None:
 @models.command("list")
 @reports("json")
 def list_models(reports: Sequence[ReportTarget]) -> None:
-    """List the models, their sources and cached levels."""
+    """List the models, their sources and cached quantizations."""
     project = open_project()
     shipped, cached = shipped_models(), entries(project.cache)
     specs = sorted(project.catalogue.models, key=lambda spec: spec in shipped)
@@ -88,7 +88,7 @@ def _listed(
 )
 @settings()
 def build_models(addresses: tuple[str, ...]) -> None:
-    """Make the files of models at levels, where they are not made yet."""
+    """Make the files of quantizations that are not made yet."""
     from pytest_asperf.modelfiles.locate import ModelLocator  # noqa: PLC0415  # numpy, scipy
 
     project = open_project()

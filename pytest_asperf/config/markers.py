@@ -182,7 +182,7 @@ def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str
     levels = tuple(level for level in named if level != baseline)
     if not levels:
         raise _unusable(
-            f"no quantization other than the baseline {baseline}" if named else "no level",
+            f"no quantization other than the baseline {baseline}" if named else "no quantization",
             'name at least one, as in quant_ladder("Q8_0")',
             where=where,
         )

@@ -274,7 +274,7 @@ def _own_file(ref: ModelRef) -> Path | None:
         raise UnfitError(
             f"{ref.label}: no file of that quantization is declared",
             why="programs run files as they are, and none is made for them",
-            remedy="declare it in the model's `files`, by its level",
+            remedy="declare it in the model's `files`, by its quantization",
         )
     if path is not None and not path.exists():
         raise ModelError(

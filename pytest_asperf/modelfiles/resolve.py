@@ -158,7 +158,7 @@ _ROTATED: Final = ("attn_q.weight", "attn_k.weight")
 def require_variable(info: GgufInfo) -> None:
     """Raise ModelError for a file that is no dense Llama model in F16."""
     if info.architecture != "llama" or info.level != "F16" or info.n_experts:
-        what = f"{info.architecture or 'unknown'} in {info.level or 'an unknown level'}"
+        what = f"{info.architecture or 'unknown'} in {info.level or 'an unknown quantization'}"
         raise not_variable(info.path, what)
 
 

@@ -194,7 +194,7 @@ def test_each_marker_parses_to_its_mark() -> None:
         (parse_model, ("a",), {"threads": "1"}, "threads: '1' is not usable"),
         (parse_quant, (), {}, "0 arguments for level"),
         (parse_quant, ("Q6_K",), {"levle": 1}, "unknown argument 'levle'; did you mean 'level'?"),
-        (parse_ladder, (), {}, "no level"),
+        (parse_ladder, (), {}, "no quantization"),
         (parse_ladder, (["Q8_0", "Q6_K"],), {}, "['Q8_0', 'Q6_K']"),
         (parse_ladder, ("Q8_0", "q8_0"), {}, "Q8_0 is named twice"),
         (parse_ladder, ("F16",), {}, "no quantization other than the baseline F16"),

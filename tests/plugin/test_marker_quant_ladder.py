@@ -146,7 +146,7 @@ def test_it(perplexity, n):
 @pytest.mark.parametrize(
     ("marker", "told"),
     [
-        ("quant_ladder()", "no level"),
+        ("quant_ladder()", "no quantization"),
         ('quant_ladder("Q9")', "unknown quantization 'Q9'"),
         ('quant_ladder("Q8_0", "q8_0")', "Q8_0 is named twice"),
         ('quant_ladder("F16")', "no quantization other than the baseline F16"),
