@@ -114,8 +114,14 @@ def test_what_tells_a_record_apart_is_in_its_name() -> None:
 def test_what_a_guard_found_is_put_into_words_here() -> None:
     """A verdict has it among the details, once in a report that had it there; others in a note."""
     finding = Guard.SPREAD.finding("runs vary", "a CV of 5 %")
-    facts = {"guard": "spread", "consequence": finding.consequence, "found": "runs vary"}
-    guards = (GuardFacts(**facts, rule="a CV of 5 %"),)
+    guards = (
+        GuardFacts(
+            guard="spread",
+            consequence=finding.consequence,
+            found="runs vary",
+            rule="a CV of 5 %",
+        ),
+    )
     verdict = guarded(judge_below(Estimate.exact(1.0, "MB"), 2.0, Subject("x", "live")), [finding])
     found = verdict_record(verdict)
     assert (found.guards, found.details) == (guards, ())
@@ -127,4 +133,4 @@ def test_what_a_guard_found_is_put_into_words_here() -> None:
         "speculation": "d → t: spread: runs vary (a CV of 5 %)",
     }
     for kind, note in notes.items():
-        assert note in line(replace(RECORDS[kind], guards=guards, note="")).note  # type: ignore[call-arg,type-var]
+        assert note in line(replace(RECORDS[kind], guards=guards, note="")).note  # type: ignore[arg-type]

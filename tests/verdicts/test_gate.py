@@ -72,11 +72,11 @@ def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None
 
 def test_the_note_on_turns_says_in_which_one_the_cache_was_wrong() -> None:
     """Positions count from the beginning of the turn's own conversation."""
-    drifts = tuple(
+    base, candidate = (
         Drift((0.0,) * 5 + (kld,) * 3, (True,) * 8, ran, turns=(10, 30))
         for ran, kld in ((RAN, 0.0), (CANDIDATE, 4.0))
     )
-    note = logits_verdict(LogitsComparison(drifts, 1.0)).note()
+    note = logits_verdict(LogitsComparison((base, candidate), 1.0)).note()
     assert "largest 4 at position 31 of 34 of turn 2" in note
     assert "what the cache keeps of an earlier prompt" in note
 
