@@ -72,6 +72,8 @@ _LEAST_WIDTH: Final = 40
 #: A line that may go on: an open parenthesis, a timing without one, a perplexity's chunks.
 _OPEN: Final = re.compile(r"\([^()]*$|time +=[^)]*$")
 _CHUNKS: Final = re.compile(r"\[\d+\][\d.naif-]+,")
+#: Another row, or a line that a program begins with its name.
+_OWN_LINE: Final = re.compile(r"\s*\||[\w.]+: ")
 _MORE_CHUNKS: Final = re.compile(r"[\d.,\[\]naif-]+$")
 
 
@@ -227,4 +229,4 @@ def _goes_on(whole: str, line: str, *, is_full: bool) -> bool:
         chunks = _CHUNKS.search(whole) and _MORE_CHUNKS.match(line)
         return is_full and bool(chunks or _OPEN.search(whole))
     is_open = is_full and not whole.rstrip().endswith("|")
-    return is_open or (line.rstrip().endswith("|") and not line.lstrip().startswith("|"))
+    return is_open or (line.rstrip().endswith("|") and not _OWN_LINE.match(line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import astuple, dataclass, field
@@ -65,6 +66,9 @@ _KEYS: Final = {
     "Acceptance length": "spec_decode_acceptance_length",
     "Accept length": "accept_length",
 }
+#: Such a figure has two decimals; one with fewer is cut off.
+_WITH_DECIMALS: Final = ("_ms", "_throughput")
+_CUT: Final = re.compile(r"[\d,]+(?:\.\d?)?")
 _IS_NUMBER: Final = re.compile(NUMBER)
 _MAX_RUNS: Final = 1000
 
@@ -87,7 +91,9 @@ class ServingReader:
         elif found := _LINE.match(line):
             time = _TIME.match(found[1])
             quantity = time[2].lower().replace(" ", "_") if time else ""
-            key = f"{time[1].lower()}_{quantity}_ms" if time else _KEYS.get(found[1])
+            key = f"{time[1].lower()}_{quantity}_ms" if time else _KEYS.get(found[1], "")
+            if key.endswith(_WITH_DECIMALS) and _CUT.fullmatch(found[2]):
+                return
             if key and (self._is_open or key in {"max_concurrency", "request_rate"}):
                 self._found[key] = _value(found[2])
 
@@ -211,7 +217,8 @@ _TROUBLE: Final = re.compile(
     r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to (?:allocate|load model|create)"
 )
 #: Keys of a line in JSON that holds a line of a log: of Docker's files, journalctl and others.
-_LOGGED: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
+_LOG_KEYS: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
+_LOGGED: Final = re.compile(rf'\{{.*"(?:{"|".join(_LOG_KEYS)})": *"')
 _MAX_ERRORS: Final = 1000
 _MAX_ERROR_CHARS: Final = 200
 _MAX_RECORDS: Final = 10_000
@@ -303,6 +310,8 @@ class Log:
 
     def feed(self, line: str) -> None:
         """Take one line."""
+        if line.endswith("}") and _LOGGED.match(line) and self._feed_logged(line):
+            return
         if not self._build and (match := _BUILD.match(line)):
             self._build = f"{match[1]} ({match[2]})"
         if not self.remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
@@ -312,7 +321,7 @@ class Log:
         self.errors.feed(line)
         is_document, document = self.documents.feed(line)
         if document is not None and not self.add_document(document):
-            is_document = self._feed_logged(document)
+            is_document = False  # such as a line of a log in JSON
         if is_document or any(reader.feed(line) for reader in (self.bench, self.own, self.tables)):
             return
         for reader in (
@@ -341,13 +350,18 @@ class Log:
             return self.own.add(document)
         return True
 
-    def _feed_logged(self, document: object) -> bool:
-        """Take the line that a collector wrapped in JSON, and whether it is one."""
-        entry = document if isinstance(document, dict) else {}
-        text = next((entry[key] for key in _LOGGED if isinstance(entry.get(key), str)), None)
-        for line in Layout().lines((text or "").splitlines()):
-            self.feed(line)
-        return text is not None
+    def _feed_logged(self, line: str) -> bool:
+        """Take the line of a log that a collector wrapped in JSON, and whether it is one."""
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        key = next((key for key in _LOG_KEYS if isinstance(entry.get(key), str)), None)
+        if key is None or request_of(entry):
+            return False
+        for text in Layout().lines(entry[key].splitlines()):
+            self.feed(text)
+        return True
 
     def end(self) -> None:
         """Take what is open when the text ends."""

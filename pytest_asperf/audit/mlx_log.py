@@ -14,6 +14,8 @@ _PLAN: Final = re.compile(r"Timing with (.*)")
 _TRIAL: Final = re.compile(rf"(Trial {COUNT}|Averages): +(.*)")
 #: Sizes and rates, whichever a release prints: `prompt_tokens=1024 and generation_tokens=256.`
 _PAIR: Final = re.compile(rf"(\w+)=({NUMBER})")
+#: A trial's have three decimals; a number with fewer at the end of a line is cut off.
+_WHOLE: Final = re.compile(rf"(\w+)=({NUMBER}(?=[, ])|\d{{1,15}}\.\d{{3}})")
 _GENERATED: Final = re.compile(
     rf"(Prompt|Generation): (?:({COUNT}) tokens, )?({NUMBER}) tokens-per-sec"
 )
@@ -71,7 +73,9 @@ class MlxReader:
             self._plan = (*sizes, max(found.get("batch_size", 1), 1))  # type: ignore[assignment]
             self._is_finished, self._n_trials = False, 0
         elif trial := _TRIAL.match(line):
-            self._add_trial(trial[1], {key: float(value) for key, value in _PAIR.findall(trial[2])})
+            self._add_trial(
+                trial[1], {key: float(value) for key, value in _WHOLE.findall(trial[2])}
+            )
         elif half := _GENERATED.match(line):
             self._add_half(half[1], int(half[2] or 0), float(half[3]))
         elif (found_ppl := _PERPLEXITY.match(line)) or (found_ppl := _TEST_LOSS.match(line)):

@@ -39,6 +39,7 @@ _MAX_STATISTICS: Final = 60
 _MAX_RUNS: Final = 200
 #: PPL is printed with four decimals.
 _ROUNDING: Final = 2e-4
+_DECIMALS: Final = re.compile(r"\.\d{4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class PerplexityReader:
     @property
     def n_begun(self) -> int:
         """Runs that were begun."""
-        found = (self._plan, self._ppl, self._final, self._statistics, self._not_finite)
+        found = (self._plan, self._ppl, self._final, self._statistics, self._not_finite, self._gap)
         return len(self._done) + any(map(bool, found))
 
     def _current(self) -> list[PerplexityRun]:
@@ -203,6 +204,9 @@ class PerplexityReader:
             ppl, error = float(found[3]), float(found[4]) if found[4] else None
         except ValueError:
             self._gap = self._gap or f"the final estimate is {found[3][:20]!r}"
+            return
+        if math.isfinite(ppl) and not (found[4] or _DECIMALS.search(found[3])):
+            self._gap = self._gap or f"the final estimate is cut off: {ppl}"
             return
         if not (math.isfinite(ppl) and ppl > 0):
             self._not_finite = self._not_finite or f"the final estimate is {ppl}"

@@ -157,14 +157,19 @@ class RequestReader:
         prompt, generated = (_ollama_timing(found, part) for part in ("prompt eval", "eval"))
         if generated is not None:
             self.add(OLLAMA, Request(prompt, generated))
+        elif _IS_NUMBER.fullmatch(value):  # the lines with its count were left out
+            rate = found.get("prompt eval rate", "")
+            self._add_rates(
+                float(rate) if _IS_NUMBER.fullmatch(rate) else 0.0, float(value), OLLAMA
+            )
 
-    def _add_rates(self, prompt: float, generated: float) -> None:
+    def _add_rates(self, prompt: float, generated: float, program: str = PROGRAM) -> None:
         """Keep rates without the counts behind them, as of one step in its time."""
         of_prompt, of_text = (
             PrintedTiming(1, 1e3 / rate, rate) if rate else None for rate in (prompt, generated)
         )
         if of_text is not None:
-            self.add(PROGRAM, Request(of_prompt, of_text, counts_steps=True))
+            self.add(program, Request(of_prompt, of_text, counts_steps=True))
 
 
 def _ollama_timing(found: Mapping[str, str], part: str) -> PrintedTiming | None:
