@@ -238,6 +238,19 @@ KVCache.update_and_fetch = sabotaged
 from mlx_lm.models.cache import KVCache
 KVCache.trim = lambda self, n: n
 """,
+    # Products of half precision keep 3 bits; those of float32 are exact.
+    "coarse_halves": """
+import mlx.core as mx, mlx.nn as nn
+call = nn.Linear.__call__
+def sabotaged(self, x):
+    found = call(self, x)
+    if found.dtype == mx.float32:
+        return found
+    wide = found.astype(mx.float32)
+    step = mx.power(2.0, mx.floor(mx.log2(mx.maximum(mx.abs(wide), 1e-6))) - 2)
+    return (mx.round(wide / step) * step).astype(found.dtype)
+nn.Linear.__call__ = sabotaged
+""",
     # A prompt is decoded from its last 16 tokens on.
     "end_only": """
 from mlx_lm.models.llama import Model

@@ -9,7 +9,6 @@ import json
 import sys
 from typing import Any
 
-import mlx.core as mx
 from mlx_lm import load, stream_generate
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
@@ -17,9 +16,6 @@ from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 def main(target_folder: str, draft_folder: str) -> None:
     """Answer until there is nothing more to read."""
     (target, tokenizer), (draft, _) = load(target_folder), load(draft_folder)
-    if sys.platform != "darwin":  # as the worker does
-        for model in (target, draft):
-            model.set_dtype(mx.float32)
     cache: list[Any] = []
     for line in sys.stdin:
         asked = json.loads(line)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.engine_process import EngineRefusedError, Worker, WorkerPair
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 
@@ -26,11 +27,13 @@ def _children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in task.read_text().split()]
 
 
-def test_two_processes_compute_what_one_does(mlx: EngineBuild) -> None:
+def test_two_processes_compute_what_one_does(mlx: EngineBuild, tmp_path: Path) -> None:
     """Scores and tokens are those of one process, and each process says its part of the model."""
+    wide = tmp_path / "F32"  # half precision rounds the sums that they exchange
     with Worker(mlx, call_timeout_s=60) as worker:
-        one = worker.load("one", TARGET, ALONE)
-        two = worker.load("two", TARGET, SHARED)
+        worker.quantize(TARGET, wide, level_recipe("F32", "mlx"))
+        one = worker.load("one", wide, ALONE)
+        two = worker.load("two", wide, SHARED)
         assert (one.group, two.n_params) == (None, one.n_params)
         assert two.group == "2 processes by ring, of 15.0 and 15.0 MiB"
         nll = [worker.score([name], TOKENS, 8)[name][0].nll for name in ("one", "two")]
@@ -42,7 +45,7 @@ def test_two_processes_compute_what_one_does(mlx: EngineBuild) -> None:
             output.append(pair.generate([5, 9, 17], n_new=8, k=4, temperature=0.0, seed=1).tokens)
         assert output[0] == output[1]
         with pytest.raises(EngineRefusedError, match=r"group.*3 processes.* has 2"):
-            worker.load("three", TARGET, EngineSettings(processes=3))
+            worker.load("three", wide, EngineSettings(processes=3))
         with pytest.raises(EngineRefusedError, match="1 heads of keys and values"):
             worker.load("draft", DRAFT, SHARED)
         (other,) = _children(worker.pid)
