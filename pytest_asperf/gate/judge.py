@@ -424,4 +424,5 @@ def _chunks_left(test: PairedPplTest | DriftTest, spent_s: float) -> Outlook | N
     left = test.n_chunks_total - test.n
     if test.outcome is not None or not left:
         return None
-    return Outlook(test.n, "chunks", spent_s, left)
+    # Equal builds are decided by as many as any verdict needs.
+    return Outlook(test.n, "chunks", spent_s, min(left, max(0, test.min_chunks - test.n) or left))

@@ -125,6 +125,7 @@ class PplExperiment:
             EngineError: an arm died or refused.
         """
         deadline = time.monotonic() + self.visit.max_seconds
+        latest = max(deadline, time.monotonic() + self.visit.most_seconds)
         with ExitStack() as stack:
             kept = Path(stack.enter_context(TemporaryDirectory(prefix="asperf-")))
             opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
@@ -157,7 +158,9 @@ class PplExperiment:
                     if drift is not None and drift.outcome is None:
                         drift.update(candidate)
                     self._show(lease, test, drift, len(chunks))
-                    if all(one.outcome for one in tests) or time.monotonic() > deadline:
+                    # A visit without as many chunks as any verdict needs decides nothing.
+                    ends = latest if any(one.n < one.min_chunks for one in tests) else deadline
+                    if all(one.outcome for one in tests) or time.monotonic() > ends:
                         break
             except KeyboardInterrupt:
                 interrupted = True

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
+from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
@@ -17,6 +18,7 @@ from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, Outlook
 from pytest_asperf.gate.judge import (
     GateLimits,
     _BuildComparison,
+    _chunks_left,
     _taking_turns,
     _total_change,
 )
@@ -46,6 +48,17 @@ def test_gates_are_compared_by_total_time(slow_runs_ns: tuple[int, ...]) -> None
     effect = _total_change(pairs)
     assert effect is not None
     assert effect.point == pytest.approx(sum(slow_runs_ns) / 400 - 1, abs=0.005)
+
+
+@pytest.mark.parametrize(("n", "left"), [(1, 4), (5, 35), (39, 1)])
+def test_chunks_are_foreseen_as_equal_builds_need_them(n: int, left: int) -> None:
+    """As many as any verdict needs, then all: a check that scored one chunk is nearly decided."""
+    test = PairedPplTest(0.01, n_chunks_total=40)
+    for number in range(n):
+        test.update(0.01 + 0.001 * (-1) ** number)
+    outlook = _chunks_left(test, 2.0)
+    assert outlook is not None
+    assert (outlook.n, outlook.units_left) == (n, left)
 
 
 class _Runner:

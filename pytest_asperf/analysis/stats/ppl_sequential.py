@@ -354,6 +354,7 @@ class DriftTest:
         self.changed = make(max_changed, unit=SHARE, named="share of changed top tokens")
         self.largest = 0.0
         self.n = 0
+        self.min_chunks = min_chunks
         self.n_chunks_total = n_chunks_total
 
     def update(self, score: ChunkScore) -> Outcome | None:
