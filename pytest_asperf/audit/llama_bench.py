@@ -32,9 +32,10 @@ _INSERT: Final = re.compile(
 _TEST: Final = re.compile(rf"(?:pp ?({COUNT}))?\+?(?:tg ?({COUNT}))?(?: *@ *d({COUNT}))?")
 _RATE: Final = re.compile(rf"({NUMBER}){PLUS_MINUS}({NUMBER})")
 _SIZE: Final = re.compile(rf"({NUMBER}) ([MG])iB")
-_HEADER: Final = frozenset({"model", "test", "t/s"})
-#: A column of an HTTP client that prints llama-bench's table.
-_OF_CLIENT: Final = re.compile(r"ttfr|ttft|est_ppt|peak")
+_HEADER: Final = frozenset({"model", "test"})
+_RATES: Final = re.compile(r"t/s(?: .*)?")
+#: A column of an HTTP client that prints llama-bench's table, or of compare-llama-bench.py.
+_OF_OTHERS: Final = re.compile(r"ttfr|ttft|est_ppt|peak|speedup")
 
 
 @dataclass(slots=True)
@@ -80,18 +81,25 @@ class BenchReader:
     def add_table(self, table: PipeTable) -> bool:
         """Keep the tests of a table, and whether it is llama-bench's."""
         columns = [column.lower() for column in table.header]
-        if not {*columns} >= _HEADER or any(map(_OF_CLIENT.match, columns)):
+        rates = [column for column in columns if _RATES.fullmatch(column)]
+        if not (rates and {*columns} >= _HEADER) or any(map(_OF_OTHERS.match, columns)):
             return False
         self.begun, self.build = True, self.build or table.build
         for printed in table.rows:
             cells = {column.lower(): cell for column, cell in printed.items()}
-            row = _row_of_table(cells, table.build)
-            if row is None:
-                test = f"{cells['test']} {cells['t/s']}".strip()
-                self.problems.append(f"a row of llama-bench's table is none of its tests: {test}")
-            elif len(self.rows) < _MAX_BAR_ROWS:
-                self.rows.append(row)
+            for column in rates:
+                # People put the rates of two builds side by side.
+                label = {"column": column.removeprefix("t/s").strip()}
+                self._add_row({**cells, **label, "t/s": cells[column]}, table.build)
         return True
+
+    def _add_row(self, cells: Mapping[str, str], build: str) -> None:
+        row = _row_of_table(cells, build)
+        if row is None:
+            test = f"{cells['test']} {cells['t/s']}".strip()
+            self.problems.append(f"a row of llama-bench's table is none of its tests: {test}")
+        elif len(self.rows) < _MAX_BAR_ROWS:
+            self.rows.append(row)
 
 
 def is_bench_entry(document: object) -> bool:

@@ -19,8 +19,9 @@ _WHOLE: Final = re.compile(rf"(\w+)=({NUMBER}(?=[, ])|\d{{1,15}}\.\d{{3}})")
 _GENERATED: Final = re.compile(
     rf"(Prompt|Generation): (?:({COUNT}) tokens, )?({NUMBER}) tokens-per-sec"
 )
+_SHOWN: Final = r"\d{1,12}\.\d{3,9}"
 _PERPLEXITY: Final = re.compile(
-    rf"Perplexity: ({NUMBER}|nan|inf)(?:{PLUS_MINUS}({NUMBER}|nan|inf))?$"
+    rf"Perplexity: ({_SHOWN}|nan|inf)(?:{PLUS_MINUS}({_SHOWN}|nan|inf))?$"
 )
 _TEST_LOSS: Final = re.compile(rf"Test loss ({NUMBER}|nan), Test ppl ({NUMBER}|nan|inf)")
 _INITIALS: Final = frozenset("TAPG")

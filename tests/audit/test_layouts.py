@@ -103,6 +103,11 @@ SETTINGS = {
     "pp512 a 1B Q4_0 ngl=99 fa=-", "tg128 a 1B Q4_0 ngl=99 fa=-",
     "pp512 a 1B Q4_0 ngl=- fa=99", "tg128 a 1B Q4_0 ngl=- fa=99",
 }  # fmt: skip
+BOTH = """
+| model     | test  | t/s (before)  | t/s (after)   | diff |
+| --------- | ----- | ------------- | ------------- | ---- |
+| a 1B Q4_0 | pp512 | 800.00 ± 3.00 | 900.00 ± 3.00 | +12% |
+"""
 PLAIN = {"pp512 a 1B Q4_0", "tg128 a 1B Q4_0"}
 
 
@@ -112,6 +117,7 @@ PLAIN = {"pp512 a 1B Q4_0", "tg128 a 1B Q4_0"}
         (HEADER + RULE + ROWS + OTHER + RULE + ROWS, SETTINGS, ""),
         (HEADER + RULE + ROWS + OTHER + ROWS, SETTINGS, ""),
         (HEADER + ROWS, PLAIN, ""),
+        (BOTH, {"pp512 a 1B Q4_0 column=(before)", "pp512 a 1B Q4_0 column=(after)"}, ""),
         (HEADER.replace("model", "Model").replace("test", "Test") + RULE + ROWS, PLAIN, ""),
         (HEADER + RULE + ROWS.replace("58.30 ± 0.21", "**58.30 ± 0.21**"), PLAIN, ""),
         (HEADER + RULE + ROWS.replace(".30 ± 0.", ",30 ± 0,"), PLAIN, ""),
@@ -146,6 +152,8 @@ SERVING = "==== Serving Benchmark Result ====\nSuccessful requests:   4\n"
         (TRIALS + "Trial 2: prompt_tps=10.000, generation_tps=3", {"TG": "30.1", "PP": "10 tok/s"}),
         ("[1]5.1000,[2]5.3000,[3]5", {"PPL": "5.3"}),
         ("Final estimate: PPL = 5", {}),
+        ("Mean    KLD:   0.004130 ± 0.000130\n99.0%   Δp:  5.5", {"Mean KLD": "0.00413 ± 0.00013"}),
+        ("Perplexity: 7.250 ± 0.061\nPerplexity: 7.2", {"PPL": "7.25 ± 0.061"}),
         (SERVING + "Mean TTFT (ms): 310.00\nMedian TTFT (ms): 29", {"TTFT mean": "310 ms"}),
         ("eval rate: 24.23 tokens/s\n", {"TG": "24.23 tok/s (too few"}),
     ],

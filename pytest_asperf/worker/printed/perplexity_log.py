@@ -32,7 +32,7 @@ _FINAL: Final = re.compile(
 #: A line of the tables that end `--kl-divergence`.
 _STATISTIC: Final = re.compile(
     r"((?:Mean|Maximum|Median|Minimum|RMS|Cor|Same|\d{1,2}\.\d%)[^:]{0,40}?(?:PPL.*|KLD|p)) *: +"
-    rf"(-?{NUMBER}|-?nan) *(%?)(?:{PLUS_MINUS}({NUMBER}) *(%?))?$"
+    rf"(-?{NUMBER}|-?nan) *(%?)(?:{PLUS_MINUS}(\d{{1,15}}\.\d{{3,15}}) *(%?))?$"
 )
 _MAX_CHUNKS: Final = 200_000
 _MAX_STATISTICS: Final = 60
@@ -186,6 +186,9 @@ class PerplexityReader:
 
     def _add_statistic(self, found: re.Match[str]) -> None:
         name, value = " ".join(found[1].split()), float(found[2])
+        lacks_unit = name.endswith("p") and "%" not in found.groups()
+        if math.isfinite(value) and (lacks_unit or (name.startswith("Mean") and not found[4])):
+            return  # cut off
         if any(name == statistic.name for statistic in self._statistics):
             self._begin()
         if not math.isfinite(value):
