@@ -101,7 +101,8 @@ class Time(TimedQuantity):
     @property
     def peak_memory(self) -> Figure:
         """The peak resident memory of the engine's process, or of its largest program, GiB."""
-        return self._figure("peak memory of", "GiB", _peak)
+        # Neither varying times nor a busy host change the memory of a process.
+        return self._figure("peak memory of", "GiB", _peak, lambda _: ())
 
     def _figure(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from textwrap import wrap
@@ -42,6 +43,9 @@ _RERUN: Final = "run {} of the test; the runs before do not count"
 _MOST_LINES: Final = 6
 #: Lines of a verdict on a terminal, below its place and the user's own line.
 _MOST_TOLD: Final = 5
+#: Parts of a line that are not broken: an interval, and a limit with its sign.
+_WHOLE: Final = re.compile(r"\[[^\s\]]+, [^\s\]]+\]|[<>≤≥] \S+( %)?")
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 #: Of a verdict that fails no test, and never looks like a pass: letter, colour.
 _EXCUSED_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
@@ -157,7 +161,8 @@ def _fitted(
         return list(lines)
     width = config.get_terminal_writer().fullwidth
     shown = partial(wrap, width=width, subsequent_indent=below, break_on_hyphens=False)
-    parts = [part for line in lines for part in shown(line)]
+    whole = (_WHOLE.sub(lambda found: found[0].replace(" ", _NO_BREAK), line) for line in lines)
+    parts = [part.replace(_NO_BREAK, " ") for line in whole for part in shown(line)]
     if most is not None and len(parts) > most:
         last, *_ = wrap(parts[most - 1], width - len(" …"))
         parts[most - 1 :] = [f"{last} …"]
