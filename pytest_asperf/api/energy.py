@@ -11,7 +11,7 @@ from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload, unknown_word
 from pytest_asperf.api.quantity import Apart, Found, Judged, Quantity, joined_name, noted
 from pytest_asperf.api.timed import TimedQuantity
-from pytest_asperf.config.workload import metered, parse_workload
+from pytest_asperf.config.workload import metered, not_one_phase, parse_workload
 from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.compute_plan import DEVICES
 from pytest_asperf.hardware.meters.meter import RAILS
@@ -29,6 +29,7 @@ from pytest_asperf.verdicts.placement import ladder, placement_verdict
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.api.measurement_context import MeasurementContext
+    from pytest_asperf.api.quantity import Sign
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.hardware.compute_plan import Device
     from pytest_asperf.hardware.meters.meter import Rail
@@ -72,7 +73,7 @@ class EnergyFigure(TimedQuantity):
 
     @property
     def power(self) -> EnergyFigure:
-        """The mean power in the phase, W."""
+        """The mean power in the phase, or over a whole request, W."""
         return energy_of(self.variant, self.workload, "W", self.of_rail, is_net=self.is_net)
 
     @property
@@ -103,16 +104,17 @@ class EnergyFigure(TimedQuantity):
     @property
     def side(self) -> ComparedSide:
         """The side that runs for it in pairs; skips the test if no energy counter can be read."""
+        _require_phase(self.workload, self.unit)
         _require_counter(self.variant.measurement)
         return super().side
 
-    def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
+    def _in_pairs(self, other: Quantity, sign: Sign) -> Quantity | None:
         if not isinstance(other, EnergyFigure):
             return None
         if not any(e.of_rail or e.is_net or e.unit == "W" for e in (self, other)):
             return super()._in_pairs(other, sign)
         unit = RATIO if sign == "/" else self.unit
-        return _OfSameRails(joined_name(self, sign, other), unit, self.record, self, other)
+        return _OfSameRails(joined_name(self, sign, other), unit, self.record, self, other, sign)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,6 +170,7 @@ def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult
 def _found(
     variant: ModelUnderTest, workload: Workload, unit: str, of: str, *, is_net: bool
 ) -> Found:
+    _require_phase(workload, unit)
     result = measured_energy(variant, workload)
     rail = _known_rail(result, of)
     rails = (rail,) if rail else result.rails
@@ -183,6 +186,12 @@ def _found(
     name = f"{_kind(unit)} of {_phase(workload)} {result.ran.model}"
     subject = Subject(f"{name} ({of or ' + '.join(rails)}, {kind})", "live", result.ran.rows())
     return Found(estimate, subject, tuple(findings), remarks=tuple(energy_notes(result.phases)))
+
+
+def _require_phase(workload: Workload, unit: str) -> None:
+    """Reject J per token of a whole request, which are of no phase, with a ConfigError."""
+    if workload.kind == "request" and unit != "W":
+        raise not_one_phase(workload, "energy")
 
 
 def _require_counter(measurement: MeasurementContext) -> None:
@@ -224,7 +233,10 @@ def _phase(workload: Workload) -> str:
 
 
 class Energy(OfWorkload[EnergyFigure]):
-    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`."""
+    """The `energy` fixture: call it with the name of one phase, `tg128` or `pp512`.
+
+    A whole request, `pp512+tg128`, has a `power` only.
+    """
 
     example: ClassVar = EnergyFigure.example
 
@@ -233,5 +245,6 @@ class Energy(OfWorkload[EnergyFigure]):
 
 
 def metered_phase(workload: str) -> Workload:
-    """The workload of one phase, with its energy judged; ConfigError if it is none."""
-    return metered(parse_workload(workload, where="energy", any_cost=True), where="energy")
+    """The workload of one phase or request, with its energy judged; ConfigError if it is none."""
+    timed = parse_workload(workload, where="energy", any_cost=True)
+    return metered(timed, where="energy", may_be_request=True)

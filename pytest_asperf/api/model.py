@@ -47,7 +47,7 @@ class FileSize(Figure):
         if not isinstance(other, FileSize):
             return super().ratio_to(other)
         names, what = told_apart(self.variant, other.variant)
-        ratio = Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other)
+        ratio = Apart(f"{self.name} / {other.name}", RATIO, self.record, self, other, "/")
 
         def measure() -> Found:
             found = ratio.find()

@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from pytest_asperf.analysis.limit_verdict import Limit, judge_limits, limits_text, read_limit
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
 LimitText: TypeAlias = "str | float"
+#: Of a ratio, and of a difference.
+Sign: TypeAlias = Literal["/", "-"]
 
 #: The ratio, and the difference, of two quantities that are the same.
 _SAME: Final = {True: 1.0, False: 0.0}
@@ -265,11 +267,11 @@ class Quantity(NoTruthValue, ABC):
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, each measured by itself."""
-        return Apart(joined_name(self, "/", other), RATIO, self.record, self, other)
+        return Apart(joined_name(self, "/", other), RATIO, self.record, self, other, "/")
 
     def difference_from(self, other: Quantity) -> Quantity:
         """The quantity of `self - other`, likewise."""
-        return Apart(joined_name(self, "-", other), self.unit, self.record, self, other)
+        return Apart(joined_name(self, "-", other), self.unit, self.record, self, other, "-")
 
     def _compared(self, operator: Operator, other: object) -> Verdict:
         __tracebackhide__ = True
@@ -293,7 +295,7 @@ class Quantity(NoTruthValue, ABC):
         object.__setattr__(self, "_latest", here)
         return here.asserted
 
-    def _paired_with(self, other: object, sign: str) -> Quantity:
+    def _paired_with(self, other: object, sign: Sign) -> Quantity:
         if not isinstance(other, Quantity):
             raise ConfigError(
                 f"{self.name} {sign} {shown(other, 80)}: this is no measured quantity",
@@ -329,15 +331,16 @@ class Figure(Quantity):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compound(Quantity):
-    """A ratio or a difference of two quantities."""
+    """A ratio or a difference of two quantities, by its sign."""
 
     first: Quantity
     second: Quantity
+    sign: Sign
 
     @property
     def is_signed(self) -> bool:
         """True if it can be 0 or less: a difference can."""
-        return self.unit != RATIO
+        return self.sign == "-"
 
     @property
     def is_compound(self) -> bool:
@@ -357,9 +360,8 @@ class Apart(Compound):
         else:
             ratio = independent_change(other.estimate, one.estimate).as_ratio()
             estimate = replace(ratio, unit=RATIO)
-        sign = "-" if self.is_signed else "/"
         ran = tuple(dict.fromkeys((*one.subject.ran, *other.subject.ran)))
-        name = f"{one.subject.name} {sign} {other.subject.name}"
+        name = f"{one.subject.name} {self.sign} {other.subject.name}"
         subject = replace(one.subject, name=name, brief="", ran=ran)
         # Whatever a guard found in either matters: neither has a limit of its own.
         findings = [
@@ -383,7 +385,7 @@ def no_room(name: str, limits: Limits) -> ConfigError:
     )
 
 
-def joined_name(first: Quantity, sign: str, second: Quantity) -> str:
+def joined_name(first: Quantity, sign: Sign, second: Quantity) -> str:
     """The name of the ratio, or of the difference, of two quantities."""
     names = (f"({one.name})" if one.is_compound else one.name for one in (first, second))
     return f" {sign} ".join(names)

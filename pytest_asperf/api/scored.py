@@ -205,7 +205,7 @@ class Scored(Quantity):
             ratio = chunk_ratio_interval(self.values(), other.values())
             return replace(found, estimate=ratio, subject=replace(found.subject, name=name))
 
-        return Figure(name, RATIO, self.record, measure)
+        return _RatioOfMeans(name, RATIO, self.record, measure)
 
     def difference_from(self, other: Quantity) -> Quantity:
         """The quantity of `self - other`, of the same tokens; of changes of PPL, the change."""
@@ -240,6 +240,21 @@ class Scored(Quantity):
             method = "Student's t on the NLL of chunks"
         change = chunk_mean_interval(values, unit="", method=method).change_of_log()
         return change if self.kind == "change" else replace(change.as_ratio(), unit=self.unit)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _RatioOfMeans(Figure):
+    """The ratio of two means over chunks, of which either may be 0 or less."""
+
+    @property
+    def is_signed(self) -> bool:
+        """True: it can be 0 or less."""
+        return True
+
+    @property
+    def is_compound(self) -> bool:
+        """True: its name has a sign of its own."""
+        return True
 
 
 def perplexity_of(rung: ScoredRung) -> Scored:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.limit_verdict import Limits
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.api.measurement_context import ModelUnderTest
+    from pytest_asperf.api.quantity import Sign
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import ThroughputResult
@@ -139,12 +140,12 @@ class TimedQuantity(Figure):
         pair = self._in_pairs(other, "-")
         return super().difference_from(other) if pair is None else pair
 
-    def _in_pairs(self, other: Quantity, sign: str) -> Quantity | None:
+    def _in_pairs(self, other: Quantity, sign: Sign) -> Quantity | None:
         # A load takes processes of its own, which no pair has.
         if not isinstance(other, TimedQuantity) or self.workload.is_load or other.workload.is_load:
             return None
         unit = RATIO if sign == "/" else self.unit
-        return Paired(joined_name(self, sign, other), unit, self.record, self, other)
+        return Paired(joined_name(self, sign, other), unit, self.record, self, other, sign)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -198,12 +198,18 @@ def _named(name: str) -> Workload | None:
     return workload if is_sound else None
 
 
-def metered(timed: Workload, *, where: str) -> Workload:
-    """The energy of a workload, which must hold one phase; else a ConfigError."""
-    if not timed.is_rate:
-        raise ConfigError(
-            f"{where}: {timed.name} is not one phase, prefill or decoding",
-            why="they differ in power, and J per token are those of one of them",
-            remedy="measure pp512 and tg128 each by itself (in a gate jpp512 and jtg128)",
-        )
+def metered(timed: Workload, *, where: str, may_be_request: bool = False) -> Workload:
+    """The energy of a workload, of one phase or, for its power, of a whole request."""
+    if not (timed.is_rate or (may_be_request and timed.kind == "request")):
+        raise not_one_phase(timed, where)
     return replace(timed, metered=True)
+
+
+def not_one_phase(workload: Workload, where: str) -> ConfigError:
+    """The error of J per token of a workload that is not of one phase."""
+    return ConfigError(
+        f"{where}: {replace(workload, metered=False).name} is not one phase, prefill or decoding",
+        why="they differ in power, and J per token are those of one of them",
+        remedy="measure pp512 and tg128 each by itself (in a gate jpp512 and jtg128); a whole "
+        'request has a mean power: energy("pp512+tg128").power',
+    )

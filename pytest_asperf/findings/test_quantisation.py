@@ -87,6 +87,18 @@ def test_q6_k_is_on_the_pareto_front(ladder: Ladder) -> None:
     assert_pareto_optimal(ladder, "Q6_K", objectives=("size", "ppl"))
 
 
+@pytest.mark.finding("q8-most-efficient")
+@pytest.mark.quant_ladder(*_LADDER)
+def test_q8_0_has_most_speed_for_its_loss(ladder: Ladder) -> None:
+    """Q8_0's part of a lower quantization's loss is smaller than its part of that one's TG.
+
+    So it has more tok/s for a point of PPL, and nothing is divided by its own loss, which may be 0.
+    """
+    q8_0, *lower_ones = (ladder[quant] for quant in _LADDER)
+    for lower in lower_ones:
+        assert q8_0.delta / lower.delta < q8_0.throughput("tg128") / lower.throughput("tg128")
+
+
 @pytest.mark.finding("k-quant-loss")
 @pytest.mark.quant_ladder("Q4_K_M", "Q4_0")
 def test_q4_0_loses_three_times_as_much(ladder: Ladder) -> None:

@@ -123,6 +123,7 @@ def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section
         *([("published", published)] if published else []),
         ("recorded", verdict.measured),
         ("holds for", scope_text(finding)),
+        *([("claimed live", finding.instead)] if finding.instead else []),
         *_figures(verdict, findings),
         *_sources(finding, findings),
         ("run it live", live_command(finding)),
@@ -134,6 +135,8 @@ def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section
 def live_command(finding: Finding) -> str:
     """The command that measures a finding on this machine."""
     _, _, test = finding.live.partition("::")
+    if finding.across:
+        return f"asperf compare of two machines' reports: {finding.across.text()}"
     if not test:
         why = f", as {finding.unmeasured}" if finding.unmeasured else ""
         return (
@@ -205,6 +208,10 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
         f"* holds for: {_escaped(scope_text(finding))}",
         f"* figures from: {', '.join(f'`{table}`' for table in cited(finding))}",
         f"* measured live by `{finding.live}`" if finding.live else "",
+        f"* claimed there: {_escaped(finding.instead)}" if finding.instead else "",
+        f"* judged by `asperf compare`: {_escaped(finding.across.text())}"
+        if finding.across
+        else "",
         f"* not measured, as {_escaped(finding.unmeasured)}" if finding.unmeasured else "",
         f"* id: `{finding.id}`",
     ]

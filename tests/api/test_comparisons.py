@@ -354,6 +354,16 @@ def test_two_quantities_are_compared_by_their_difference() -> None:
         size <= figure(5, 5, 5, "GiB")  # noqa: B015  # it raises
 
 
+def test_ratios_have_a_difference() -> None:
+    """1.9 less 1.2 is 0.7, and not a quotient again."""
+    first = figure(95, 95, 95) / figure(50, 50, 50)
+    second = figure(24, 24, 24) / figure(20, 20, 20)
+    difference = first - second
+    assert difference.estimate.point == pytest.approx(0.7)
+    assert difference <= 0.71
+    assert second - first <= -0.69
+
+
 class Rung:
     """Scores of one quantization, as far as its quantities need them."""
 
@@ -412,6 +422,17 @@ def test_changes_of_ppl_are_compared_on_the_same_tokens() -> None:
     )
     assert less < more
     assert less / more < 0.5
+
+
+def test_a_ratio_of_changes_can_be_negative() -> None:
+    """A gain over a loss is compared with a ratio of rates by their difference."""
+    gain = scored("gain", "change", -0.01, -0.02, -0.01, -0.02, -0.01)
+    loss = scored("loss", "change", 0.05, 0.06, 0.05, 0.06, 0.05)
+    rates = figure(80, 80, 80) / figure(100, 100, 100)
+    assert gain / loss < 0
+    assert gain / loss < rates
+    assert (rates < gain / loss).outcome is Outcome.FAIL
+    assert (gain / loss > -1).outcome is Outcome.PASS
 
 
 @given(

@@ -187,11 +187,28 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     assert min(pairs["medians"]) > 0.1
 
 
+def test_a_whole_request_has_a_power(metered: Project) -> None:
+    """The window holds prompts and generations in turn, and no J per token are made of it."""
+    work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S, "first_token": RUN_S}}
+    metered.script("f16", tg_ns_per_token=10**7, layers_offloaded=1, **work)
+    metered.claims(
+        HEAD,
+        {
+            'assert energy("pp8+tg8").power >= "100 W"': ".",
+            'assert energy("pp8+tg8").rail("gpu").power <= "30 W"': "F",
+        },
+    )
+    result = metered.run("-v")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*power of pp8+tg8 fake:F16*"])
+
+
 def test_what_is_no_energy_is_an_error(metered: Project) -> None:
     """An energy is of one phase, in J per token, and of a rail that exists."""
     messages = {
         'assert energy("ttft8") < 1': "energy: ttft8 is not one phase",
         'assert energy("pp8+tg8") < 1': "energy: pp8+tg8 is not one phase",
+        'assert energy("pp8+tg8") < energy("pp8+tg9")': "energy: pp8+tg9 is not one phase",
         'assert energy("tg8") <= "3 W"': "J/token cannot be compared with W",
         'assert energy("tg8").power <= "3 J/token"': "W cannot be compared with J/token",
         'assert energy("tg8") < energy("tg8").power': "these are in J/token and W",

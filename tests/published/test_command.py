@@ -77,6 +77,20 @@ def test_one_finding_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert part in text
 
 
+def test_what_is_claimed_live_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that is not the statement, and one that two machines' reports decide."""
+    monkeypatch.chdir(tmp_path)
+    for finding, part in (
+        ("ram-60-percent", "claimed live  this model keeps to 60 % of this machine's memory"),
+        (
+            "m2ultra-twice-m2pro",
+            "asperf compare of two machines' reports: tg of m2ultra over m2pro",
+        ),
+        ("m5-ttft-four-times", "ttft of m5 over m4, at most 4x"),
+    ):
+        assert part in CliRunner().invoke(app, ["findings", finding]).output
+
+
 def test_a_mistyped_id_is_answered_with_the_nearest() -> None:
     """The error names the id that was meant."""
     result = CliRunner().invoke(app, ["findings", "q4-quater-size"])

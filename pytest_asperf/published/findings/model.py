@@ -43,6 +43,13 @@ class Across:
     at_least: float | None
     at_most: float | None
 
+    def text(self) -> str:
+        """The claim in words: `tg of m2ultra over m1max, at least 2x`."""
+        low = f"at least {self.at_least:g}x" if self.at_least is not None else ""
+        high = f"at most {self.at_most:g}x" if self.at_most is not None else ""
+        limits = " and ".join(filter(None, (low, high)))
+        return f"{self.workload} of {' over '.join(self.machines)}, {limits}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
