@@ -3,7 +3,8 @@
 Most greedy continuations of so small a model run into loops, which every draft predicts: only
 prompts that the shipped target continues without one are taken, spread over the text.
 Six of a category give its acceptance an interval. Four of the shipped ones were chosen first, and
-two were added by the same tests.
+two were added by the same tests. The findings compare categories with each other: theirs are of
+`--per-category 12 --every 10`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +26,6 @@ from pytest_asperf.modelfiles.locate import ModelLocator
 
 _CHARACTERS: Final = 480
 _NEW: Final = 128
-_PER_CATEGORY: Final = 6
-_EVERY: Final = 3  # of the pieces, one in so many is tried
 _DISTINCT: Final = 0.8  # of the continuation's 8-grams; scripts/train/acceptance.py has the same
 _EOS: Final = 1
 _ARITHMETIC: Final = re.compile(r"\d|[-+*/%<>]=?|\*\*|//|\b(?:int|abs|log|bit|digits|pow|divmod)\b")
@@ -57,19 +57,19 @@ def arithmetic(piece: str) -> float:
     return len(_ARITHMETIC.findall(code)) / max(1, len(piece))
 
 
-def spread(pieces: list[tuple[int, str]]) -> list[str]:
-    """Return pieces from all over the text."""
-    step = max(1, len(pieces) // _PER_CATEGORY)
-    return [piece for _, piece in sorted(pieces)[::step]][:_PER_CATEGORY]
+def spread(pieces: list[tuple[int, str]], n: int) -> list[str]:
+    """Return n pieces from all over the text."""
+    step = max(1, len(pieces) // n)
+    return [piece for _, piece in sorted(pieces)[::step]][:n]
 
 
-def apart(pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the first pieces that do not overlap one before them."""
+def apart(pieces: list[tuple[int, str]], n: int) -> list[tuple[int, str]]:
+    """Return the first n pieces that do not overlap one before them."""
     kept: list[tuple[int, str]] = []
     for start, piece in pieces:
         if all(abs(start - other) > 2 * _CHARACTERS for other, _ in kept):
             kept.append((start, piece))
-    return kept[:_PER_CATEGORY]
+    return kept[:n]
 
 
 def loops(ids: list[int]) -> bool:
@@ -82,6 +82,10 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--per-category", type=int, default=6)
+    parser.add_argument(
+        "--every", type=int, default=3, help="of the pieces, one in so many is tried"
+    )
     args = parser.parse_args()
     (spec,) = (s for s in shipped_models() if s.name == "asperf-target")
     build = EngineBuild("llama_cpp", Path(sys.executable))
@@ -89,7 +93,9 @@ def main() -> None:
     text = shipped_corpus().read_text("utf-8")
     usable: list[tuple[int, str]] = []
     with Worker(build) as worker:
-        worker.load("model", locator.locate(ModelRef(spec, "F16")).path, spec.settings)
+        # So small a model is no faster on more threads.
+        settings = replace(spec.settings, threads=1)
+        worker.load("model", locator.locate(ModelRef(spec, "F16")).path, settings)
         pair: dict[str, Any] = {
             "target": "model",
             "draft": "ngram",
@@ -105,7 +111,7 @@ def main() -> None:
             "seed": 0,
             "rule": "exact",
         }
-        pieces = windows(text)[::_EVERY]
+        pieces = windows(text)[:: args.every]
         for start, piece in pieces:
             prompt = worker.tokenize("model", piece)
             ids = worker.call("pair_generate", pair="pair", prompt=prompt, **asked)["tokens"]
@@ -113,12 +119,12 @@ def main() -> None:
                 usable.append((start, piece))
     prose = [one for one in usable if is_prose(text, *one)]
     code = [one for one in usable if one not in prose]
-    mathematics = apart(sorted(code, key=lambda one: -arithmetic(one[1])))
+    mathematics = apart(sorted(code, key=lambda one: -arithmetic(one[1])), args.per_category)
     rest = [one for one in code if one not in mathematics]
     chosen = {
-        "code": spread(rest),
+        "code": spread(rest, args.per_category),
         "math": [piece for _, piece in sorted(mathematics)],
-        "text": spread(prose),
+        "text": spread(prose, args.per_category),
     }
     print(f"{len(usable)} usable of {len(pieces)} (the others loop or end), {len(prose)} of prose")
     args.out.write_text(json.dumps(chosen, indent=1, ensure_ascii=False) + "\n", "utf-8")

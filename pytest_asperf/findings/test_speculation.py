@@ -12,6 +12,8 @@ from pytest_asperf import (
     assert_sd_gain,
 )
 
+#: Eight to twelve prompts of each category, where categories are compared with each other.
+_BY_CATEGORY = str(Path(__file__).with_name("prompts-by-category.json"))
 #: A prompt of each of the shipped categories.
 _PAIR = {
     "draft": "@draft",
@@ -75,7 +77,7 @@ def test_a_small_draft_speeds_up_its_target(speculation: Speculation) -> None:
 
 
 @pytest.mark.finding("sd-code-accepted-most")
-@pytest.mark.speculative(draft="@draft", target="@target", k=4, n_tokens=64)
+@pytest.mark.speculative(draft="@draft", target="@target", k=4, n_tokens=64, prompts=_BY_CATEGORY)
 def test_code_is_accepted_most(speculation: Speculation) -> None:
     """More drafted tokens are accepted in code than in mathematics and in text."""
     code = speculation.acceptance_of("code")
