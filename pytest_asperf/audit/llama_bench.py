@@ -80,17 +80,18 @@ class BenchReader:
 
     def add_table(self, table: PipeTable) -> bool:
         """Keep the tests of a table, and whether it is llama-bench's."""
-        columns = [column.lower() for column in table.header]
+        columns = {column.lower(): column for column in table.header}
         rates = [column for column in columns if _RATES.fullmatch(column)]
-        if not (rates and {*columns} >= _HEADER) or any(map(_OF_OTHERS.match, columns)):
+        if not (rates and columns.keys() >= _HEADER) or any(map(_OF_OTHERS.match, columns)):
             return False
         self.begun, self.build = True, self.build or table.build
         for printed in table.rows:
             cells = {column.lower(): cell for column, cell in printed.items()}
             for column in rates:
-                # People put the rates of two builds side by side.
-                label = {"column": column.removeprefix("t/s").strip()}
-                self._add_row({**cells, **label, "t/s": cells[column]}, table.build)
+                # People put the rates of two builds side by side, and leave some out.
+                if len(rates) == 1 or cells[column][:1].isdecimal():
+                    model = f"{cells['model']} {columns[column][len('t/s') :].strip()}".strip()
+                    self._add_row({**cells, "model": model, "t/s": cells[column]}, table.build)
         return True
 
     def _add_row(self, cells: Mapping[str, str], build: str) -> None:

@@ -104,9 +104,10 @@ SETTINGS = {
     "pp512 a 1B Q4_0 ngl=- fa=99", "tg128 a 1B Q4_0 ngl=- fa=99",
 }  # fmt: skip
 BOTH = """
-| model     | test  | t/s (before)  | t/s (after)   | diff |
+| model     | test  | t/s (Before)  | t/s (after)   | diff |
 | --------- | ----- | ------------- | ------------- | ---- |
 | a 1B Q4_0 | pp512 | 800.00 ± 3.00 | 900.00 ± 3.00 | +12% |
+| a 1B Q4_0 | tg128 | -             |               |      |
 """
 PLAIN = {"pp512 a 1B Q4_0", "tg128 a 1B Q4_0"}
 
@@ -117,7 +118,7 @@ PLAIN = {"pp512 a 1B Q4_0", "tg128 a 1B Q4_0"}
         (HEADER + RULE + ROWS + OTHER + RULE + ROWS, SETTINGS, ""),
         (HEADER + RULE + ROWS + OTHER + ROWS, SETTINGS, ""),
         (HEADER + ROWS, PLAIN, ""),
-        (BOTH, {"pp512 a 1B Q4_0 column=(before)", "pp512 a 1B Q4_0 column=(after)"}, ""),
+        (BOTH, {"pp512 a 1B Q4_0 (Before)", "pp512 a 1B Q4_0 (after)"}, ""),
         (HEADER.replace("model", "Model").replace("test", "Test") + RULE + ROWS, PLAIN, ""),
         (HEADER + RULE + ROWS.replace("58.30 ± 0.21", "**58.30 ± 0.21**"), PLAIN, ""),
         (HEADER + RULE + ROWS.replace(".30 ± 0.", ",30 ± 0,"), PLAIN, ""),
