@@ -134,7 +134,7 @@ _DECODED_TOGETHER: Final = 16
 _REPLIED: Final = 24
 #: Of a conversation: tokens that a turn adds, and those of each reply.
 _ADDED: Final = 32
-_ANSWERED: Final = 8
+_ANSWERED: Final = 6
 #: Turns: the conversation's number, and the pieces of text that it adds. All begin with the same
 #: one. The first conversation goes on, stops for another, comes back, and is begun once more.
 _TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)))

@@ -58,6 +58,8 @@ class MlxCaches:
                 batch = mx.array([list(tokens[start : start + n_batch])])
                 rows = self._model(batch, cache=cache)[0]
                 mx.eval(rows, [layer.state for layer in cache])
+                if len(rows) != batch.shape[1]:  # MLX reads beyond the end of an array
+                    raise RefusalError("decode", f"{len(rows)} rows of {batch.shape[1]} tokens")
                 for position in positions:
                     if start <= position < start + n_batch:
                         yield np.array(rows[position - start].astype(mx.float32))
