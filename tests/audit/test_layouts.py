@@ -156,6 +156,7 @@ SERVING = "==== Serving Benchmark Result ====\nSuccessful requests:   4\n"
         ("Mean    KLD:   0.004130 ± 0.000130\n99.0%   Δp:  5.5", {"Mean KLD": "0.00413 ± 0.00013"}),
         ("Perplexity: 7.250 ± 0.061\nPerplexity: 7.2", {"PPL": "7.25 ± 0.061"}),
         (SERVING + "Mean TTFT (ms): 310.00\nMedian TTFT (ms): 29", {"TTFT mean": "310 ms"}),
+        ("n_draft = 4\nn_predict = 101\nn_drafted = 100\nn_accept = 8", {}),
         ("eval rate: 24.23 tokens/s\n", {"TG": "24.23 tok/s (too few"}),
     ],
 )  # fmt: skip

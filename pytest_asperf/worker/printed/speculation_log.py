@@ -160,15 +160,18 @@ class SpeculationReader:
     is_synthetic: bool = False
     _text: list[str] = field(default_factory=list)
     _text_size: int = 0
+    _is_at_count: bool = False
 
     def feed(self, line: str) -> None:
         """Take one line."""
+        self._is_at_count = False
         if self._feed_drafting(line):
             return
         if rate := _RATE.match(line):
             self._add(rate[1], (int(rate[2]), float(rate[3])))
         elif count := _COUNT.match(line):
             self._add(count[1], int(count[2]))
+            self._is_at_count = True
         elif line in {"draft:", "target:"}:
             self._part = line
         elif _BEGINS.match(line):
@@ -188,7 +191,8 @@ class SpeculationReader:
         return len(self._done)
 
     def _current(self) -> list[SpeculationRun]:
-        if not {"n_predict", "n_drafted", "n_accept"} <= self._found.keys():
+        is_whole = {"n_predict", "n_drafted", "n_accept"} <= self._found.keys()
+        if not is_whole or self._is_at_count:  # a log may end within its last count
             return []
         run = SpeculationRun(
             **self._found,
