@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 CASES: Final = Path(__file__).with_name("cases.toml")
 #: The verdict that agrees with a report, forwards and backwards.
 AGREEING: Final = {
-    "slower": ("FAIL", "PASS"),
-    "faster": ("PASS", "FAIL"),
+    "worse": ("FAIL", "PASS"),
+    "better": ("PASS", "FAIL"),
     "same": ("PASS", "PASS"),
     "unknown": (None, None),
 }
@@ -41,6 +41,7 @@ class Case:
     """A pair of builds, and what was reported of it.
 
     `made_by` names a program in `benchmarks/` that writes the file of a model that is not shipped.
+    `requirements` has those of builds that are several packages, by name.
     """
 
     name: str
@@ -48,12 +49,13 @@ class Case:
     candidate: str
     model: str
     workload: str
-    reported: Literal["slower", "faster", "same", "unknown"]
+    reported: Literal["worse", "better", "same", "unknown"]
     source: str
     engine: str = "llama_cpp"
     settings: str = ""
     env: dict[str, str] = field(default_factory=dict)
     made_by: str = ""
+    requirements: dict[str, list[str]] = field(default_factory=dict)
 
     def builds(self) -> tuple[str, str]:
         """The builds as the command line names them."""
@@ -69,6 +71,10 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
             model = str(Path(folder, case.model))
             writer = CASES.parents[1] / case.made_by
             subprocess.run([sys.executable, writer, model], check=True)
+        tables = (
+            f"[builds.{name}]\nrequirements = {of}\n" for name, of in case.requirements.items()
+        )
+        Path(folder, "asperf.toml").write_text("".join(tables), encoding="utf-8")
         words = ["gate", *builds, "--engine", case.engine, "--model", model]
         words += ["--workload", case.workload, "--report", f"json:{file}"]
         done = subprocess.run(
@@ -77,6 +83,7 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
             stdout=subprocess.DEVNULL,
             text=True,
             check=False,
+            cwd=folder,
             env={**os.environ, **case.env},
         )
         rows = read(json.loads(file.read_text()), str(file)).rows if file.exists() else ()
