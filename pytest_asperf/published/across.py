@@ -55,11 +55,9 @@ def _judged(
             here = {one.report.profile.id: one for one in every if one.report.profile}
             key = every[0].value.key
             subject = Subject(finding.id, "live", tuple(("report", o.report.name) for o in every))
-            verdict = (
-                _by_rates(finding, findings.evidence, here, subject)
-                if finding.across is None
-                else _by_ratio(finding.across, here, subject)
-            )
+            verdict = _by_rates(finding, findings.evidence, here, subject)
+            if verdict is None and finding.across is not None:
+                verdict = _by_ratio(finding.across, here, subject)
             if verdict is None or finding.engine not in {"", key.engine}:
                 continue
             if any(one.value.outcome == Outcome.INVALID for one in every):

@@ -175,7 +175,7 @@ class MlxModel:
         started_ns = time.perf_counter_ns()
         self._model, self._config = load_model(folder)
         self._stored_type = floating_type(self._model)
-        if not has_gpu() and self._config.get("quantization"):
+        if not has_gpu() and (self._config.get("quantization") or _has_experts(self._model)):
             _widen(self._model)
         load_ns = time.perf_counter_ns() - started_ns
         self._tokenizer = compat.load_tokenizer(folder)
@@ -437,6 +437,11 @@ def _share(model: Any, config: Mapping[str, Any], group: Any) -> None:
         )
     model.shard(group)
     mx.eval(model.parameters())
+
+
+def _has_experts(model: Any) -> bool:
+    """True for a mixture of experts, whose products MLX's CPU has in float32 alone."""
+    return any("SwitchLinear" in type(module).__name__ for module in model.modules())
 
 
 def _widen(model: Any) -> None:

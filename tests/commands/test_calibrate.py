@@ -164,7 +164,7 @@ def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseSto
     assert "s for 8 timed checks, 5 pairs a check at" in told
     assert "tg128 0 %" in told
     assert "7 of them taken to be like it" in told
-    assert "11 checks that are not timed" in told
+    assert "12 checks that are not timed" in told
 
 
 def test_a_calibration_of_an_earlier_version_is_still_used(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDERS = Path(__file__).parents[2] / "fixtures" / "hardware" / "macos"
-MACS = sorted(f.name for f in FOLDERS.iterdir() if f.is_dir() and f.name != "m1-early")
+MACS = sorted(f.parent.name for f in FOLDERS.glob("*/sysctl.txt") if f.parent.name != "m1-early")
 ELSEWHERE = Machine(os="Linux", arch="x86_64", cpu_brand="AMD EPYC")
 
 

@@ -60,8 +60,8 @@ def test_throughput_and_bandwidth(
 def test_it(throughput):
     assert 1e-4 <= throughput("tg4@d8").bandwidth_utilization <= "1000%"
 """)
-    reading, *verdicts = rows("--asperf-engine=mlx")
-    assert [verdict["outcome"] for verdict in verdicts] == ["PASS", "PASS"]
+    reading, verdict = rows("--asperf-engine=mlx")
+    assert verdict["outcome"] == "PASS"
     assert len(reading["warm_ups"]) in {1, 5}
     assert 1_000_000 < reading["bytes_per_token"] < 3_000_000
 
