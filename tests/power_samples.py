@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import plistlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.hardware.meters.meter import Counter, CounterTrace
+from pytest_asperf.errors import HardwareError
+from pytest_asperf.hardware.meters.meter import Counter, CounterTrace, Meter
 from pytest_asperf.hardware.meters.powermetrics import SAMPLED, documents, parse_sample
 from pytest_asperf.hardware.watch import Watched
 from pytest_asperf.measure.energy import EnergyResult
@@ -21,6 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
+
+WATTS, PERIOD_S = 300.0, 0.01
+#: Seconds that a run of 8 tokens takes.
+RUN_S = 0.005
+
+
+def replayed_counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
+    """A counter that is published every 10 ms, at 300 W."""
+
+    def read_j() -> float:
+        return WATTS * PERIOD_S * (time.monotonic() // PERIOD_S)
+
+    rail = more.pop("rail", "gpu")
+    return Counter(name, rail, read_j, **more)  # type: ignore[arg-type]  # as named
+
+
+def no_counter() -> Meter:
+    """Refuse as a machine without a counter does."""
+    raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
 
 
 def sample(

@@ -155,8 +155,8 @@ class Layout:
 def _plain(line: str) -> str:
     """A line without colors, quotes and what a web page makes of signs."""
     line = _ESCAPE.sub("", line).translate(_BARS)
-    if line.lstrip()[:1] == ">":
-        line = line[_QUOTE.match(line).end() :]  # type: ignore[union-attr]  # it begins so
+    if quote := _QUOTE.match(line):
+        line = line[quote.end() :]
     if "&" in line:
         for entity, sign in _ENTITIES.items():
             line = line.replace(entity, sign)

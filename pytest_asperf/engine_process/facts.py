@@ -77,7 +77,6 @@ class MetalFacts:
     Attributes:
         gpu: the name that Metal has for it.
         families: what Metal says that it belongs to: Apple9, Metal4.
-        simdgroup_reduction: whether rows can be summed up, without which nothing is multiplied.
         simdgroup_matrix: whether matrices can be multiplied: on every Apple silicon, and neither on
             a virtual machine's device nor on an Intel Mac's.
         tensor: whether the tensor API of Metal 4 is in use.
@@ -87,7 +86,6 @@ class MetalFacts:
 
     gpu: str | None = None
     families: tuple[str, ...] = ()
-    simdgroup_reduction: bool | None = None
     simdgroup_matrix: bool | None = None
     tensor: bool | None = None
     working_set_bytes: int | None = None

@@ -425,4 +425,5 @@ def _chunks_left(test: PairedPplTest | DriftTest, spent_s: float) -> Outlook | N
     if test.outcome is not None or not left:
         return None
     # Equal builds are decided by as many as any verdict needs.
-    return Outlook(test.n, "chunks", spent_s, min(left, max(0, test.min_chunks - test.n) or left))
+    missing = test.min_chunks - test.n
+    return Outlook(test.n, "chunks", spent_s, missing if 0 < missing < left else left)

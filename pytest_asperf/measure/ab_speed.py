@@ -257,7 +257,7 @@ class SpeedExperiment:
             self,
             workloads=tuple(failed),
             budget=replace(budget, seed=budget.seed + 1),
-            visit=self.visit.after(time.monotonic() - began),
+            visit=self.visit.of_part(spent_s=time.monotonic() - began),
             evidence_elsewhere=(*self.evidence_elsewhere, *others),
         )
         second = time_pairs(lease, opening, confirming)

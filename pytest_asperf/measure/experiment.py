@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_asperf.modelfiles.locate import LocatedModel
 
 Result_co = TypeVar("Result_co", covariant=True)
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +194,16 @@ class Visit(Generic[Result_co]):
     earlier: Result_co | None = field(default=None, compare=False)
     most_seconds: float = field(default=0.0, compare=False)
 
-    def after(self, seconds: float) -> Visit[Result_co]:
-        """The rest of this visit after so many seconds, as one that continues nothing."""
-        left = (max(0.0, limit - seconds) for limit in (self.max_seconds, self.most_seconds))
+    def of_part(self, earlier: Part | None = None, *, spent_s: float = 0.0) -> Visit[Part]:
+        """This visit as one to a part of the experiment, less the seconds already spent.
+
+        Args:
+            earlier: what the visit before came to for the part.
+            spent_s: seconds of this visit.
+        """
+        left = (max(0.0, limit - spent_s) for limit in (self.max_seconds, self.most_seconds))
         max_seconds, most_seconds = left
-        return Visit(self.number, max_seconds, most_seconds=most_seconds)
+        return Visit(self.number, max_seconds, earlier, most_seconds)
 
     def seed(self, seed: int) -> int:
         """The seed of this visit's random order: no visit repeats the coins of another."""

@@ -249,12 +249,7 @@ class SpeculationExperiment:
     ) -> SpeculationComparison:
         earlier = self.visit.earlier
         workload = Workload("sd", self.pairing.n_tokens)
-        visit = Visit(
-            self.visit.number,
-            self.visit.max_seconds,
-            earlier.speed if earlier else None,
-            self.visit.most_seconds,
-        )
+        visit = self.visit.of_part(earlier.speed if earlier else None)
         paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
         if earlier is not None:
             return replace(earlier, speed=paired.decide(lease, opening))

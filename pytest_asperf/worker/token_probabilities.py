@@ -105,7 +105,7 @@ class TokenProbabilities:
         return [rows for _, rows in answers], alone
 
     @contextmanager
-    def conversation(self, n_ctx: int) -> Iterator[TokenProbabilities]:  # noqa: ARG002  # its own
+    def conversation(self, n_ctx: int) -> Iterator[TokenProbabilities]:  # noqa: ARG002  # it has its own
         """Ask as the server's users do: it chooses slots, and what it reuses of its caches."""
         yield self
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 import tests.conftest
-from tests.plugin.conftest import _described_once, _undisturbed, described, live, project, rows
+from tests.plugin.conftest import (
+    _described_once,
+    _undisturbed,
+    described,
+    live,
+    metered,
+    project,
+    rows,
+)
 
-__all__ = ["_described_once", "_undisturbed", "described", "live", "project", "rows"]
+__all__ = ["_described_once", "_undisturbed", "described", "live", "metered", "project", "rows"]
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_asperf.hardware.meters.meter import Counter, Meter
-from tests.plugin.test_quantity_energy import RUN_S, counter, metered, no_counter
+from tests.power_samples import RUN_S, no_counter, replayed_counter
 
 if TYPE_CHECKING:
     import pytest
 
     from tests.plugin.conftest import Project
 
-__all__ = ["metered"]
 POWER = ("--pyargs", "pytest_asperf.findings.test_power", "--asperf-findings=all", "-rs")
 
 
@@ -31,7 +30,7 @@ def test_the_findings_on_power_say_what_is_missing(
     given.append("--asperf-max-pairs=2")  # no more would decide between equal models
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
-    meter = Meter((counter(), ane))
+    meter = Meter((replayed_counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     result = metered.run(*POWER, *given)
     verdicts = [

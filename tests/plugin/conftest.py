@@ -7,23 +7,27 @@ import os
 import re
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pytest_asperf
+from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
+from pytest_asperf.hardware.meters.meter import Meter, MissingRail
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.testing import write_script
 from tests.conftest import measure_bandwidth_quickly
+from tests.power_samples import RUN_S, replayed_counter
 from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
     from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
 
+_COREML = Path(__file__).parents[2] / "fixtures" / "coreml"
 #: `worker` is loaded by other processes, and the others are tests.
 _NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings", "pytest_asperf.examples")
 
@@ -215,4 +219,29 @@ def live(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
         call_timeout_s=120,
         max_cv="1000%",  # others may work on this machine
     )
+    return project
+
+
+@pytest.fixture
+def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project on a machine whose GPU's counter is published every 10 ms."""
+    project.config(default_model="fake:F16")
+    project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
+    missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
+    meter = Meter((replayed_counter(),), (missing,))
+    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
+    monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
+    monkeypatch.setattr("pytest_asperf.hardware.meters.meter.LEAST_WINDOW_S", 0.05)
+    return project
+
+
+@pytest.fixture
+def planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project on a Mac whose plan is a recorded one."""
+
+    def read(path: Path, *, units: str, function: str | None) -> ComputePlan:
+        text = (_COREML / "prefill_on_ane.json").read_text().replace("\n", "")
+        return parse_plan(text, where=f"{path} {units}", function=function)
+
+    monkeypatch.setattr("pytest_asperf.api.model.read_plan", read)
     return project

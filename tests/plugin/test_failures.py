@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.conftest import measure_bandwidth_quickly
 from tests.plugin.test_pipelines import declare
-from tests.plugin.test_quantity_energy import RUN_S, metered  # noqa: F401  # a fixture
-from tests.plugin.test_quantity_model import planned  # noqa: F401  # a fixture
+from tests.power_samples import RUN_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,14 +171,14 @@ def test_ladder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     require_short_failures(project, monkeypatch, LADDER, marks=marks)
 
 
-def test_energy(metered: Project, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_energy(metered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Energy, power, and their ratio."""
     runs = {"takes_s": {"generate": RUN_S}, "tg_ns_per_token": 10**7, "layers_offloaded": 1}
     metered.script("q8", **runs)
     require_short_failures(metered, monkeypatch, ENERGY)
 
 
-def test_plan(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_plan(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Core ML model's placement."""
     require_short_failures(planned, monkeypatch, PLAN)
 

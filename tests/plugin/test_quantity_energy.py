@@ -9,45 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail
+from pytest_asperf.hardware.meters.meter import Counter, Meter
+from tests.power_samples import RUN_S, WATTS, no_counter, replayed_counter
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-WATTS, PERIOD_S = 300.0, 0.01
-#: Seconds that a run of 8 tokens takes.
-RUN_S = 0.005
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    '
 CLAIM = 'assert energy("tg8") <= 1.0'
-
-
-def counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
-    """A counter that is published every 10 ms, at 300 W."""
-
-    def read_j() -> float:
-        return WATTS * PERIOD_S * (time.monotonic() // PERIOD_S)
-
-    rail = more.pop("rail", "gpu")
-    return Counter(name, rail, read_j, **more)  # type: ignore[arg-type]  # as named
-
-
-def no_counter() -> Meter:
-    """Refuse as a machine without a counter does."""
-    raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
-
-
-@pytest.fixture
-def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project on a machine whose GPU's counter is published every 10 ms."""
-    project.config(default_model="fake:F16")
-    project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
-    missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
-    meter = Meter((counter(),), (missing,))
-    monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
-    monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
-    monkeypatch.setattr("pytest_asperf.hardware.meters.meter.LEAST_WINDOW_S", 0.05)
-    return project
 
 
 def test_energy_against_limits(metered: Project) -> None:
@@ -87,7 +56,7 @@ def test_a_rail_without_a_figure_is_no_zero(
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     monkeypatch.setattr(
-        "pytest_asperf.measure.metered.open_meters", lambda: Meter((counter(), ane))
+        "pytest_asperf.measure.metered.open_meters", lambda: Meter((replayed_counter(), ane))
     )
     metered.claims(HEAD, ['assert energy("tg8").rail("ane") <= 1.0'])
     metered.run().stdout.fnmatch_lines(
@@ -98,7 +67,7 @@ def test_a_rail_without_a_figure_is_no_zero(
     )
     cpu = Counter("CPU (IOReport)", "cpu", lambda: 17.0)
     monkeypatch.setattr(
-        "pytest_asperf.measure.metered.open_meters", lambda: Meter((counter(), cpu))
+        "pytest_asperf.measure.metered.open_meters", lambda: Meter((replayed_counter(), cpu))
     )
     metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(
@@ -118,7 +87,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
     ):
         name = f"{rail.upper()} (IOReport)"
         rare = Counter(name, rail, lambda: float(time.monotonic() // 0.25))  # type: ignore[arg-type]
-        counters = (counter(), rare) if rail == "ane" else (rare,)
+        counters = (replayed_counter(), rare) if rail == "ane" else (rare,)
         monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", partial(Meter, counters))
         metered.run().stdout.fnmatch_lines(seen)
 
@@ -136,7 +105,7 @@ def test_a_power_that_contradicts_the_counter_is_invalid(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counter and power are read apart, and must belong together."""
-    meter = Meter((counter(read_w=lambda: WATTS / 2),))
+    meter = Meter((replayed_counter(read_w=lambda: WATTS / 2),))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._AVERAGED_S", 0.0)
     metered.claims(HEAD, [CLAIM])
@@ -162,7 +131,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     metered.script("q8", takes_s={"generate": 3 * RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
     alive = iter(range(10**6))
     ane = Counter("ANE (IOReport)", "ane", lambda: float(next(alive) > 10**5))
-    meter = Meter((counter(), ane))
+    meter = Meter((replayed_counter(), ane))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     claims = {  # Far from one another even if others keep this machine busy.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
 from pytest_asperf.hardware.meters.meter import Counter, Meter
+from tests.power_samples import PERIOD_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(model, energy):\n    '
 RECORDED = Path(__file__).parents[2] / "fixtures" / "coreml"
-PERIOD_S = 0.01
 
 
 @pytest.fixture
@@ -59,18 +58,6 @@ def test_room_against_a_limit(files: Project, rows: Callable[..., list[dict[str,
             'assert model.disk_of("big.bin") <= "3 s"': "GiB cannot be compared with s",
         },
     )
-
-
-@pytest.fixture
-def planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project on a Mac whose plan is a recorded one."""
-
-    def read(path: Path, *, units: str, function: str | None) -> ComputePlan:
-        text = (RECORDED / "prefill_on_ane.json").read_text().replace("\n", "")
-        return parse_plan(text, where=f"{path} {units}", function=function)
-
-    monkeypatch.setattr("pytest_asperf.api.model.read_plan", read)
-    return project
 
 
 def test_a_plan_against_its_limits(planned: Project) -> None:

@@ -39,7 +39,6 @@ def _metal(lines: list[str]) -> MetalFacts:
             MetalFacts(
                 gpu="Apple M4 Pro",
                 families=("Apple9", "Metal4"),
-                simdgroup_reduction=True,
                 simdgroup_matrix=True,
                 tensor=False,
                 working_set_bytes=40_200_900_000,
@@ -50,7 +49,6 @@ def _metal(lines: list[str]) -> MetalFacts:
             MetalFacts(
                 gpu="Apple Paravirtual device",
                 families=("Apple5",),
-                simdgroup_reduction=False,
                 simdgroup_matrix=False,
                 tensor=False,
                 working_set_bytes=5_010_800_000,
@@ -61,7 +59,6 @@ def _metal(lines: list[str]) -> MetalFacts:
             MetalFacts(
                 gpu="Apple M4",
                 families=("Apple9", "Common3", "Metal3"),
-                simdgroup_reduction=True,
                 simdgroup_matrix=True,
                 working_set_bytes=11_453_250_000,
             ),
@@ -71,7 +68,6 @@ def _metal(lines: list[str]) -> MetalFacts:
             MetalFacts(
                 gpu="AMD Radeon Pro 570",
                 families=("Common3", "Metal3"),
-                simdgroup_reduction=True,
                 simdgroup_matrix=False,
                 working_set_bytes=4_294_970_000,
                 over_working_set=True,

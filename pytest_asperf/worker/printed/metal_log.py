@@ -18,14 +18,8 @@ _FAMILY: Final = re.compile(r"MTLGPUFamily(\w+)")
 _MEGABYTES: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) MB")
 _OVER: Final = "greater than the recommended max working set size"
 _TRUTHS: Final = {
-    "simdgroup reduction": "simdgroup_reduction",
     "simdgroup matrix mul.": "simdgroup_matrix",
-    "has unified memory": "unified_memory",
-    "hasUnifiedMemory": "unified_memory",
-    "has bfloat": "bfloat",
     "has tensor": "tensor",
-    "use residency sets": "residency_sets",
-    "use shared buffers": "shared_buffers",
 }
 _WORDS: Final = {"true": True, "false": False}
 _MOST_FAMILIES: Final = 8
