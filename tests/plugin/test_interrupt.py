@@ -62,13 +62,14 @@ def test_a_gate_keeps_its_finished_pairs(
     """Ctrl-C in a gate gives what the finished pairs say, and INCONCLUSIVE."""
     log = project.path / "log"
     project.config(default_model="fake:F16")
-    project.script("f16", log=str(log), takes_s={"generate": 0.02})
+    project.script("f16", log=str(log), takes_s={"generate": 0.005})
     project.test('def test_gate(gate):\n    assert_no_regression(gate("tg8"), tolerance="0.1%")')
     options = ["--asperf-candidate=slow_by=0.0005", "--asperf-max-pairs=1000"]
     session = subprocess.Popen(
         [*command, *options], cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
     )
-    _wait_for(log, session, n_runs=150)  # it would be decided after over a thousand
+    # A pair has up to 25 turns of two runs and what goes before each, and the rehearsal as many.
+    _wait_for(log, session, n_runs=400)
     session.send_signal(signal.SIGINT)
     output, _ = session.communicate(timeout=60)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
