@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from pytest_asperf import __version__
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.errors import suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Commands of other rooms than `commands`, by their modules.
 _ELSEWHERE: Final = {"findings": "pytest_asperf.published.command"}

@@ -6,11 +6,9 @@ anything to say. Nothing here imports more than the language, so that any room m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Final
 
 
 def _plainly(key: str, value: str) -> str:

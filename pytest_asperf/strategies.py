@@ -20,17 +20,16 @@ except ImportError as error:
         "pip install 'pytest-asperf[properties]'"
     ) from error
 
-from pytest_asperf.config.engines import LLAMA_FTYPES, level_engines, parse_engine
+from collections.abc import Callable
+
+from pytest_asperf.config.engines import LLAMA_FTYPES, Engine, level_engines, parse_engine
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.modelfiles.levels import NEED_IMPORTANCE
 from pytest_asperf.modelfiles.sizes import bits_per_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hypothesis.strategies import SearchStrategy
 
-    from pytest_asperf.config.engines import Engine
 
 __all__ = ["bits", "bounded", "ladders", "levels", "prompts", "settings", "workloads"]
 

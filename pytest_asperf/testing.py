@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
-from pytest_asperf.engine_process import EngineRefusedError, Worker
+from pytest_asperf.engine_process import (
+    EngineBuild,
+    EngineRefusedError,
+    LoadedFacts,
+    RawRun,
+    Worker,
+)
 from pytest_asperf.errors import EngineError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.engine_process import EngineBuild, LoadedFacts, RawRun
 
 _TEXT: Final = "def area(width, height):\n    return width * height\n" * 40
 

@@ -8,18 +8,18 @@ experience.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pytest_asperf.analysis.speculation_model import best_k, break_even_ratio, emitted_per_round
+from pytest_asperf.analysis.speculation_model import (
+    Vocabulary,
+    best_k,
+    break_even_ratio,
+    emitted_per_round,
+)
 from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
-from pytest_asperf.analysis.verdict import Outcome, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.analysis.speculation_model import Vocabulary
-    from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.

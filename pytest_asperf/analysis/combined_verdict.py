@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -13,15 +14,11 @@ from pytest_asperf.analysis.limit_verdict import (
     nearest_to_decided,
     outcome_of,
 )
-from pytest_asperf.analysis.stats.estimate import counted_text, limit_text
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.analysis.stats.estimate import Estimate, counted_text, limit_text
+from pytest_asperf.analysis.verdict import Figure, Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pytest_asperf.analysis.metrics import Metric
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Figure
 
 
 class Judge(Protocol):

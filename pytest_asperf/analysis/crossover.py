@@ -7,15 +7,13 @@ comparisons at single lengths that share one error, so that each bound errs with
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.estimate import Estimate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Comparisons of one search, at most; they share its error.
 MOST_COMPARISONS: Final = 10

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
@@ -17,14 +17,8 @@ from pytest_asperf.analysis.stats.estimate import (
     counted_text,
     limit_text,
 )
-from pytest_asperf.analysis.verdict import Figure, Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import Accepted, Figure, Outcome, Subject, Verdict
 from pytest_asperf.errors import Advice, ConfigError, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_asperf.analysis.verdict import Accepted
-
 
 #: Beyond this many times the observations taken, "measure more" is no advice.
 _PRACTICABLE: Final = 100

@@ -7,6 +7,7 @@ The formulas of PPL, KLD and their ± are those of llama.cpp's tools/perplexity/
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
@@ -21,8 +22,6 @@ from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Es
 from pytest_asperf.errors import MeasurementError, no_truth_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 #: How far rounding in an engine's float32 softmax may lift a probability above 1, in nats.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Final, Self
 
 #: The word of a check of a gate that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"

@@ -7,16 +7,14 @@ chunks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate, nothing_measured
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _NS_PER_MS: Final = 1e6
 

@@ -10,15 +10,12 @@ where they assume 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.analysis.stats.sequential_frame import crossing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 #: Tokens per round; a smaller difference is rounding.
 LEAST_SPARE: Final = 1e-9

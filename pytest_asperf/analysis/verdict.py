@@ -7,19 +7,17 @@ interval lies on the other side, and is open in between. With the two-sided 90 %
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.analysis.guards.guard import Consequence
+from pytest_asperf.analysis.guards.guard import Consequence, GuardFinding, Voids
 from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from pytest_asperf.analysis.facts import Compared
-    from pytest_asperf.analysis.guards.guard import GuardFinding, Voids
 
 Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -43,8 +44,6 @@ from pytest_asperf.verdicts.speculation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.measure.speculation_result import SpeculationResult
 

@@ -7,15 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.stats.estimate import RATIO
-from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload, unknown_word
-from pytest_asperf.api.quantity import Apart, Found, Judged, Quantity, joined_name, noted
+from pytest_asperf.analysis.verdict import Subject, Verdict
+from pytest_asperf.api.measurement_context import (
+    MeasurementContext,
+    ModelUnderTest,
+    OfWorkload,
+    unknown_word,
+)
+from pytest_asperf.api.quantity import Apart, Found, Judged, Quantity, Sign, joined_name, noted
 from pytest_asperf.api.timed import TimedQuantity
-from pytest_asperf.config.workload import metered, not_one_phase, parse_workload
+from pytest_asperf.config.workload import Workload, metered, not_one_phase, parse_workload
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.compute_plan import DEVICES
-from pytest_asperf.hardware.meters.meter import RAILS
-from pytest_asperf.measure.energy import EnergyExperiment
+from pytest_asperf.hardware.compute_plan import DEVICES, Device
+from pytest_asperf.hardware.meters.meter import RAILS, Rail
+from pytest_asperf.measure.energy import EnergyExperiment, EnergyResult
 from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.records.taken import energy_record
 from pytest_asperf.verdicts.energy import (
@@ -27,13 +32,6 @@ from pytest_asperf.verdicts.energy import (
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import MeasurementContext
-    from pytest_asperf.api.quantity import Sign
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.hardware.compute_plan import Device
-    from pytest_asperf.hardware.meters.meter import Rail
-    from pytest_asperf.measure.energy import EnergyResult
     from pytest_asperf.measure.runner import ComparedSide
 
 #: All rails together, if they are the machine's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -11,6 +12,7 @@ from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import (
     FixtureValue,
+    MeasurementContext,
     ModelUnderTest,
     NoTruthValue,
     require_kind,
@@ -20,16 +22,12 @@ from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD
 from pytest_asperf.errors import ConfigError, shown
-from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
+from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.records.taken import verdict_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
-    from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.measure.ab_speed import Budget
 
 _EXAMPLE: Final = 'assert_no_regression(gate("tg128", "pp512"), tolerance="5%")'

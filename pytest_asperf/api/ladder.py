@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,7 +12,12 @@ from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE
 from pytest_asperf.analysis.stats.intervals import paired_change_interval, shared_confidence
 from pytest_asperf.api.energy import EnergyFigure, energy_of, metered_phase
 from pytest_asperf.api.latency import Time, time_of
-from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, require_kind
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    MeasurementContext,
+    ModelUnderTest,
+    require_kind,
+)
 from pytest_asperf.api.memory import AllocatedMemory, memory_at
 from pytest_asperf.api.model import size_of
 from pytest_asperf.api.quantity import Figure, Found, LimitText, conclude
@@ -28,10 +34,7 @@ from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
 

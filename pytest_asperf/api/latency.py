@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pytest_asperf.analysis.crossover import MOST_COMPARISONS, Compared, CrossoverSearch
-from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, counted_text
+from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate, counted_text
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload
@@ -19,9 +20,6 @@ from pytest_asperf.measure.ab_speed import SpeedExperiment
 from pytest_asperf.verdicts.paired import ran_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.measure.results import ThroughputResult
 
 _MEDIAN: Final = 50.0

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.analysis.verdict import Subject, Verdict
 from pytest_asperf.api.measurement_context import FixtureValue, ModelUnderTest, require_kind
 from pytest_asperf.api.model import Model
 from pytest_asperf.api.quantity import Figure, Found, settle
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.errors import ConfigError, HardwareError, shown
-from pytest_asperf.hardware.in_force import detect, in_force, memory_of
-from pytest_asperf.measure.memory import MemoryExperiment
+from pytest_asperf.hardware.in_force import Hardware, detect, in_force, memory_of
+from pytest_asperf.measure.memory import MemoryExperiment, MemoryResult
 from pytest_asperf.records.taken import memory_record
 from pytest_asperf.verdicts.memory import measured_fit, predicted_fit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.measure.memory import MemoryResult
 
 _GIB: Final = 2**30
 _EXAMPLE: Final = "assert_fits(memory(4096), hardware)"

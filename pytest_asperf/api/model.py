@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from pytest_asperf.analysis.limit_verdict import judge_limits
+from pytest_asperf.analysis.limit_verdict import Limits, judge_limits
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate, counted_text, memory_text
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.energy import EnergyFigure, measured_energy, require_device
@@ -20,16 +21,10 @@ from pytest_asperf.api.measurement_context import (
 )
 from pytest_asperf.api.quantity import Apart, Figure, Found, Judged, Quantity
 from pytest_asperf.api.scored import TokenScores, score
-from pytest_asperf.hardware.compute_plan import UNITS, read_plan
+from pytest_asperf.hardware.compute_plan import UNITS, Device, read_plan
 from pytest_asperf.modelfiles.disk_use import disk_use
 from pytest_asperf.modelfiles.gguf_read import gguf_parts
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.analysis.limit_verdict import Limits
-    from pytest_asperf.hardware.compute_plan import Device
 
 _GIB: Final = 2**30
 

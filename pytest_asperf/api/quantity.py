@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NoReturn, TypeAlias
 
-from pytest_asperf.analysis.limit_verdict import Limit, judge_limits, limits_text, read_limit
-from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
+from pytest_asperf.analysis.limit_verdict import (
+    Limit,
+    Limits,
+    Operator,
+    judge_limits,
+    limits_text,
+    read_limit,
+)
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change
-from pytest_asperf.analysis.verdict import Outcome, Verdict, VerdictError, guarded
-from pytest_asperf.api.measurement_context import NoTruthValue
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
+from pytest_asperf.api.measurement_context import NoTruthValue, Record
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.records.taken import verdict_record
-from pytest_asperf.verdicts.readings import vetted
+from pytest_asperf.verdicts.readings import GuardedRates, vetted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType, FrameType
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.limit_verdict import Limits, Operator
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Subject
-    from pytest_asperf.api.measurement_context import Record
     from pytest_asperf.records.kinds import AnyRecord
-    from pytest_asperf.verdicts.readings import GuardedRates
 
 #: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
 LimitText: TypeAlias = "str | float"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
@@ -13,7 +14,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
 )
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, number_text
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import NoTruthValue
+from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoTruthValue
 from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
@@ -24,11 +25,8 @@ from pytest_asperf.records.taken import quant_record
 from pytest_asperf.verdicts.gate import LARGEST_HEALTHY_KLD, MEAN_HEALTHY_KLD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.estimate import Chunks, Estimate
-    from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest
     from pytest_asperf.measure.results import LevelResult
 
 

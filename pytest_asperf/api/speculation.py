@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.verdict import Subject
-from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue, unknown_word
+from pytest_asperf.api.measurement_context import (
+    FixtureValue,
+    MeasurementContext,
+    NoTruthValue,
+    unknown_word,
+)
 from pytest_asperf.api.quantity import Figure, Found, Judged, Quantity, noted
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import Advice, ConfigError, shown
@@ -15,24 +21,18 @@ from pytest_asperf.measure.remote_drafting import (
     RemoteDraftingExperiment,
     RemoteDraftingResult,
 )
-from pytest_asperf.measure.runner import ComparedSide
+from pytest_asperf.measure.runner import ComparedSide, Result
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
-from pytest_asperf.measure.texts import PromptExperiment
+from pytest_asperf.measure.texts import PromptExperiment, PromptOutput
 from pytest_asperf.records.taken import speculation_record
 from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_asperf.analysis.limit_verdict import Limits
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.api.measurement_context import MeasurementContext
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.runner import Result
     from pytest_asperf.measure.speculation_result import SpeculationResult
-    from pytest_asperf.measure.texts import PromptOutput
 
 
 @dataclass(frozen=True)

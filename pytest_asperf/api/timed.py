@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards import Voids
-from pytest_asperf.analysis.limit_verdict import Limit
-from pytest_asperf.analysis.stats.estimate import RATIO, SHARE
+from pytest_asperf.analysis.guards import GuardFinding, Voids
+from pytest_asperf.analysis.limit_verdict import Limit, Limits
+from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
-from pytest_asperf.api.measurement_context import told_apart
+from pytest_asperf.api.measurement_context import ModelUnderTest, told_apart
 from pytest_asperf.api.quantity import (
     Compound,
     Figure,
     Found,
     Judged,
     Quantity,
+    Sign,
     joined_name,
     no_room,
 )
@@ -32,13 +34,6 @@ from pytest_asperf.verdicts.ratio import PairedClaim, cost_of_serving, paired_ve
 from pytest_asperf.verdicts.readings import GuardedRates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.limit_verdict import Limits
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.api.measurement_context import ModelUnderTest
-    from pytest_asperf.api.quantity import Sign
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.results import ThroughputResult

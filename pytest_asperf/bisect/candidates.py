@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_asperf.builds.environment import index_versions, tail
@@ -16,8 +17,6 @@ from pytest_asperf.config.build_sources import Archive, Checkout, Packages
 from pytest_asperf.errors import BuildError, ConfigError, escaped
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from packaging.requirements import Requirement
     from packaging.version import Version
 

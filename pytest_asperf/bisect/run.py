@@ -10,27 +10,30 @@ import json
 import math
 import random
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.bisect.search import GateAnswer, GateStep, Probe, gates_at_most, next_step
+from pytest_asperf.bisect.search import (
+    Answer,
+    GateAnswer,
+    GateStep,
+    Probe,
+    gates_at_most,
+    next_step,
+)
 from pytest_asperf.builds.surroundings import compiles_with
 from pytest_asperf.errors import BuildError, CacheError, EngineError, printable
-from pytest_asperf.gate.cells import GateCheck
-from pytest_asperf.gate.judge import judge_cells
+from pytest_asperf.gate.cells import GateCell, GateCheck
+from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.hardware.records import load_record, machine_key, store_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from pytest_asperf.bisect.candidates import Candidate
-    from pytest_asperf.bisect.search import Answer
-    from pytest_asperf.gate.cells import GateCell
-    from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.hardware.machine import Machine
     from pytest_asperf.measure.runner import MeasurementRunner
 

@@ -9,15 +9,13 @@ What the verdicts of a whole run promise together: docs/statistics.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise, permutations
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from pytest_asperf.analysis.verdict import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 #: Gates beyond those of a monotone search, for what skipped and undecided builds cost it.
 _RESERVE: Final = 4

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.search import (
+    Answer,
     Ending,
     GateStep,
     gates_at_most,
@@ -21,7 +22,6 @@ from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
-    from pytest_asperf.bisect.search import Answer
     from pytest_asperf.config.spec import Build
 
 

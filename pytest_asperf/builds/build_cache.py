@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from pytest_asperf.config.build_sources import (
     runs_on,
     source_text,
 )
-from pytest_asperf.config.engines import FOLDER_ENGINES, PROGRAM_ENGINES
+from pytest_asperf.config.engines import FOLDER_ENGINES, PROGRAM_ENGINES, Engine
 from pytest_asperf.config.settings import NICE
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import Advice, AsperfError, BuildError, ConfigError, printable, shown
@@ -38,9 +39,6 @@ from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.modelfiles.cache import explained, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import Build
 

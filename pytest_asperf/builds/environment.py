@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pytest_asperf.builds.step import StepFailure, environment_failure
+from pytest_asperf.builds.step import Job, StepFailure, environment_failure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import (
     child_environment,
@@ -27,12 +28,6 @@ from pytest_asperf.builds.surroundings import (
 from pytest_asperf.config.build_sources import ARCHIVES, Packages, canonical, source_text
 from pytest_asperf.errors import BuildError, escaped, listing, printable
 from pytest_asperf.modelfiles.cache import file_sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.builds.step import Job
-
 
 _VERSIONS: Final = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
 _PINNED: Final = re.compile(r"(?P<name>[\w.-]+)(\[[^\]]*\])?==(?P<version>[\w.!+-]+)", re.ASCII)

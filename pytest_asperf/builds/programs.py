@@ -15,24 +15,20 @@ import sysconfig
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.builds.environment import declared_environment, file_digest, pip_of
-from pytest_asperf.builds.step import StepFailure, compile_failure, environment_failure
+from pytest_asperf.builds.step import Job, StepFailure, compile_failure, environment_failure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
-from pytest_asperf.config.build_sources import source_text
+from pytest_asperf.config.build_sources import Archive, Packages, source_text
 from pytest_asperf.errors import BuildError, printable
 from pytest_asperf.modelfiles.cache import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_asperf.builds.step import Job
-    from pytest_asperf.config.build_sources import Archive, Packages
-
     Variables = Iterable[tuple[str, str]]
 
 #: Programs that the engine needs, and those that it uses if a commit has them.

@@ -8,20 +8,16 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final, cast
+from pathlib import Path
+from typing import IO, Final, cast
 
-from pytest_asperf.config.progress import SoFar
+from pytest_asperf.config.progress import Notify, SoFar
 from pytest_asperf.engine_process.process import interrupts_later
 from pytest_asperf.errors import AsperfError, BuildError, escaped, printable
 from pytest_asperf.modelfiles.cache import disk_full, explained
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.config.progress import Notify
 
 
 @dataclass(frozen=True, slots=True)

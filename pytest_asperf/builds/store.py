@@ -13,15 +13,13 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, explained, locked, read_json, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 #: Raised where what is made from the same recipe is no longer the same.
 _FORMAT: Final = 2

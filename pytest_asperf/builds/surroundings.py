@@ -6,13 +6,11 @@ import hashlib
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.errors import BuildError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 #: Variables that compilers, CMake and scikit-build-core read: set by whoever starts us, they decide
 #: what is built as those of the build's own table do.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from pytest_asperf.commands.options import command, end, reports, written
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.config.setting_rules import ReportTarget
 
 _PATH = click.Path(path_type=Path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from pytest_asperf import __version__
 from pytest_asperf.analysis.outcome import ExitCode
-from pytest_asperf.bisect.search import Ending
+from pytest_asperf.bisect.search import Answer, Ending, GateStep, Probe
 from pytest_asperf.commands.console import (
     CommandNotify,
     print_sections,
@@ -37,11 +38,8 @@ from pytest_asperf.config.text_file import UnreadableTextError, read_text
 from pytest_asperf.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_asperf.bisect.candidates import Candidate
     from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
-    from pytest_asperf.bisect.search import Answer, GateStep, Probe
     from pytest_asperf.config.spec import Build
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.runner import MeasurementRunner

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +26,6 @@ from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.builds.store import MadeBuild
     from pytest_asperf.config.engines import Engine

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -18,8 +19,6 @@ from pytest_asperf.commands.project import history_of, open_project, read_json
 from pytest_asperf.errors import ConfigError, listing, printable, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from pytest_asperf.commands.compared_reports import ComparedReport, OnMachine
 
 _LEAST: Final = 2

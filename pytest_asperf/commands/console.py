@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
-from pytest_asperf.errors import printable
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rich.console import JustifyMethod
-
-    from pytest_asperf.errors import AsperfError
     from pytest_asperf.report.sections import Section, State
 
 _WORDS: Final[dict[State, str]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -12,21 +13,17 @@ from gguf import GGUFReader
 
 from pytest_asperf import assert_no_regression
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.verdict import Subject, VerdictError, judge_invalid
+from pytest_asperf.analysis.verdict import Subject, Verdict, VerdictError, judge_invalid
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
 from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoRecord
 from pytest_asperf.api.throughput import rate
-from pytest_asperf.config.spec import Pairing
+from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.in_force import Hardware, detect
 from pytest_asperf.measure.validity import BandwidthBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.measure.workspace import Workspace
 

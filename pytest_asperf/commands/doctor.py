@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from pytest_asperf.commands.options import command, end, reports, settings, writ
 from pytest_asperf.commands.project import open_project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.config.setting_rules import ReportTarget
 
 

@@ -6,32 +6,28 @@ import re
 import shlex
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.commands.models import cached_checks
 from pytest_asperf.config.engines import EXTRAS, LIBRARIES, Engine
 from pytest_asperf.config.settings import session_option
-from pytest_asperf.engine_process import EngineFacts, Worker
+from pytest_asperf.engine_process import Device, EngineBuild, EngineFacts, Worker
 from pytest_asperf.errors import AsperfError, CacheError, printable
 from pytest_asperf.hardware.bandwidth import bandwidth_in_turn, known_bandwidth
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.meters.choose import energy_condition
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.modelfiles.cache import entries
-from pytest_asperf.report.sections import CheckLine, Failure, Section, condition_check
+from pytest_asperf.modelfiles.cache import CacheEntry, entries
+from pytest_asperf.report.sections import CheckLine, Failure, Section, State, condition_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.engine_process import Device, EngineBuild
     from pytest_asperf.hardware.conditions import Condition
     from pytest_asperf.hardware.machine import Bandwidth, Gpu, Machine
     from pytest_asperf.hardware.machine_lock import MachineQueue
-    from pytest_asperf.modelfiles.cache import CacheEntry
-    from pytest_asperf.report.sections import State
 
 _PROBE_BYTES: Final = 4096
 

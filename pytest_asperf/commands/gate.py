@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,13 @@ import click
 from rich.console import Console
 
 from pytest_asperf.commands.console import CommandNotify, print_text, print_whole, stderr_console
-from pytest_asperf.commands.gate_request import GateOptions, gated, read_request
+from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
 from pytest_asperf.commands.options import STDOUT, build_argument, command, end, reports, settings
 from pytest_asperf.commands.project import GateHistory
 from pytest_asperf.errors import Advice, AsperfError, printable
 from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan

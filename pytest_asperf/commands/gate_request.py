@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
     from pytest_asperf.config.workload import Workload

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 import click
 from rich.console import Console
@@ -38,13 +39,9 @@ from pytest_asperf.config.engines import DISTRIBUTIONS
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.records.report import known_machines, read, read_head
 from pytest_asperf.report.json_report import document
-from pytest_asperf.store.figures import figures_of
+from pytest_asperf.store.figures import StoredPoint, StoredSeries, figures_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
-
-    from pytest_asperf.store.figures import StoredPoint, StoredSeries
     from pytest_asperf.store.records import Store as OpenStore
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.store.figures import (
         Origin,

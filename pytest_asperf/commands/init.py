@@ -13,12 +13,11 @@ import click
 from pytest_asperf.commands.console import print_sections
 from pytest_asperf.commands.options import command
 from pytest_asperf.config.text_file import OWN_FILE, find_document
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import ConfigError, NoModelError
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.starter_files import GivenModel
-    from pytest_asperf.errors import NoModelError
 
 _TESTS: Final = "test_asperf.py"
 

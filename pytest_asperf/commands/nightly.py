@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,15 +26,12 @@ from pytest_asperf.commands.console import (
     stderr_console,
 )
 from pytest_asperf.commands.gate import gate_document, run_cells
-from pytest_asperf.commands.gate_request import GateOptions, gated, read_request
+from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
 from pytest_asperf.commands.options import build_argument, code_of, command, end, settings
 from pytest_asperf.commands.project import GateHistory, store_address
 from pytest_asperf.errors import AsperfError, ConfigError, StoreError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_asperf.commands.gate_request import GateRequest
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.measure.workspace import Workspace
     from pytest_asperf.nightly.record import FactChange, LastNight

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,8 +15,6 @@ from pytest_asperf.commands.console import json_text, print_sections, stderr_con
 from pytest_asperf.commands.options import command, reports, written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.config.setting_rules import ReportTarget
 
 #: Operators that are listed as not on the Neural Engine.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,6 @@ from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import GrowingReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pytest_asperf.gate.summary import GateOutcome
     from pytest_asperf.records.report import Report
     from pytest_asperf.store.records import Store

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ import click
 from pytest_asperf.commands.options import STDOUT, command, reports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.config.setting_rules import ReportTarget
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.capacity import Fit, kv_cache_bytes
+from pytest_asperf.analysis.capacity import Fit, MemoryCapacity, kv_cache_bytes
 from pytest_asperf.analysis.stats.estimate import memory_text
-from pytest_asperf.config.engines import FLOAT_LEVELS
+from pytest_asperf.config.engines import FLOAT_LEVELS, Engine
 from pytest_asperf.config.settings import DECLARED, default_text, session_option
 from pytest_asperf.errors import ConfigError, NoModelError, printable
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, gguf_parts, inspect_gguf
@@ -19,11 +20,7 @@ from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
 from pytest_asperf.modelfiles.sizes import KvCache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from pytest_asperf.analysis.capacity import MemoryCapacity
     from pytest_asperf.analysis.speculation_model import Vocabulary
-    from pytest_asperf.config.engines import Engine
 
 #: Of a model's name; 64 letters are allowed, and a number may follow.
 _LONGEST_NAME: Final = 56

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from pytest_asperf.config.engines import level_engines
 from pytest_asperf.config.table import Rule
 from pytest_asperf.errors import Advice, ConfigError, RoleError, listing, shown, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 _ROLE: Final = "@"
 

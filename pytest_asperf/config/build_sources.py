@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias
@@ -17,6 +18,7 @@ from pytest_asperf.config.engines import (
     FOLDER_ENGINES,
     LIBRARIES,
     PROGRAM_ENGINES,
+    Engine,
     parse_engine,
 )
 from pytest_asperf.config.setting_rules import Rules
@@ -24,11 +26,8 @@ from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matchin
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from packaging.requirements import Requirement
 
-    from pytest_asperf.config.engines import Engine
 
 #: What installers take from a path.
 ARCHIVES: Final = (".whl", ".tar.gz", ".zip")

@@ -8,8 +8,10 @@ that uses it, so that no other test is disturbed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.config.address import (
     Address,
@@ -22,13 +24,14 @@ from pytest_asperf.config.address import (
 from pytest_asperf.config.build_sources import (
     Interpreter,
     ServerUrl,
+    Source,
     ToolsFolder,
     parse_source,
     parse_table,
     split_build,
 )
 from pytest_asperf.config.engine_settings import EngineSettings, parse_settings
-from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, parse_engine, parse_level
+from pytest_asperf.config.engines import ENGINES, MLX_ENGINES, Engine, parse_engine, parse_level
 from pytest_asperf.config.pipeline import parse_pipeline
 from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.settings import DECLARED, Settings, parse_values
@@ -36,13 +39,6 @@ from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, parse_variant
 from pytest_asperf.config.table import CheckedTable, Rule, unusable
 from pytest_asperf.config.text_file import find_document
 from pytest_asperf.errors import ConfigError, UnfitError, listing, printable, shown, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.config.build_sources import Source
-    from pytest_asperf.config.engines import Engine
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SOURCES: Final = ("hf", "gguf", "files")

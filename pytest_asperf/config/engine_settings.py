@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pytest_asperf.config.address import REMOTE_ADDRESS
 from pytest_asperf.config.engines import MLX_GROUP_SIZE, MlxScheme, mlx_scheme
 from pytest_asperf.config.table import CheckedTable, Rule, number, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FlashAttention = Literal["auto", "on", "off"]
 

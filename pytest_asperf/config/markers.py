@@ -7,20 +7,16 @@ ConfigError names.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from pytest_asperf.config.address import Address
 from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type, parse_settings
-from pytest_asperf.config.engines import parse_engine, spelt_level
+from pytest_asperf.config.engines import Engine, parse_engine, spelt_level
 from pytest_asperf.config.spec import NGRAM_DRAFT, Rollback
 from pytest_asperf.config.table import CheckedTable, Rule, matching, number, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from pytest_asperf.config.engines import Engine
 
 T = TypeVar("T")
 

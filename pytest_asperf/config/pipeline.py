@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.table import (
@@ -23,10 +25,6 @@ from pytest_asperf.config.table import (
     unusable,
 )
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _UNITS: Final = ("s", "ms", "us", "ns")
 #: What a program may print, by the name of a pattern's group or of a key of `json`.

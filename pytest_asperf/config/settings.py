@@ -9,14 +9,12 @@ of ours: rules are made when something is read, and are known by name until then
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Self, dataclass_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
-
     from pytest_asperf.config.address import Address
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.setting_rules import Inconclusive, ReportTarget, Scope, Source

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar
+from typing import Any, Final, Generic, Never, TypeVar
 
 from pytest_asperf.errors import ConfigError, listing, printable, shown, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
 
 T = TypeVar("T")
 

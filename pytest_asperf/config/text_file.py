@@ -10,18 +10,15 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.config.table import CheckedTable
 from pytest_asperf.errors import ConfigError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
 
 _MAX_BYTES: Final = 64 * 2**20
 

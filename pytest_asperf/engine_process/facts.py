@@ -7,17 +7,13 @@ names it. `verbatim` is the answer itself, for the JSON report's run record.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from pytest_asperf.analysis.guards import gpu_limits
+from pytest_asperf.analysis.guards import GuardFinding, gpu_limits
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import printable, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_asperf.analysis.guards import GuardFinding
 
 Value = TypeVar("Value")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,8 +11,6 @@ from pytest_asperf.engine_process.facts import ContextFacts, present
 from pytest_asperf.worker.speculation import Generation, Round
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pytest_asperf.engine_process.worker import Worker
 
 Parsed = TypeVar("Parsed")

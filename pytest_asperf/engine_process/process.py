@@ -15,23 +15,18 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from pytest_asperf.analysis.guards import Guard
-from pytest_asperf.config.engines import EXTRAS
+from pytest_asperf.config.engines import EXTRAS, Engine
 from pytest_asperf.config.settings import NICE
 from pytest_asperf.errors import Advice, EngineError, escaped, printable
 from pytest_asperf.worker import wire
 from pytest_asperf.worker.printed.engine_log import LastWords
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from pytest_asperf.config.engines import Engine
-
 
 _REPORT: Final = "the log below is the engine's own; report it to the engine with the model named"
 _MEMORY: Final = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pytest_asperf.engine_process.facts import (
@@ -16,18 +18,14 @@ from pytest_asperf.engine_process.facts import (
     present,
     required,
 )
-from pytest_asperf.engine_process.process import EngineProcess, usable_cores
+from pytest_asperf.engine_process.process import EngineBuild, EngineProcess, usable_cores
 from pytest_asperf.worker.engine import GROUPS, LogitRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.analysis.serving_metrics import ServedRequest
     from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process.process import EngineBuild
 
 _LONGEST_RUN_NS: Final = 2**63
 #: The logarithm of a probability may exceed 0 by so much.

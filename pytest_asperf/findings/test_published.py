@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 
 def test_published(_asperf_finding: Callable[[], None]) -> None:  # noqa: PT019  # it has a value

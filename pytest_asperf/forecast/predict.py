@@ -6,7 +6,9 @@ The prediction holds everything that the command shows, so that its text and its
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import (
@@ -25,22 +27,17 @@ from pytest_asperf.analysis.capacity import (
     tg_bound,
 )
 from pytest_asperf.config.address import Address, parse_path
-from pytest_asperf.config.engine_settings import kv_bytes_per_element
+from pytest_asperf.config.engine_settings import EngineSettings, kv_bytes_per_element
 from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, bandwidth_in_turn
-from pytest_asperf.hardware.in_force import BandwidthBound, detect, in_force, memory_of
+from pytest_asperf.hardware.in_force import BandwidthBound, Hardware, detect, in_force, memory_of
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.report.sections import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from pytest_asperf.config.catalogue import Catalogue
-    from pytest_asperf.config.engine_settings import EngineSettings
-    from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MOST_POSITIONS: Final = 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,16 +10,22 @@ from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
 from pytest_asperf.config.settings import MOST_KLD
-from pytest_asperf.config.spec import Pairing
+from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import EngineRefusedError
 from pytest_asperf.errors import Advice, AsperfError, BuildError, EngineError
-from pytest_asperf.gate.cells import CellResult, GateCheck, Outlook
+from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, Outlook
 from pytest_asperf.gate.schedule import Schedule, Turns, cost_text, expected_costs, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
 from pytest_asperf.measure.ab_ppl import PplComparison, PplExperiment, ScoreLimits
-from pytest_asperf.measure.ab_speed import ABResult, SpeedExperiment, spread_of
-from pytest_asperf.measure.experiment import Trial, Visit
+from pytest_asperf.measure.ab_speed import (
+    ABResult,
+    Budget,
+    SpeedExperiment,
+    WorkloadPairs,
+    spread_of,
+)
+from pytest_asperf.measure.experiment import PairedExperiment, Trial, Visit
 from pytest_asperf.measure.memory import MemoryABExperiment, MemoryComparison
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
@@ -33,13 +40,7 @@ from pytest_asperf.verdicts.memory import memory_verdict
 from pytest_asperf.verdicts.paired import gate_note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.config.spec import Build, ModelRef
-    from pytest_asperf.gate.cells import GateCell
-    from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
-    from pytest_asperf.measure.experiment import PairedExperiment
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,19 +15,16 @@ from pytest_asperf.config.engines import (
     MLX_ENGINES,
     SERVER_ENGINES,
     TEXT_ENGINES,
+    Engine,
 )
-from pytest_asperf.config.spec import ModelRef, Pairing
+from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.worker.engine import RefusalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_asperf.config.catalogue import Catalogue
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.config.spec import Build
 
 #: Levels that the shipped models are gated at: a quantized one, whose kernels most people run.
 _LEVELS: Final[dict[Engine, str]] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +21,6 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import Advice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from pytest_asperf.gate.cells import CellResult, GateCell
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.noise import Calibration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,16 +11,13 @@ from pytest_asperf.analysis.outcome import NOT_RUN, ExitCode
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
-from pytest_asperf.records.kinds import BrokenRecord, Noted
+from pytest_asperf.records.kinds import AnyRecord, BrokenRecord, Noted
 from pytest_asperf.records.report import CheckFacts, GateFacts, LeftOutFacts
 from pytest_asperf.records.taken import broken_record, verdict_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pytest_asperf.gate.cells import CellResult
     from pytest_asperf.gate.plan import GatePlan
-    from pytest_asperf.records.kinds import AnyRecord
 
 
 _WORDS: Final = (*map(str, Outcome), NOT_RUN)

@@ -14,6 +14,7 @@ import datetime as dt
 import threading
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.estimate import memory_text
@@ -22,8 +23,6 @@ from pytest_asperf.hardware.machine import Bandwidth, Machine
 from pytest_asperf.hardware.records import load_record, machine_key, record_path, store_record
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MIB = 1 << 20

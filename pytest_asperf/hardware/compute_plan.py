@@ -11,14 +11,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pytest_asperf.analysis.guards import remote_errors
+from pytest_asperf.analysis.guards import GuardFinding, remote_errors
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
 from pytest_asperf.errors import ElsewhereError, HardwareError, ModelError, listing, printable
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
 
 Device = Literal["ANE", "CPU", "GPU"]
 

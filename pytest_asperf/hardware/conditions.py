@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -9,8 +10,6 @@ from pytest_asperf.analysis.guards.surroundings import foreign_cores_allowed
 from pytest_asperf.analysis.stats.estimate import memory_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.hardware.nvidia import CardReading
 
 State = Literal["ok", "disturbing", "unknown"]

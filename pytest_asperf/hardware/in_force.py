@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.capacity import MemoryCapacity
 from pytest_asperf.hardware import linux, macos
 from pytest_asperf.hardware.machine import Bandwidth, Machine, published_bandwidth
 from pytest_asperf.hardware.profiles import Match, Profile, find_bins, find_profile, same_brand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 def detect() -> Machine:

@@ -10,19 +10,16 @@ import json
 import os
 import platform
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.conditions import Condition, judge_memory, judge_swap
 from pytest_asperf.hardware.machine import ContainerLimits, Gpu, Machine, published_bandwidth
 from pytest_asperf.hardware.nvidia import read_cards
 from pytest_asperf.hardware.profiles import Match, match_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 _ROOT = Path("/")
 _CPUS = "sys/devices/system/cpu"

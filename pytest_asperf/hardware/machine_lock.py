@@ -12,19 +12,16 @@ import stat
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 from filelock import FileLock, Timeout
 
 from pytest_asperf.errors import Advice, BusyError, CacheError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _KEY: Final = "pytest-asperf holder"
 #: A file that begins otherwise is not ours, and is not written to.

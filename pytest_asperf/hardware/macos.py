@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.conditions import (
@@ -20,10 +21,6 @@ from pytest_asperf.hardware.conditions import (
 )
 from pytest_asperf.hardware.machine import Gpu, Machine, published_bandwidth
 from pytest_asperf.hardware.profiles import match_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _MAX_LEVELS = 8
 #: What a user lets the GPU hold, MiB; 0 is the system's own limit, which only Metal tells.

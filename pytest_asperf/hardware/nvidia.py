@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_asperf.hardware import probe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _BASIC = ("name", "memory.total", "driver_version")
 # A field that the driver does not know fails the whole query, hence newest first.

@@ -10,14 +10,11 @@ import resource
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
+from pathlib import Path
+from typing import Any
 
 _LIMIT_BYTES = 1 << 20
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pytest_asperf.config.table import TABLE, TEXT, Rule, list_of, number, one_of, whole
+from pytest_asperf.config.table import (
+    TABLE,
+    TEXT,
+    CheckedTable,
+    Rule,
+    list_of,
+    number,
+    one_of,
+    whole,
+)
 from pytest_asperf.config.text_file import open_document, twice
 from pytest_asperf.errors import (
     Advice,
@@ -20,11 +30,6 @@ from pytest_asperf.errors import (
     shown,
     suggest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pytest_asperf.config.table import CheckedTable
 
 _DATA = "data/hardware.toml"
 _FILLER = frozenset({"apple", "nvidia", "geforce", "core", "cores", "cpu", "gpu"})

@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +21,6 @@ from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware import probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pytest_asperf.hardware.machine import Machine
 
 

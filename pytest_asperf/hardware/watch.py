@@ -6,6 +6,7 @@ import os
 import platform
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,14 +18,11 @@ from pytest_asperf.analysis.guards.surroundings import host_busy, throttled
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.linux import read_throttle_events
 from pytest_asperf.hardware.macos import read_thermal_pressure
-from pytest_asperf.hardware.nvidia import CardWatch
+from pytest_asperf.hardware.nvidia import CardClock, CardWatch
 from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.hardware.nvidia import CardClock
 
 _PERIOD_S: Final = 1.0
 #: A longer watch keeps every second sample, and then samples half as often.

@@ -14,6 +14,7 @@ is right wherever each prompt is the first.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,8 +31,6 @@ from pytest_asperf.measure.ladder import PPL_N_CTX
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pytest_asperf.config.engines import Engine
     from pytest_asperf.engine_process import GroupedRow, Worker
     from pytest_asperf.measure.experiment import Arm, MachineLease

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,17 +23,14 @@ from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import MeasurementError, UnfitError
-from pytest_asperf.measure.experiment import Visit, shown
+from pytest_asperf.measure.experiment import MachineLease, Visit, shown
 from pytest_asperf.measure.ladder import PPL_N_CTX, scored_chunks
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import open_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.engine_process import ContextFacts
-    from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.feeding import ScoredText
     from pytest_asperf.measure.results import Provenance
 

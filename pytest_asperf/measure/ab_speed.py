@@ -17,6 +17,7 @@ import datetime as dt
 import math
 import random
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,24 +26,19 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
-from pytest_asperf.analysis.stats.sequential import robust_sd
+from pytest_asperf.analysis.stats.sequential import PairedTest, robust_sd
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.progress import SoFar
+from pytest_asperf.config.progress import Progress, SoFar
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.experiment import Visit, shown
+from pytest_asperf.measure.experiment import Arm, MachineLease, Visit, shown
 from pytest_asperf.measure.noise import Calibration, Surroundings
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.running_arms import RunningArm, arm_caches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pytest_asperf.analysis.stats.sequential import PairedTest
-    from pytest_asperf.config.progress import Progress
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.paired_runner import OpenArms
     from pytest_asperf.measure.results import Provenance

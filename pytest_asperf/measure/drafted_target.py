@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -10,22 +11,17 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.engine_process import ContextFacts, Margin, RawRun, StepCosts, WorkerPair
 from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
 from pytest_asperf.errors import UnfitError
-from pytest_asperf.measure.feeding import read_prompts, tokenized
-from pytest_asperf.measure.running_arms import TimedArm
+from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
+from pytest_asperf.measure.running_arms import ArmCache, TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_draft
 from pytest_asperf.worker.speculation import Generation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import ContextFacts
     from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.feeding import Prompts
     from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.running_arms import ArmCache
 
 #: What the models are called inside the worker.
 TARGET: Final = "target"

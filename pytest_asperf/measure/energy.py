@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.intervals import mean_interval_t
 from pytest_asperf.errors import MeasurementError
-from pytest_asperf.measure.metered import MeteredRun
+from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
 from pytest_asperf.measure.running_arms import RunningArm
 from pytest_asperf.measure.validity import require_valid
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.hardware.watch import Watched
     from pytest_asperf.measure.experiment import MachineLease
-    from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.results import Provenance
 
 #: Windows of a reading take about so long together, but they are no fewer than the least.

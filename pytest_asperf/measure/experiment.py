@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pytest_asperf.hardware.watch import MachineWatch
-from pytest_asperf.measure.feeding import read_corpus
+from pytest_asperf.measure.feeding import Corpus, read_corpus
 from pytest_asperf.measure.metered import EnergyMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.builds.build_cache import ReadyBuild
     from pytest_asperf.config.engine_settings import EngineSettings
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import Worker
-    from pytest_asperf.measure.feeding import Corpus
     from pytest_asperf.measure.noise import NoiseStore
     from pytest_asperf.modelfiles.locate import LocatedModel
 

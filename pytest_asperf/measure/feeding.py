@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_asperf.config.table import CheckedTable, Rule, full_list, matching
@@ -13,9 +15,6 @@ from pytest_asperf.errors import Advice, ConfigError, ModelError, UnfitError, pr
 from pytest_asperf.modelfiles.hub_cache import shipped_prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from pytest_asperf.config.spec import ModelSpec
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import LoadedFacts, Worker

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import AsperfError, ConfigError
-from pytest_asperf.measure.experiment import SharedProcess
+from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
 from pytest_asperf.measure.results import LadderResult, LevelResult
 from pytest_asperf.measure.running_build import kept_build, kept_process
 from pytest_asperf.modelfiles.locate import (
@@ -31,12 +32,9 @@ from pytest_asperf.modelfiles.locate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
-    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.feeding import Corpus, ScoredText
 
 #: llama-perplexity's default context, and what published figures use.

@@ -6,6 +6,7 @@ Loads run in random order, so that a drift of the machine is no effect of the lo
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,19 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis import serving_metrics as metrics
-from pytest_asperf.analysis.serving_metrics import ServedRequest
+from pytest_asperf.analysis.serving_metrics import LoadPoint, ServedRequest, ServiceLimits
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.worker.engine import RefusalError
-from pytest_asperf.worker.openai_engine import OpenAiEngine
+from pytest_asperf.worker.openai_engine import OpenAiEngine, OpenAiModel
 from pytest_asperf.worker.serving.events import read_reply, request_facts
 from pytest_asperf.worker.serving.load import client_cost, closed_loop, open_loop, poisson_arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
-    from pytest_asperf.worker.openai_engine import OpenAiModel
     from pytest_asperf.worker.serving.record import StreamRecord
 
 #: Replies that each user gets at least, so that all are under way for most of the time.

@@ -12,7 +12,7 @@ import psutil
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError, UnfitError
 from pytest_asperf.measure.ab_logits import SMALL_BYTES
-from pytest_asperf.measure.experiment import SharedProcess
+from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import kept_build
@@ -20,7 +20,6 @@ from pytest_asperf.measure.validity import require_numbers
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import EngineMemory
-    from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
 

@@ -7,20 +7,27 @@ the time of the phase, over its tokens: the tokens of the window are counted in 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.hardware.meters.choose import open_meters
-from pytest_asperf.hardware.meters.meter import LEAST_UPDATES, RAILS, MissingRail, Recorder
+from pytest_asperf.hardware.meters.meter import (
+    LEAST_UPDATES,
+    RAILS,
+    Counter,
+    CounterWindow,
+    Meter,
+    MissingRail,
+    Rail,
+    Recorder,
+)
 from pytest_asperf.measure.validity import require_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.engine_process import ContextFacts, RawRun
-    from pytest_asperf.hardware.meters.meter import Counter, CounterWindow, Meter, Rail
 
 _IDLE_STEP_S: Final = 0.02
 #: Before the machine's idle power is read: power falls for about a second after work.

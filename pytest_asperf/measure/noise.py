@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.noise import fail_rate_floor
@@ -22,9 +24,7 @@ from pytest_asperf.hardware.records import (
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from pytest_asperf.engine_process import EngineFacts
     from pytest_asperf.hardware.conditions import Condition

@@ -15,7 +15,8 @@ import os
 import random
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,19 +26,13 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import psutil
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
-from pytest_asperf.engine_process import usable_cores
-from pytest_asperf.measure.metered import MeteredRun
-from pytest_asperf.measure.results import samples_ns
+from pytest_asperf.engine_process import ContextFacts, RawRun, usable_cores
+from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
+from pytest_asperf.measure.results import Provenance, samples_ns
 from pytest_asperf.measure.running_build import open_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from concurrent.futures import Future
-
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import ContextFacts, RawRun
-    from pytest_asperf.measure.metered import PhaseEnergy
-    from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.running_arms import TimedArm
     from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 

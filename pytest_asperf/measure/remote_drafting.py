@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,8 +21,6 @@ from pytest_asperf.measure.drafted_target import DRAFT, TARGET, DraftedTarget
 from pytest_asperf.measure.feeding import read_prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.measure.ab_speed import Budget

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pytest_asperf.builds.build_cache import BuildCache, ReadyBuild
-from pytest_asperf.config.progress import NOTHING_YET, SoFar
+from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
 from pytest_asperf.errors import AsperfError, EngineError
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
-from pytest_asperf.measure.ab_speed import SpeedExperiment, continued
-from pytest_asperf.measure.experiment import Arm, KeptProcesses, MachineLease, SharedProcess
+from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, continued
+from pytest_asperf.measure.experiment import (
+    Arm,
+    Experiment,
+    KeptProcesses,
+    MachineLease,
+    MeasurementPlan,
+    SharedProcess,
+)
 from pytest_asperf.measure.ladder import LadderExperiment
 from pytest_asperf.measure.metered import EnergyMeter
 from pytest_asperf.measure.noise import NoiseStore
 from pytest_asperf.measure.paired_runner import most_parts
-from pytest_asperf.measure.results import LadderResult
+from pytest_asperf.measure.results import LadderResult, ThroughputResult
 from pytest_asperf.measure.throughput import ThroughputExperiment
 from pytest_asperf.modelfiles.locate import LocatedModel, ModelLocator, same_model, source_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_asperf.config.progress import Notify
     from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import EngineBuild, EngineFacts
-    from pytest_asperf.measure.ab_speed import ABResult, Budget
-    from pytest_asperf.measure.experiment import Experiment, MeasurementPlan
-    from pytest_asperf.measure.results import ThroughputResult
 
 Result = TypeVar("Result")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,21 +12,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
+from pytest_asperf.measure.feeding import Fed, Prompts, ServedText, fed_with
 from pytest_asperf.measure.running_build import RunningBuild
-from pytest_asperf.measure.timed_work import TimedCall, time_workload, timed_call
+from pytest_asperf.measure.timed_work import ExaminedRun, TimedCall, time_workload, timed_call
 from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
 
     from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
     from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.feeding import Prompts
     from pytest_asperf.measure.metered import MeteredRun
     from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.timed_work import ExaminedRun
 
 #: What a model is called where it is the only one.
 MODEL: Final = "model"

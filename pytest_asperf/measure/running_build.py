@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from pytest_asperf.engine_process import Worker
+from pytest_asperf.engine_process import ContextFacts, EngineBuild, LoadedFacts, Worker
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.validity import require_path, require_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-    from contextlib import ExitStack
-    from pathlib import Path
-
-    from pytest_asperf.engine_process import ContextFacts, EngineBuild, LoadedFacts
     from pytest_asperf.engine_process.facts import RemoteFacts
     from pytest_asperf.measure.experiment import Arm, MachineLease
 

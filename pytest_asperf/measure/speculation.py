@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,12 @@ from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
 from pytest_asperf.measure.drafted_target import DraftedTarget, DraftingServer
-from pytest_asperf.measure.experiment import Visit, shown
-from pytest_asperf.measure.running_arms import arm_caches
+from pytest_asperf.measure.experiment import MachineLease, Visit, shown
+from pytest_asperf.measure.running_arms import ArmCache, arm_caches
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.speculation_result import (
     Counts,
+    Divergence,
     PromptRun,
     SpeculationComparison,
     SpeculationResult,
@@ -36,13 +38,8 @@ from pytest_asperf.measure.speculation_result import (
 from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_asperf.config.spec import Pairing
     from pytest_asperf.engine_process import StepCosts
-    from pytest_asperf.measure.experiment import MachineLease
-    from pytest_asperf.measure.running_arms import ArmCache
-    from pytest_asperf.measure.speculation_result import Divergence
     from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -19,25 +21,18 @@ from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.hardware.watch import MachineWatch
-from pytest_asperf.measure.experiment import SharedProcess
-from pytest_asperf.measure.feeding import ServedText, fed_with
+from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
+from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_arms import MODEL, SERVED_SETTLING, RunningArm
-from pytest_asperf.measure.running_build import kept_build
-from pytest_asperf.measure.timed_work import time_workload, timed_call
+from pytest_asperf.measure.running_build import RunningBuild, kept_build
+from pytest_asperf.measure.timed_work import ExaminedRun, time_workload, timed_call
 from pytest_asperf.measure.validity import require_sound
 from pytest_asperf.modelfiles.disk_use import cached_share, drop, files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
-    from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.feeding import Fed
-    from pytest_asperf.measure.running_build import RunningBuild
-    from pytest_asperf.measure.timed_work import ExaminedRun
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
 _WARM_UP_STEPS: Final = 8

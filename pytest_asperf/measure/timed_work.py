@@ -7,24 +7,22 @@ is repeated once with another beginning. An engine cannot know beforehand which 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.stats.estimate import number_text
-from pytest_asperf.engine_process import EngineRefusedError, RunRemains
+from pytest_asperf.engine_process import EngineRefusedError, GroupedRow, RawRun, RunRemains, Worker
 from pytest_asperf.errors import printable
-from pytest_asperf.measure.feeding import ServedText
+from pytest_asperf.measure.feeding import Fed, ServedText
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import GroupedRow, RawRun, Worker
-    from pytest_asperf.measure.feeding import Fed
 
 #: Of an engine that does not show what its runs leave.
 NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Consequence, Voids
+from pytest_asperf.analysis.guards import Consequence, GuardFinding, Voids
 from pytest_asperf.analysis.serving_metrics import itl_ns, ttft_ns
 from pytest_asperf.config.engine_settings import parse_shares
 from pytest_asperf.errors import Advice, HardwareError, MeasurementError
-from pytest_asperf.hardware.in_force import BandwidthBound
-from pytest_asperf.modelfiles.locate import is_unchanged
+from pytest_asperf.hardware.in_force import BandwidthBound, Hardware
+from pytest_asperf.modelfiles.locate import LocatedModel, is_unchanged
 from pytest_asperf.worker.logits import LARGEST_LOGIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.hardware.machine import Bandwidth
     from pytest_asperf.hardware.watch import Watched
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
-    from pytest_asperf.modelfiles.locate import LocatedModel
 
 #: A setting that leaves the choice to the engine, and a fact that the engine does not know.
 _UNDECIDED: Final = ("auto", "unknown")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +21,6 @@ from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_asperf.builds.build_cache import BuildCache
     from pytest_asperf.config.catalogue import Catalogue
     from pytest_asperf.config.engines import Engine

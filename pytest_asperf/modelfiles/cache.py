@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,6 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import CacheError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from filelock import BaseFileLock
 
 

@@ -6,16 +6,15 @@ An engine times an encoder as fast as any model, and gives logits that mean noth
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_bytes
 from pytest_asperf.errors import NoModelError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from pytest_asperf.modelfiles.gguf_header import GgufHeader
 
 _ENCODER: Final = "an encoder"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,9 +16,6 @@ from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.safetensors_read import StoredTensor, read_safetensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.errors import ElsewhereError, ModelError, printable
 from pytest_asperf.hardware import probe
 from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
 from pytest_asperf.modelfiles.gguf_read import gguf_parts
 from pytest_asperf.modelfiles.mlx_read import hashed_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 #: Bytes of `st_blocks`' unit, whatever the file system's blocks are.
 _BLOCK_BYTES: Final = 512

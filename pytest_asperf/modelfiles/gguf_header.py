@@ -15,13 +15,11 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
+from pathlib import Path
+from typing import BinaryIO, Final, NoReturn
 
 from pytest_asperf.analysis.speculation_model import MOST_PADDING
 from pytest_asperf.errors import ModelError, NoModelError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MAGIC: Final = b"GGUF"
 _VERSIONS: Final = (2, 3)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pytest_asperf.analysis.speculation_model import Vocabulary
 from pytest_asperf.config.engines import LLAMA_FTYPES, PUBLISHED_FTYPES
@@ -22,11 +24,6 @@ from pytest_asperf.modelfiles.gguf_header import (
     truncated,
 )
 from pytest_asperf.modelfiles.model_shape import ModelShape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
 
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31

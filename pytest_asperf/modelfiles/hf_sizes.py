@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.safetensors_read import list_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 _INDEX: Final = "model.safetensors.index.json"
 _MAX_PARTS: Final = 1000

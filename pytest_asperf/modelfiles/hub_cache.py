@@ -7,6 +7,7 @@ https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,8 +17,6 @@ from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_asperf.config.engines import Engine
 
 

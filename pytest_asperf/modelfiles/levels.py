@@ -8,14 +8,13 @@ under that name, so it is made and measured, and the run record names the types.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.engines import PUBLISHED_FTYPES
 from pytest_asperf.errors import UnfitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_asperf.modelfiles.gguf_header import TensorInfo
     from pytest_asperf.modelfiles.gguf_read import GgufInfo
 

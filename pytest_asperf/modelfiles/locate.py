@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,10 @@ import psutil
 
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import FLOAT_LEVELS, MLX_ENGINES, level_recipe
-from pytest_asperf.engine_process import Worker
+from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts, Worker
 from pytest_asperf.errors import Advice, AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
-from pytest_asperf.modelfiles.disk_use import hash_files, state_of
+from pytest_asperf.modelfiles.disk_use import FileState, HashedFiles, hash_files, state_of
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, gguf_parts, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import fallback_text, largest_type
@@ -34,11 +35,7 @@ from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.safetensors_read import data_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts
-    from pytest_asperf.modelfiles.disk_use import FileState, HashedFiles
 
 
 @dataclass(frozen=True, slots=True)

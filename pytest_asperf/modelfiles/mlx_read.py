@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_asperf.analysis.capacity import kv_cache_bytes
 from pytest_asperf.config.engines import FLOAT_LEVELS, MlxScheme, mlx_scheme
@@ -18,11 +20,6 @@ from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.levels import most_bytes
 from pytest_asperf.modelfiles.model_shape import ModelShape, hf_shape
 from pytest_asperf.modelfiles.safetensors_read import TensorEntry, list_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
 
 #: Files of a tokenizer, any of which will do.
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,9 +32,6 @@ from pytest_asperf.modelfiles.variants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from pytest_asperf.config.spec import ModelRef, Variant

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Converters pad a vocabulary to a multiple of up to this many tokens.
 _PADDING: Final = 256

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +14,7 @@ from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitErro
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.disk_use import model_sha256
-from pytest_asperf.modelfiles.gguf_read import inspect_gguf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
 from pytest_asperf.modelfiles.variants import (
@@ -24,13 +26,9 @@ from pytest_asperf.modelfiles.variants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
 
 
 def resolve(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,9 +19,6 @@ from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_header import TensorInfo, corrupt, truncated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 _MAX_HEADER_BYTES: Final = 100_000_000  # the format's own limit

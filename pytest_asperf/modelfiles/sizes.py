@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.capacity import Demand, kv_cache_bytes
@@ -21,8 +22,6 @@ from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.resolve import published, published_file, without_source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_asperf.config.spec import ModelRef, ModelSpec
     from pytest_asperf.modelfiles.gguf_header import TensorInfo
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
@@ -19,17 +21,12 @@ from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import holder_of, noted
 from pytest_asperf.hardware.records import machine_id, store_record
 from pytest_asperf.records.kinds import VerdictRecord, ran_of
-from pytest_asperf.records.report import read_head
+from pytest_asperf.records.report import Report, read_head
 from pytest_asperf.store import START_WAIT_S, open_store
-from pytest_asperf.store.figures import LOG_RATIO, figures_of
+from pytest_asperf.store.figures import LOG_RATIO, SeriesValue, figures_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from pytest_asperf.config.spec import Build
-    from pytest_asperf.records.report import Report
-    from pytest_asperf.store.figures import SeriesValue
 
 
 _DAY_S: Final = 86_400.0

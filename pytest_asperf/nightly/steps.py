@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.change_point import (
     LEAST_NIGHTS,
+    Step,
     alarm_threshold,
     as_series,
     find_steps,
 )
-from pytest_asperf.store.figures import LOG_RATIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_asperf.analysis.stats.change_point import Step
-    from pytest_asperf.store.figures import SeriesKey, StoredPoint, StoredSeries
+from pytest_asperf.store.figures import LOG_RATIO, SeriesKey, StoredPoint, StoredSeries
 
 _DAY_S: Final = 86_400.0
 #: Sessions that begin sooner after one that counts are of the same night, and do not count: two

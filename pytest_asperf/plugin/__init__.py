@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,6 @@ from pytest_asperf.plugin.fixtures import (
 from pytest_asperf.plugin.registration import MARKERS, add_options, was_configured
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-
     from _pytest.terminal import TerminalReporter
 
 

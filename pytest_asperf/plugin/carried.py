@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from _pytest.junitxml import xml_key
@@ -13,9 +14,6 @@ from pytest_asperf.errors import printable
 from pytest_asperf.records.codec import decode_as
 from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.report.json_report import claims
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def records_of(report: Any) -> list[AnyRecord]:

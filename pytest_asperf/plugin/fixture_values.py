@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_asperf.api.gate import Gate
-from pytest_asperf.api.ladder import Ladder
+from pytest_asperf.api.ladder import Ladder, Quant
 from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engines import parse_engine, parse_level
-from pytest_asperf.config.spec import Pairing
+from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import Advice, ConfigError
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
@@ -23,8 +23,6 @@ from pytest_asperf.verdicts.engine_matching import matching_level
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_asperf.api.ladder import Quant
-    from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.plugin.session import Session
 
 

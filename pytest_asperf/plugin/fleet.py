@@ -6,11 +6,12 @@ import re
 import shlex
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Timer
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,9 +22,6 @@ from pytest_asperf.plugin.carried import worker_of
 from pytest_asperf.plugin.registration import was_configured
 from pytest_asperf.plugin.stash import session_of
 from pytest_asperf.records.kinds import BrokenRecord, Noted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Says what a worker needs, which the other end must have too.
 _PROBE: Final = "import execnet, pytest, pytest_asperf as p; print('asperf', p.__version__)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from textwrap import wrap
@@ -14,19 +15,16 @@ from pytest_asperf.plugin.carried import add_properties, records_of, worker_of
 from pytest_asperf.plugin.skips import inability, reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.records.codec import encode
-from pytest_asperf.records.kinds import JudgedRecord, Noted, VerdictRecord
+from pytest_asperf.records.kinds import AnyRecord, JudgedRecord, Noted, VerdictRecord
 from pytest_asperf.records.taken import broken_record, verdict_record
 from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pytest
 
     from pytest_asperf.config.setting_rules import Inconclusive
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.records.kinds import AnyRecord
 
 #: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,8 +18,6 @@ from pytest_asperf.errors import Advice, AsperfError, ConfigError, suggest
 from pytest_asperf.plugin.registration import MARKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pytest_asperf.config.catalogue import Catalogue
 
 T = TypeVar("T")

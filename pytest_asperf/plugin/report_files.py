@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.carried import records_of
 from pytest_asperf.plugin.machines import measured
 from pytest_asperf.plugin.stash import session_of
-from pytest_asperf.records.kinds import VerdictRecord
+from pytest_asperf.records.kinds import AnyRecord, VerdictRecord
 from pytest_asperf.records.report import Report, known_machines
 from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
@@ -25,10 +26,7 @@ from pytest_asperf.report.report_data import shown_reports
 from pytest_asperf.report.session_meta import SessionMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.records.kinds import AnyRecord
     from pytest_asperf.report.lines import Series
 
 #: Sources of rows that a session measured; others replay what was recorded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.config.address import Address, parse_path
-from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.catalogue import Catalogue, at_level
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.engines import parse_level
-from pytest_asperf.config.markers import is_address
+from pytest_asperf.config.engines import Engine, parse_level
+from pytest_asperf.config.markers import Marks, is_address
 from pytest_asperf.config.spec import NGRAM_DRAFT, ModelRef, Pairing
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.plugin.parsing import marks_of, read_marks
@@ -20,11 +21,6 @@ from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_asperf.config.catalogue import Catalogue
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.config.markers import Marks
     from pytest_asperf.plugin.session import Session
 
 

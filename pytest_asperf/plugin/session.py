@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.estimate import number_text
@@ -23,10 +25,6 @@ from pytest_asperf.report.session_meta import this_machine
 from pytest_asperf.store.unsent import GrowingReport, check_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     import pytest
 
     from pytest_asperf.config.engines import Engine

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
 
 import pytest
 
 from pytest_asperf.errors import Advice, AsperfError, ElsewhereError, RoleError, printable
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.stash import session_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _MOST_REASONS: Final = 3
 

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from pytest_asperf.analysis.verdict import Verdict, VerdictError
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.session import Session

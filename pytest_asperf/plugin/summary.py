@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pytest_asperf.analysis.stats.estimate import counted_text
 from pytest_asperf.errors import printable
-from pytest_asperf.plugin.machines import measured
+from pytest_asperf.plugin.machines import Measured, measured
 from pytest_asperf.report.benchmark_rows import comparison_note
 from pytest_asperf.report.claims_table import (
     Screen,
@@ -20,17 +21,13 @@ from pytest_asperf.report.claims_table import (
     undecided_lines,
     whole_text,
 )
-from pytest_asperf.report.lines import lines
+from pytest_asperf.report.lines import Line, lines
 from pytest_asperf.report.measurements import explanation, speculation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from _pytest.terminal import TerminalReporter
 
-    from pytest_asperf.plugin.machines import Measured
     from pytest_asperf.plugin.session import Session
-    from pytest_asperf.report.lines import Line
 
 #: pytest's categories of our own outcomes.
 _UNDECIDED: Final = ("inconclusive", "invalid")

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
     from _pytest.terminal import TerminalReporter
 
     from pytest_asperf import Hardware

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.verdict import Outcome, Subject
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.commands.project import open_project
-from pytest_asperf.published.findings import load_findings
+from pytest_asperf.published.findings import Finding, Findings, load_findings
 from pytest_asperf.published.findings.checks import CheckLimits
 from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm
 from pytest_asperf.published.records import shipped_records
-from pytest_asperf.published.records.model import PrintedValue, RecordedCell, Scope, Spread
+from pytest_asperf.published.records.model import (
+    Document,
+    PrintedValue,
+    RecordedCell,
+    Scope,
+    Spread,
+)
 from pytest_asperf.report.history import estimate_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.commands.compared_reports import OnMachine
-    from pytest_asperf.published.findings import Finding, Findings
     from pytest_asperf.published.findings.model import Across
-    from pytest_asperf.published.records.model import Document
     from pytest_asperf.store.figures import SeriesValue
 
 _RATE: Final = "tok/s"

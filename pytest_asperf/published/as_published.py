@@ -10,8 +10,8 @@ from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import independent_change
-from pytest_asperf.analysis.verdict import Outcome, guarded
-from pytest_asperf.api.measurement_context import MeasurementContext, require_kind
+from pytest_asperf.analysis.verdict import Outcome, Verdict, guarded
+from pytest_asperf.api.measurement_context import MeasurementContext, Record, require_kind
 from pytest_asperf.api.quantity import Found, LimitText, settle
 from pytest_asperf.api.scored import Scored
 from pytest_asperf.api.throughput import Rate
@@ -19,18 +19,14 @@ from pytest_asperf.config.workload import is_workload
 from pytest_asperf.errors import ConfigError, suggest
 from pytest_asperf.plugin.stash import Notebook
 from pytest_asperf.published.findings import load_findings
-from pytest_asperf.published.findings.evidence import published_estimate
+from pytest_asperf.published.findings.evidence import Evidence, published_estimate
 from pytest_asperf.published.findings.terms import PrintedTerm
 from pytest_asperf.published.findings.validity import estimated_figures
 from pytest_asperf.published.session import findings_of
-from pytest_asperf.verdicts.readings import vetted
+from pytest_asperf.verdicts.readings import GuardedRates, vetted
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.api.measurement_context import Record
-    from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.records import RecordedCell
-    from pytest_asperf.verdicts.readings import GuardedRates
 
 _WHERE: Final = "assert_as_published"
 #: By the name of an engine in a document, the engines here that are it.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,8 +16,6 @@ from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.measure.workspace import Workspace
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.config.settings import session_option
 from pytest_asperf.errors import printable
-from pytest_asperf.published.findings import judge_recorded, published_text
+from pytest_asperf.published.findings import Finding, Findings, judge_recorded, published_text
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.records import derived_checks
 from pytest_asperf.records.codec import encode
@@ -19,12 +20,6 @@ from pytest_asperf.records.kinds import Noted
 from pytest_asperf.records.taken import verdict_record
 from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.sections import CheckLine, Section
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.published.findings import Finding, Findings
 
 _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 _HEAD: Final = """# All published findings

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -16,21 +18,22 @@ from pytest_asperf.plugin.parsing import usage_errors
 from pytest_asperf.plugin.selection import selection_of
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import Notebook, session_for, session_of
-from pytest_asperf.published.findings import judge_recorded, load_findings, published_text
+from pytest_asperf.published.findings import (
+    Finding,
+    Findings,
+    judge_recorded,
+    load_findings,
+    published_text,
+)
 from pytest_asperf.published.findings.model import count_text
-from pytest_asperf.records.kinds import VerdictRecord
+from pytest_asperf.records.kinds import JudgedRecord, VerdictRecord
 from pytest_asperf.records.taken import verdict_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from _pytest._code.code import TerminalRepr
     from _pytest.nodes import Node
 
     from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.published.findings import Finding, Findings
-    from pytest_asperf.records.kinds import JudgedRecord
 
 _FINDINGS: Final = pytest.StashKey["Findings"]()
 #: What a test's finding is about, if that is not what is measured.

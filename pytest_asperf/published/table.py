@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -9,20 +10,15 @@ from rich.cells import cell_len
 
 from pytest_asperf.errors import printable
 from pytest_asperf.plugin.summary import MARKUP, screen_of
-from pytest_asperf.records.kinds import VerdictRecord
-from pytest_asperf.report.claims_table import ended
-from pytest_asperf.report.lines import first_line
+from pytest_asperf.records.kinds import Noted, VerdictRecord
+from pytest_asperf.report.claims_table import Screen, ended
+from pytest_asperf.report.lines import Line, first_line
 from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.row_names import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from _pytest.terminal import TerminalReporter
 
-    from pytest_asperf.records.kinds import Noted
-    from pytest_asperf.report.claims_table import Screen
-    from pytest_asperf.report.lines import Line
 
 _GAP: Final = "  "
 _INDENT: Final = 3

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.hardware.machine import Gpu
 from pytest_asperf.records.codec import MALFORMED, decode, decode_as, encode
 from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.records.schema_1 import upgraded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SCHEMA: Final = 2
 #: Keys of a row beside those of its record.

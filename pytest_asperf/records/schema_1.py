@@ -6,14 +6,13 @@ is recognized by keys, and a name is taken from a text.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN, Outcome
 from pytest_asperf.errors import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     #: A JSON object.
     Table = Mapping[str, Any]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, replace
 from statistics import fmean, harmonic_mean, median
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs, MachineSeen, PairFacts
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.errors import MeasurementError
+from pytest_asperf.errors import AsperfError, MeasurementError
 from pytest_asperf.measure.paired_runner import Pair, figure_of
 from pytest_asperf.records.kinds import (
     BrokenRecord,
@@ -34,12 +35,9 @@ from pytest_asperf.records.kinds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.errors import AsperfError
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.energy import EnergyResult

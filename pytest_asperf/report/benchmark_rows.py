@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import (
+    AnyRecord,
+    Noted,
     RunFacts,
     SpeculationRecord,
     ThroughputRecord,
@@ -15,14 +18,10 @@ from pytest_asperf.records.kinds import (
     ran_of,
 )
 from pytest_asperf.report.lines import facts_of
-from pytest_asperf.report.measurements import SideRun, entries
+from pytest_asperf.report.measurements import Run, SideRun, entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from pytest_asperf.analysis.facts import Ran
-    from pytest_asperf.records.kinds import AnyRecord, Noted
-    from pytest_asperf.report.measurements import Run
 
 #: In front of a row's full name, where pytest-benchmark's own have the path of a test.
 _PREFIX: Final = "asperf::"

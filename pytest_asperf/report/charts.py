@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import speculation_model as sd_model
-from pytest_asperf.analysis.stats.estimate import CHANGE
+from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.report.markup import WIDTH, Chart, Scale, number, shortened
 from pytest_asperf.report.measurements import closed, predicted_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.records.kinds import JudgedFigure, SpeculationRecord
     from pytest_asperf.report.lines import Series
     from pytest_asperf.report.report_data import LevelSet, SideBySide

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.stats.estimate import number_text
+from pytest_asperf.analysis.stats.estimate import Estimate, number_text
 from pytest_asperf.report import charts
 from pytest_asperf.report.markup import element, shortened, shown, table
 from pytest_asperf.report.report_data import SIDES, both_sides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.records.kinds import JudgedFigure
     from pytest_asperf.report.lines import Line, Series
 

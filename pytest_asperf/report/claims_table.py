@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
@@ -18,8 +19,6 @@ from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.row_names import cut, tail_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.report.lines import Line
 

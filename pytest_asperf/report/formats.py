@@ -5,21 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import CacheError, ConfigError, printable
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.report import of_each_machine
-from pytest_asperf.report.json_report import COLUMNS, document, serialise
+from pytest_asperf.report.json_report import COLUMNS, Claim, document, serialise
 from pytest_asperf.report.markdown import markdown
 from pytest_asperf.report.page import page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from pytest_asperf.config.setting_rules import ReportTarget
-    from pytest_asperf.report.json_report import Claim
     from pytest_asperf.report.report_data import ReportData
 
     Writer = Callable[[Sequence[ReportData]], bytes]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.report.lines import Series
-from pytest_asperf.store.figures import LOG_RATIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_asperf.store.figures import SeriesKey, StoredPoint, Value
+from pytest_asperf.store.figures import LOG_RATIO, SeriesKey, StoredPoint, Value
 
 #: Points of a series in a chart, the latest.
 DRAWN: Final = 120

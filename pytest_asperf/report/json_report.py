@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.records.codec import encode
-from pytest_asperf.records.report import SCHEMA, row_data
+from pytest_asperf.records.report import SCHEMA, Meta, Report, row_data
 from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.measurements import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from pytest_asperf.records.kinds import JudgedFigure, Noted
-    from pytest_asperf.records.report import Meta, Report
 
 #: A report as plain data.
 JsonReport = dict[str, object]

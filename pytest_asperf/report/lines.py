@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
 from pytest_asperf.analysis.speculation_model import (
@@ -23,29 +24,23 @@ from pytest_asperf.analysis.stats.estimate import (
 )
 from pytest_asperf.analysis.verdict import OVERSUBSCRIBED
 from pytest_asperf.records.kinds import (
+    AnyRecord,
     BrokenRecord,
+    ChunkFacts,
     EnergyRecord,
+    Facts,
+    GuardFacts,
+    JudgedFigure,
+    JudgedRecord,
     MeasurementRecord,
     MemoryRecord,
+    Noted,
+    PromptFacts,
     QuantRecord,
     SpeculationRecord,
     ThroughputRecord,
     VerdictRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pytest_asperf.records.kinds import (
-        AnyRecord,
-        ChunkFacts,
-        Facts,
-        GuardFacts,
-        JudgedFigure,
-        JudgedRecord,
-        Noted,
-        PromptFacts,
-    )
 
 
 @dataclass(frozen=True, slots=True)

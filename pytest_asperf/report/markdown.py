@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import printable
-from pytest_asperf.report.report_data import OUTCOMES, both_sides
-from pytest_asperf.report.row_names import difference
+from pytest_asperf.report.report_data import OUTCOMES, ReportData, both_sides
+from pytest_asperf.report.row_names import Ran, difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from pytest_asperf.report.lines import Line
     from pytest_asperf.report.measurements import Entry
-    from pytest_asperf.report.report_data import ReportData
-    from pytest_asperf.report.row_names import Ran
 
 _MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
@@ -12,7 +13,6 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from xml.etree.ElementTree import Element
 
     Child = ET.Element | str | None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
+from pytest_asperf.analysis.facts import Compared, ComparedChunks, ComparedPairs, Ran
 from pytest_asperf.records.kinds import (
+    AnyRecord,
     ChunkFacts,
     EnergyRecord,
     MemoryRecord,
+    Noted,
     PhaseFacts,
     QuantRecord,
     RunFacts,
@@ -20,11 +23,7 @@ from pytest_asperf.records.kinds import (
 from pytest_asperf.report.lines import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_asperf.analysis.facts import Compared, Ran
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.records.kinds import AnyRecord, Noted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Nothing of it is computed here: texts are those of the report, and charts are dr
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -15,16 +16,14 @@ from pytest_asperf.report.charts import bars, gains, levels, mini_intervals, run
 from pytest_asperf.report.claim_card import badge, card, exact, notes
 from pytest_asperf.report.markup import element, serialised, shortened, table
 from pytest_asperf.report.measurements import cells
-from pytest_asperf.report.report_data import OUTCOMES, SideBySide
+from pytest_asperf.report.report_data import OUTCOMES, LevelSet, ReportData, SideBySide, Timed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.records.kinds import JudgedFigure, SpeculationRecord
     from pytest_asperf.report.lines import Line
-    from pytest_asperf.report.report_data import LevelSet, ReportData, Timed
 
     Found = dict[str, dict[str, dict[str, Estimate]]]
 

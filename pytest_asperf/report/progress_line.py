@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.live import Live
     from rich.progress import Progress, Task
 

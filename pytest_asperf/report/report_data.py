@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
-from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
 from pytest_asperf.errors import printable
-from pytest_asperf.records.kinds import QuantRecord, ThroughputRecord
-from pytest_asperf.records.report import of_each_machine, part, read, unusable
-from pytest_asperf.report.json_report import claims, repeat
-from pytest_asperf.report.lines import lines_of, positive, series_of
-from pytest_asperf.report.measurements import speculation_of, table
+from pytest_asperf.records.kinds import (
+    AnyRecord,
+    Noted,
+    QuantRecord,
+    SpeculationRecord,
+    ThroughputRecord,
+)
+from pytest_asperf.records.report import Meta, Report, of_each_machine, part, read, unusable
+from pytest_asperf.report.json_report import Claim, claims, repeat
+from pytest_asperf.report.lines import Line, Series, lines_of, positive, series_of
+from pytest_asperf.report.measurements import Entry, speculation_of, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from pytest_asperf.analysis.facts import Ran
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.records.kinds import AnyRecord, Noted, SpeculationRecord
-    from pytest_asperf.records.report import Meta, Report
-    from pytest_asperf.report.json_report import Claim
-    from pytest_asperf.report.lines import Line, Series
-    from pytest_asperf.report.measurements import Entry
 
 
 #: In front of the label of a fact of what ran, where it is of one of two builds.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
-from pytest_asperf.report.lines import first_line
+from pytest_asperf.report.lines import Line, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from pytest_asperf.records.kinds import Noted
-    from pytest_asperf.report.lines import Line
 
 #: What ran, as label and text of each fact.
 Ran = tuple[tuple[str, str], ...]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_asperf.errors import printable
+from pytest_asperf.errors import AsperfError, printable
 
 if TYPE_CHECKING:
-    from pytest_asperf.errors import AsperfError
     from pytest_asperf.hardware.conditions import Condition
 
 #: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth

@@ -6,9 +6,10 @@ import datetime as dt
 import os
 import platform
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from pytest_asperf.config.settings import OPTIONS, flag, session_option
 from pytest_asperf.errors import without_passwords
@@ -16,9 +17,6 @@ from pytest_asperf.hardware.records import NAMED, machine_id
 from pytest_asperf.records.report import MachineFacts, MachineMeta, Meta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Self
-
     from pytest_asperf.hardware.in_force import Hardware
 
 #: What is left out of the command that repeats a test.

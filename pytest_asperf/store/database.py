@@ -6,17 +6,14 @@ The tables are declared by their columns' names; `migrations` makes them, with t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import sqlalchemy as sa
 
 from pytest_asperf.errors import ConfigError, StoreError, printable, without_passwords
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: The newest revision of `migrations/versions`.
 HEAD: Final = "0002"

@@ -6,16 +6,18 @@ import datetime as dt
 import hashlib
 import json
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
+from pytest_asperf.analysis.facts import Compared, ComparedPairs, ComparedSides, Ran
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.errors import printable
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import (
+    AnyRecord,
     EnergyRecord,
     MemoryRecord,
     QuantRecord,
@@ -23,15 +25,7 @@ from pytest_asperf.records.kinds import (
     ThroughputRecord,
     VerdictRecord,
 )
-from pytest_asperf.records.report import part, unusable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_asperf.analysis.facts import Compared, Ran
-    from pytest_asperf.records.kinds import AnyRecord
-    from pytest_asperf.records.report import Meta, Report
-
+from pytest_asperf.records.report import Meta, Report, part, unusable
 
 #: Unit of the natural logarithm of candidate / baseline, in time: above 0 is slower.
 LOG_RATIO: Final = "log ratio"

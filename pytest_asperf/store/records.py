@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
-from pytest_asperf.records.report import read
-from pytest_asperf.store.database import points, series, sessions
+from pytest_asperf.records.report import Report, read
+from pytest_asperf.store.database import Database, points, series, sessions
 from pytest_asperf.store.figures import (
     UNFINISHED,
     NewSeries,
     Recorded,
     SeriesKey,
+    SeriesValue,
     StoredPoint,
     StoredSeries,
     StoredSession,
@@ -29,14 +31,9 @@ from pytest_asperf.store.figures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from types import TracebackType
-    from typing import Self
 
     from pytest_asperf.records.codec import JsonObject
-    from pytest_asperf.records.report import Report
-    from pytest_asperf.store.database import Database
-    from pytest_asperf.store.figures import SeriesValue
 
 #: A clock is taken as set back if it is further behind than this, in seconds.
 _JITTER_S: Final = 2.0

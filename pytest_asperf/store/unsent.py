@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -16,13 +18,16 @@ from pytest_asperf.errors import ConfigError, StoreError, without_passwords
 from pytest_asperf.hardware.records import store_record
 from pytest_asperf.records.report import read
 from pytest_asperf.store import START_WAIT_S, WAIT_S, open_store
-from pytest_asperf.store.figures import UNFINISHED, document_digest
+from pytest_asperf.store.figures import (
+    UNFINISHED,
+    NewSeries,
+    Recorded,
+    SeriesKey,
+    StoredPoint,
+    document_digest,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from pytest_asperf.store.figures import NewSeries, Recorded, SeriesKey, StoredPoint
     from pytest_asperf.store.records import Store
 
 _DAY_S: Final = 86_400.0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Voids
+from pytest_asperf.analysis.guards import GuardFinding, Voids
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.hardware.meters.meter import CounterWindow
     from pytest_asperf.hardware.watch import Watched
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs

@@ -16,6 +16,7 @@ from pytest_asperf.config.engines import (
     FLOAT_LEVELS,
     GGUF_ENGINES,
     MLX_ENGINES,
+    Engine,
     level_engines,
     mlx_scheme,
     parse_level,
@@ -26,7 +27,6 @@ from pytest_asperf.modelfiles.mlx_read import MlxInfo
 from pytest_asperf.modelfiles.sizes import bits_per_weight
 
 if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.modelfiles.locate import LocatedModel
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -45,8 +46,6 @@ from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import divergence_text, parting_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest
     from pytest_asperf.analysis.stats.sequential import PairedTest

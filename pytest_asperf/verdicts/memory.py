@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.capacity import Fit, fit, judge_fit
+from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, fit, judge_fit
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import predicted_against_measured
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.stats.estimate import Estimate, memory_text, number_text, percent_text
-from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.verdicts.paired import build_subject, differences
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.capacity import Demand, MemoryCapacity
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.measure.memory import HeldMemory, MemoryComparison, MemoryResult

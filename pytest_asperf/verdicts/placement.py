@@ -6,6 +6,7 @@ is not the GPU's say what ran, and of that only the plan is of one process and o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -17,8 +18,6 @@ from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_asperf.hardware.compute_plan import ComputePlan, Device
     from pytest_asperf.hardware.meters.meter import Rail
     from pytest_asperf.measure.energy import EnergyResult

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -39,8 +40,6 @@ from pytest_asperf.verdicts.paired import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
     from pytest_asperf.verdicts.engine_matching import Term
 

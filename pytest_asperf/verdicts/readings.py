@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.guards import GuardFinding, Voids
 from pytest_asperf.analysis.stats.spread import reach_one_another, reaches
-from pytest_asperf.analysis.verdict import guarded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.analysis.verdict import Verdict, guarded
 
 #: Assertions that a finding voids if their limit is near.
 _IF_NEAR: Final = frozenset({Voids.SPREAD_SENSITIVE, Voids.LOAD_SENSITIVE})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE, first_divergence
-from pytest_asperf.analysis.limit_verdict import judge_below, judge_limits, why_open
+from pytest_asperf.analysis.limit_verdict import Limits, judge_below, judge_limits, why_open
 from pytest_asperf.analysis.speculation_model import (
     acceptance_text,
     best_text,
@@ -28,9 +29,6 @@ from pytest_asperf.errors import Advice, shown
 from pytest_asperf.verdicts.paired import ran_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.analysis.limit_verdict import Limits
     from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
     from pytest_asperf.measure.texts import Outputs
 

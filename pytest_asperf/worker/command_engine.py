@@ -15,19 +15,16 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from .engine import Asked, Facts, RefusalError, Timing, files_sha256
 from .served_model import served_facts, unseen_context
 from .served_prompts import is_near, new_beginning
 from .tool_process import ToolRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 #: The kind of a refusal in the middle of the work.
 _KIND: Final = "command"

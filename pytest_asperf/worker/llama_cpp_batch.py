@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import llama_cpp
@@ -11,8 +12,6 @@ from . import llama_cpp_compat as compat
 from .engine import RefusalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
-
     from numpy.typing import NDArray
 
 

@@ -11,18 +11,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import llama_cpp
 
 from .engine import Facts, RefusalError
 from .printed.metal_log import DEVICE_LINE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 VERSION: Final = f"llama-cpp-python {llama_cpp.__version__}"
 #: The library with those that it is linked to; llama_cpp's own handle of ggml is of its own folder.

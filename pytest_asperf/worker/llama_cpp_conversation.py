@@ -6,6 +6,7 @@ shares with the last one, drops the rest from llama.cpp's memory and decodes wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from .engine import RefusalError
 from .llama_cpp_batch import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

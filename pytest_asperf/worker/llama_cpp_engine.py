@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,15 +31,12 @@ from .logits import seen
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .printed.metal_log import metal_facts
 from .priority import default_threads, linger
-from .rpc_remote import Remotes
+from .rpc_remote import Remote, Remotes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from .rpc_remote import Remote
 
 # ggml.h and llama.h; part of the ABI.
 GGML_TYPES: Final = {

@@ -10,15 +10,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from . import llama_cpp_compat as compat
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-    from pathlib import Path
 
 #: Shorter texts are computed as fast as they are copied.
 _LEAST_TOKENS: Final = 64

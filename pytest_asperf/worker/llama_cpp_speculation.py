@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
@@ -14,8 +15,6 @@ from .logits import require_sound
 from .rollback import RolledBackStepper, find_way_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from numpy.typing import NDArray
 
     from .llama_cpp_prefix import SavedPrefixes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import re
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,19 +18,16 @@ from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, requ
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .printed.metal_log import metal_facts
 from .printed.speculation_log import SpeculationReader, SpeculationRun
-from .rpc_remote import Placement, Remotes
+from .rpc_remote import Placement, Remote, Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_process import OPTIONS, Bench, Toolbox, ToolRun
 from .tool_process import PROGRAM as BENCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from .printed.bench_rows import BenchRow
-    from .rpc_remote import Remote
 
 
 _QUANTIZE: Final = "llama-quantize"

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +31,6 @@ from .priority import priority, take_priority
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .scoring import ChunkScorer
     from .speculation_ops import Pairs
 

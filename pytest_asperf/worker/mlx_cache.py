@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
@@ -18,8 +19,6 @@ from .engine import RefusalError
 from .mlx_compat import quoted, refusing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
 #: `kv_group_size` of mlx-lm.

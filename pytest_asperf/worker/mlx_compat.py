@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mlx.core as mx
 import mlx_lm
@@ -15,13 +16,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.generate import maybe_quantize_kv_cache
 from transformers import PreTrainedTokenizerFast
 
-from .engine import RefusalError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from .engine import Facts
-
+from .engine import Facts, RefusalError
 
 VERSION: Final = f"mlx-lm {mlx_lm.__version__} with mlx {mx.__version__}"
 

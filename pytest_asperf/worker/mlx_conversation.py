@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 from .mlx_compat import refusing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
 

@@ -13,16 +13,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mlx.core as mx
 
 from .engine import RefusalError
 from .wire import decode, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Of the command that started this process: interpreter, `-I -c` and its code, folder, engine and
 #: nice value.

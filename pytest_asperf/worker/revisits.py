@@ -5,18 +5,16 @@ It needs no numpy, as an engine without rows is asked for them too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .engine import Converses, RefusalError, Revisitable, TakesSequences
+from .engine import Converses, LoadedModel, RefusalError, Revisitable, TakesSequences
 from .served_model import ServedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from .engine import LoadedModel
     from .token_probabilities import TokenProbabilities
 
 

@@ -8,6 +8,7 @@ Each way is tried once before it is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,8 +17,6 @@ from .engine import Facts, RefusalError, Stepper
 from .logits import require_sound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +30,6 @@ from .engine import RefusalError
 from .printed.engine_log import buffers_mib
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
-
     from .tool_process import Toolbox, ToolRun
 
 

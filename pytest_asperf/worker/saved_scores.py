@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -22,8 +23,6 @@ from .logits import require_preference
 from .printed.perplexity_log import PerplexityReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from .tool_process import Toolbox, ToolRun

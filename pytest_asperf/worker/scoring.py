@@ -16,22 +16,19 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .engine import LooksAhead, RefusalError, ScoresInOrder
+from .engine import LoadedModel, LooksAhead, RefusalError, ScoresInOrder
 from .logits import require_preference
 from .priority import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from numpy.typing import NDArray
-
-    from .engine import LoadedModel
 
     Matrix = NDArray[np.float32]
     Vector = NDArray[np.float64]

@@ -6,6 +6,7 @@ its own defaults. Tokens are counted by the server, never by the events of its s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
@@ -14,18 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from .engine import Asked, Facts, RefusalError, Timing
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
-from .serving.events import read_reply, request_facts
+from .serving.events import Reply, read_reply, request_facts
 from .serving.load import client_cost, closed_loop
-from .serving.record import Timeouts
+from .serving.record import Endpoint, StreamRecord, Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from .serving.events import Reply
-    from .serving.record import Endpoint, StreamRecord
     from .token_probabilities import TokenProbabilities
 
     Row = NDArray[np.float32]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from .engine import RefusalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: A prompt begins with words of these in random order, so that no cache holds its beginning.
 _WORDS: Final = (

@@ -10,20 +10,15 @@ import shlex
 import socket
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from .engine import RefusalError
+from .engine import Facts, RefusalError
 from .served_model import CANNOT, Api, ServedModel
 from .serving.client import get_request
 from .serving.record import Endpoint, Timeouts
 from .tool_process import ToolRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from .engine import Facts
-
 
 _HOST: Final = "127.0.0.1"
 _ASK_EVERY_S: Final = 0.02

@@ -8,6 +8,7 @@ round is one step of the target: both arms of a comparison run the same loop.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -17,8 +18,6 @@ from .logits import require_sound
 from .priority import linger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from .engine import Stepper

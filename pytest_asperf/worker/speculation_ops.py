@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -20,9 +21,6 @@ from .speculation import (
     generate,
     probabilities,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Reply = dict[str, Any]
 

@@ -9,6 +9,7 @@ out evenly among the tokens that are not.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter_ns
@@ -22,8 +23,6 @@ from .serving.client import stream_request
 from .serving.payload import answered_object, as_dict, error_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from .serving.record import Endpoint

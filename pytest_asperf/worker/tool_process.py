@@ -14,20 +14,17 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import RefusalError
+from .engine import Facts, RefusalError
 from .printed.bench_rows import BenchRow, BrokenRowError, bench_row
 from .printed.engine_log import LOG_PREFIX, LastWords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from .engine import Facts
-
     Watch = Callable[[int, str], None]
 
 _MAX_LINES: Final = 20_000

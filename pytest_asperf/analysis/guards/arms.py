@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 #: Quantities nearer than this are equal: repeated runs of one path on one machine differ by less.
 #: The published hybrid's 100 ms lie 4 % from its baseline's 96 ms, its memory at 0 %.

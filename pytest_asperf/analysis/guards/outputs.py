@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
 
 from pytest_asperf.analysis.guards.guard import Guard, GuardFinding
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 #: What llama.cpp logs for a batch that was not decoded (`llama_decode` and its callers).
 _DECODE_ERROR: Final = re.compile(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.guards.arms import path_mismatch
 from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, figure
-from pytest_asperf.analysis.serving_metrics import complete, itl_ns, served_at_once, ttft_ns
+from pytest_asperf.analysis.serving_metrics import (
+    ServedRequest,
+    complete,
+    itl_ns,
+    served_at_once,
+    ttft_ns,
+)
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_asperf.analysis.serving_metrics import ServedRequest
 
 #: Share of a prompt that may come from the cache, and tokens: BOS, a chat's head and a word by
 #: chance are the same in all.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure, require_positive
 from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
 
 #: Coefficient of variation of runs above which their mean is useless. Runs of llama-bench on
 #: a quiet machine have below 1 %; the table in which Q6_K "dominates" Q5_K_M has 19 to 36 %.

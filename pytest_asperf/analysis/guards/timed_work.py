@@ -6,6 +6,7 @@ A row has log-probabilities of groups of tokens, in nats (`engine_process.Groupe
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -14,8 +15,6 @@ from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding
 from pytest_asperf.analysis.stats.estimate import number_text, percent_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     Row = Sequence[float]
     Rows = Mapping[int, Row]
 

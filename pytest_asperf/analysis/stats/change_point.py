@@ -10,6 +10,7 @@ correlation which explains the series best. Derivation and limits: ``docs/statis
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,6 @@ import numpy as np
 from scipy.special import logsumexp, stdtrit  # type: ignore[import-untyped]  # no types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]

@@ -8,6 +8,7 @@ rest on the chunks.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,8 +24,6 @@ from pytest_asperf.analysis.stats.estimate import (
 from pytest_asperf.analysis.stats.intervals import t_half_width, t_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from pytest_asperf.analysis.stats.estimate import Chunks

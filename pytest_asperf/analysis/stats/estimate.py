@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from pytest_asperf.errors import MeasurementError, no_truth_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -6,6 +6,7 @@ Formulas and their limits: ``docs/statistics.md``, "The machine's own noise".
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, variance
@@ -18,8 +19,6 @@ from pytest_asperf.analysis.stats.sequential import robust_sd
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_asperf.analysis.stats.estimate import Estimate
 
 #: High, because the rate is looked at after every self-check, and one FAIL must not condemn.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import bdtr, bdtrc  # type: ignore[import-untyped]  # scipy ships no types
@@ -11,9 +11,6 @@ from scipy.special import bdtr, bdtrc  # type: ignore[import-untyped]  # scipy s
 from pytest_asperf.analysis.stats.chunk_intervals import design_effect
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate, finite_array
 from pytest_asperf.analysis.stats.intervals import checked_confidence, t_quantile, z_quantile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def percentile_interval(

@@ -12,6 +12,7 @@ their Gaussian mixture above 0). Derivation, error rates and what they rest on:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import fmean
@@ -35,8 +36,6 @@ from pytest_asperf.analysis.stats.sequential_frame import (
 from pytest_asperf.errors import ConfigError, MeasurementError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from pytest_asperf.analysis.metrics import ChunkScore

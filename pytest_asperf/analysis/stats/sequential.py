@@ -11,8 +11,9 @@ grown stake is evidence that may be looked at after every pair. Derivation, limi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.estimate import Estimate, percent_text
@@ -25,10 +26,6 @@ from pytest_asperf.analysis.stats.sequential_frame import (
     nothing_to_estimate,
 )
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 #: Weight and stake of each gambler. The bold one decides quiet machines in 5 pairs, the cautious
 #: one survives outliers: 0.9 * 1.96^5 + 0.1 * 1.6^5 = 27.1.

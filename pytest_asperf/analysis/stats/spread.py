@@ -9,6 +9,7 @@ Student's t in place of the normal quantile, for the few runs that there are. It
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +26,6 @@ from pytest_asperf.analysis.stats.intervals import t_quantile, z_quantile
 from pytest_asperf.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import NDArray
 
     from pytest_asperf.analysis.stats.estimate import Values

@@ -7,15 +7,13 @@ that has two speeds. The total is what a user waits for. Derivation: ``docs/stat
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.intervals import t_half_width
 from pytest_asperf.analysis.stats.sequential import PairedTest, require_log_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Weight of the total time in the evidence for a slowdown. Where turns are alike both agree, and
 #: sharing costs nothing.

@@ -12,11 +12,12 @@ import os
 import platform
 import re
 import time
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from packaging.version import Version
 
@@ -25,9 +26,6 @@ from pytest_asperf.hardware import nvidia, probe
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail, Rail, joined
 from pytest_asperf.hardware.meters.powermetrics import powermetrics_meter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def open_meters() -> Meter:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pytest_asperf.errors import HardwareError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 Rail = Literal["cpu", "gpu", "ane", "dram", "package"]
 

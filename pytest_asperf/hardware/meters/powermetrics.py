@@ -11,17 +11,15 @@ import os
 import plistlib
 import subprocess
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail, Rail
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 #: The rails that a sample may have. Memory and the wall are not in it.
 SAMPLED: Final[tuple[Rail, ...]] = ("cpu", "gpu", "ane")

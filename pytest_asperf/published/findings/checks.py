@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -17,18 +18,14 @@ from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge
 from pytest_asperf.analysis.metrics import Metric
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.analysis.stats.intervals import shared_confidence
-from pytest_asperf.config.table import NUMBER, number
+from pytest_asperf.config.table import NUMBER, CheckedTable, number
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.published.findings.terms import FormulaTerm, parse_term, row_of
+from pytest_asperf.published.findings.terms import FormulaTerm, Term, parse_term, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from pytest_asperf.analysis.verdict import Figure as JudgedFigure
     from pytest_asperf.analysis.verdict import Subject, Verdict
-    from pytest_asperf.config.table import CheckedTable
     from pytest_asperf.published.findings.evidence import Evidence
-    from pytest_asperf.published.findings.terms import Term
 
 _DIRECTIONS: Final = ("rising", "falling")
 _BETTER: Final = ("higher", "lower")

@@ -10,6 +10,7 @@ which is wider than needed and never too narrow.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -29,17 +30,14 @@ from pytest_asperf.published.findings.terms import (
     FigureTerm,
     FormulaTerm,
     PrintedTerm,
+    Term,
     Variation,
     ids_of,
 )
-from pytest_asperf.published.records.formulas import FORMULAS
+from pytest_asperf.published.records.formulas import FORMULAS, Formula
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_asperf.published.findings.terms import Term
     from pytest_asperf.published.records import RecordedCell
-    from pytest_asperf.published.records.formulas import Formula
 
 _UNITS: Final = {
     **dict.fromkeys(("percent_of", "percent_change", "percent_less", "utilisation"), "%"),

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards import Consequence
-from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.published.findings.validity import estimated_figures
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.model import Finding
 

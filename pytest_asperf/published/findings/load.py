@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Final
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.table import ID, NUMBER, PAIR
+from pytest_asperf.config.table import ID, NUMBER, PAIR, CheckedTable
 from pytest_asperf.config.text_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
@@ -13,14 +15,7 @@ from pytest_asperf.published.findings.evidence import Evidence, assumed_spreads
 from pytest_asperf.published.findings.model import Across, Finding, Findings
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.findings.validity import parse_guard
-from pytest_asperf.published.records import load_recorded, shipped_records
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.config.table import CheckedTable
-    from pytest_asperf.published.records import Records
+from pytest_asperf.published.records import Records, load_recorded, shipped_records
 
 _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
 _TEXTS: Final = ("statement", "topic", "reading", "because")

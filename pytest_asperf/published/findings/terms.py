@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pytest_asperf.config.table import unusable
+from pytest_asperf.config.table import CheckedTable, unusable
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.records.formulas import FORMULAS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.config.table import CheckedTable
 
 #: Formulas within formulas.
 _DEEPEST: Final = 4

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Guard
+from pytest_asperf.analysis.guards import Guard, GuardFinding
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.published.findings.terms import FormulaTerm, ids_of, parse_term
+from pytest_asperf.published.findings.terms import FormulaTerm, Term, ids_of, parse_term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.config.table import CheckedTable
     from pytest_asperf.published.findings.evidence import Evidence
-    from pytest_asperf.published.findings.terms import Term
 
 #: Recorded values by their role.
 _Values: TypeAlias = "Mapping[str, float]"

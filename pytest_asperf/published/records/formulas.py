@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -11,8 +12,6 @@ from typing import TYPE_CHECKING
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pytest_asperf.published.records.model import Derivation, RecordedCell, Records
 
 _MOST = 12

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Final, get_args
+from pathlib import Path
+from typing import Final, get_args
 
 from pytest_asperf.config.table import (
     BOOLEAN,
@@ -35,10 +37,6 @@ from pytest_asperf.published.records.model import (
     Table,
     read_printed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 _NONE: Final = Records(())
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

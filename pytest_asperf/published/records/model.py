@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from pytest_asperf.errors import ConfigError, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 Form = Literal["point", "approximate", "range", "at-least", "at-most", "word"]
 

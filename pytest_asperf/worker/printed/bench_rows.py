@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .model_facts import base_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Settings that are printed as requested; what the engine made of such a value is not in the file.
 _UNRESOLVED: Final = {

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from .metal_log import metal_facts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 #: Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter for their
 #: level, and those of a router's children with their port. They begin anywhere in a line of

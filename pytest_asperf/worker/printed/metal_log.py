@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any, Final
 
 #: Printed once in a process; `ggml_metal_init`, which older versions say it in, once a context.
 DEVICE_LINE: Final = "ggml_metal_device_init: "

@@ -12,18 +12,13 @@ import json
 import re
 import socket
 import ssl
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http.client import HTTPException, parse_headers
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from .record import Fault, FaultError, StreamRecord, Timeouts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .record import Endpoint
-
+from .record import Endpoint, Fault, FaultError, StreamRecord, Timeouts
 
 _CHUNK_SIZE: Final = re.compile(rb"(?:\r\n)?([0-9A-Fa-f]{1,8})(?:[ ;][^\r\n]{0,256})?\r\n")
 _LONGEST_SIZE_LINE: Final = 300

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from .record import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Longest event; the last one of a reply may carry the settings of the request, some 10 KB.
 MAX_EVENT_BYTES: Final = 2**20

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .event_stream import SHOWN, JsonLines, ServerSentEvents, quoted
 from .payload import (
@@ -25,11 +25,7 @@ from .payload import (
     output_parts,
     outputs,
 )
-from .record import Fault
-
-if TYPE_CHECKING:
-    from .record import StreamRecord
-
+from .record import Fault, StreamRecord
 
 _OF_STATUS: Final = {
     401: ("unauthorised", "the server refused the API key, or wants one"),

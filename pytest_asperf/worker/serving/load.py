@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -29,8 +30,6 @@ from .events import read_reply
 from .record import Endpoint, StreamRecord, Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     Ask = Callable[[int, int], StreamRecord]
 
 #: Requests under way at once in an open loop; one more waits, and its latency counts the wait.

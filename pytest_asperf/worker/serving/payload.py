@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .event_stream import SHOWN, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Where output stands in a payload of one API or another.
 _OUTPUT_KEYS: Final = (
