@@ -129,20 +129,31 @@ _FITTING: Final = (
 )
 #: Installs the Python part of llama-cpp-python and compiles nothing.
 _PYTHON_ONLY: Final = "-DLLAMA_BUILD=OFF"
+_MLX: Final = "mlx"
+_MLX_ON_LINUX: Final = "mlx[cpu]"
+_BARE_MLX_LM: Final = re.compile(r"(?i)mlx[-_.]lm(?!\[)\b")
 
 
-def with_binding(source: Packages) -> Packages:
-    """The packages with llama-cpp-python beside libraries that it loads; others as they are."""
+def completed(source: Packages) -> Packages:
+    """The packages, with those without which they compute nothing; others as they are.
+
+    Libraries of llama.cpp need the binding that loads them. mlx-lm names mlx on a Mac alone; what
+    mlx computes with elsewhere is an extra, and without one it has no backend.
+    """
     words = [*source.requirements, *(path.name for path in source.files)]
-    found = next(filter(None, map(_LIBRARIES.match, words)), None)
-    if found is None:
+    named = {canonical(re.split(r"[^\w.-]", word, maxsplit=1)[0]) for word in source.requirements}
+    named |= {canonical(path.name.partition("-")[0]) for path in source.files}
+    libraries = next(filter(None, map(_LIBRARIES.match, words)), None)
+    more, env = [], dict(source.env)
+    if libraries:
+        env["CMAKE_ARGS"] = f"{env.get('CMAKE_ARGS', '')} {_PYTHON_ONLY}".strip()
+        if _BINDING not in named:
+            more.append(_fitting(libraries["number"]))
+    if sys.platform == "linux" and _MLX not in named and any(map(_BARE_MLX_LM.match, words)):
+        more.append(_MLX_ON_LINUX)
+    if not libraries and not more:
         return source
-    names = {canonical(re.split(r"[^\w.-]", word, maxsplit=1)[0]) for word in source.requirements}
-    requirements = source.requirements
-    if _BINDING not in names:
-        requirements = tuple(sorted((*requirements, _fitting(found["number"]))))
-    env = dict(source.env)
-    env["CMAKE_ARGS"] = f"{env.get('CMAKE_ARGS', '')} {_PYTHON_ONLY}".strip()
+    requirements = tuple(sorted((*source.requirements, *more)))
     return replace(source, requirements=requirements, env=tuple(sorted(env.items())))
 
 
@@ -163,7 +174,7 @@ def declared_environment(source: Packages, cache: Path) -> dict[str, Any]:
 
     Requirements without a version count as written.
     """
-    source = with_binding(source)
+    source = completed(source)
     return {
         "kind": "environment",
         "requirements": list(source.requirements),
@@ -187,7 +198,7 @@ def interpreter_of(folder: Path) -> Path:
 
 def make_environment(source: Packages, _recipe: Recipe, job: Job) -> dict[str, Any]:
     """Make an environment in a job's folder; the result lists its packages."""
-    source = with_binding(source)
+    source = completed(source)
     env = child_environment(source.env)
     try:
         for step in _steps(source, job.folder / "env"):

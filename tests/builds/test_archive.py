@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import llama_cpp
 import pytest
 
-from pytest_asperf.builds.environment import with_binding
+from pytest_asperf.builds.environment import completed
 from pytest_asperf.config.build_sources import Archive, Packages
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
@@ -179,12 +179,32 @@ def test_a_source_distribution_of_something_else(
 )
 def test_libraries_come_with_a_binding(named: tuple[str, ...], installed: str) -> None:
     """The llama-cpp-python of about their time is installed, and nothing of it compiled."""
-    source = with_binding(Packages(named, env=(("CMAKE_ARGS", "-DX=1"),)))
+    source = completed(Packages(named, env=(("CMAKE_ARGS", "-DX=1"),)))
     (binding,) = (word for word in source.requirements if word.startswith("llama-cpp-python"))
     assert binding == installed
     assert dict(source.env) == {"CMAKE_ARGS": "-DX=1 -DLLAMA_BUILD=OFF"}
     plain = Packages(("llama-cpp-python==0.3.36",))
-    assert with_binding(plain) == plain
+    assert completed(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("named", "file", "installed"),
+    [
+        ("mlx-lm==0.31.3", None, ("mlx-lm==0.31.3", "mlx[cpu]")),
+        (None, "mlx_lm-0.31.3-py3-none-any.whl", ("mlx[cpu]",)),
+        ("mlx-lm[cpu]==0.31.3", None, ("mlx-lm[cpu]==0.31.3",)),
+        ("mlx-lm==0.31.3", "mlx-0.31.1-cp311-cp311-linux_x86_64.whl", ("mlx-lm==0.31.3",)),
+    ],
+)
+def test_mlx_lm_comes_with_what_computes(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, file: str | None, installed: tuple[str, ...]
+) -> None:
+    """On Linux mlx-lm alone brings no mlx; an extra, or mlx by name, is the user's choice."""
+    monkeypatch.setattr("sys.platform", "linux")
+    source = Packages((named,) if named else (), (Path(file),) if file else ())
+    assert completed(source).requirements == installed
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert completed(source) == source
 
 
 @pytest.fixture
