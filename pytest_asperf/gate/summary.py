@@ -135,18 +135,20 @@ def _row(result: CellResult) -> SummaryRow:
 
 
 def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
-    """The notes on all cells that do not pass, the failures first; with all that ran, or not."""
+    """The notes on all cells that do not pass, the failures first; with all that ran, or not.
+
+    One that several cells share, such as an engine that does not start, stands once.
+    """
     not_passed = [r for r in results if r.word != Outcome.PASS]
-    texts = []
+    cells: dict[str, list[str]] = {}
     for result in sorted(not_passed, key=lambda r: r.word != Outcome.FAIL):
-        head = f"{result.cell.name} {printable(result.cell.what)}"
         text = (
             f"{NOT_RUN}: {result.error}"
             if result.verdict is None
             else result.verdict.note(with_ran=with_ran)
         )
-        texts.append(f"{head}\n{text}")
-    return texts
+        cells.setdefault(text, []).append(f"{result.cell.name} {printable(result.cell.what)}")
+    return ["\n".join([*heads, text]) for text, heads in cells.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,14 @@ def test_notes_begin_with_failures_and_leave_passes_out() -> None:
     assert [note.splitlines()[1].partition(":")[0] for note in found] == ["FAIL", "INVALID"]
 
 
+def test_a_note_that_cells_share_stands_once() -> None:
+    """An engine that does not start is one reason, with every check that it stopped."""
+    error = ModelError("m has no file", why="w", remedy="make one")
+    results = [CellResult(_cell(name), 0.2, error=error) for name in ("tg128", "pp512")]
+    (note,) = notes(results)
+    assert note.splitlines()[:3] == ["tg128 m", "pp512 m", "NOT RUN: m has no file"]
+
+
 def test_proof_of_path_is_told_once_with_what_differs() -> None:
     """Facts of the cell are left out, and equal ones are marked as such."""
     rows = proof_rows([_result(), _result()])
