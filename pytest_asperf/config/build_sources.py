@@ -23,7 +23,7 @@ from pytest_asperf.config.engines import (
 )
 from pytest_asperf.config.setting_rules import Rules
 from pytest_asperf.config.table import TABLE, TEXTS, CheckedTable, Rule, matching, unusable
-from pytest_asperf.errors import ConfigError, listing, shown, suggest
+from pytest_asperf.errors import Advice, ConfigError, listing, shown, suggest
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -328,7 +328,10 @@ def _numbered(number: re.Match[str], folder: Path, engine: Engine, *, where: str
     raise ConfigError(
         f"{where}: {text} is a build of llama.cpp, and the engine is {engine}",
         why="a build number names no release of another engine",
-        remedy="name a release of that engine, such as mlx-lm==0.31.3, or --engine=llama_cpp",
+        remedy=Advice(
+            "name a release of that engine, such as mlx-lm==0.31.3, or measure on llama.cpp",
+            engine="llama_cpp",
+        ),
     )
 
 

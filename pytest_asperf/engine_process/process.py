@@ -90,9 +90,12 @@ _REMEDIES: Final = {
         "python",
     ),
     "kv-cache": "choose another type for the KV cache, or leave it out",
-    "libraries": "name libraries that this system and llama-cpp-python fit, or declare the build "
-    "with the llama-cpp-python of about their time: requirements = ['llama-cpp-py-sync==0.9102', "
-    "'llama-cpp-python==0.3.23']; measure a release's programs with --engine=llama_tools",
+    "libraries": Advice(
+        "name libraries that this system and llama-cpp-python fit, or declare the build with the "
+        "llama-cpp-python of about their time: requirements = ['llama-cpp-py-sync==0.9102', "
+        "'llama-cpp-python==0.3.23']; or measure a release's programs",
+        engine="llama_tools",
+    ),
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, quantization or context, or close other programs",
     "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.outcome import NOT_RUN, ExitCode
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
-from pytest_asperf.records.kinds import AnyRecord, BrokenRecord, Noted
+from pytest_asperf.records.kinds import AnyRecord, BrokenRecord, Noted, facts_of_builds
 from pytest_asperf.records.report import CheckFacts, GateFacts, LeftOutFacts
 from pytest_asperf.records.taken import broken_record, verdict_record
 
@@ -29,7 +29,6 @@ _ANSWERS: Final = {
     ExitCode.INTERRUPTED: "STOPPED",
 }
 LEFT_OUT: Final = "left out"
-_PROOF: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
 _LONGEST: Final = 400
 
 
@@ -151,38 +150,6 @@ def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
     return ["\n".join([*heads, text]) for text, heads in cells.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class ProofRow:
-    """A fact of what ran, in both builds."""
-
-    label: str
-    baseline: str
-    candidate: str
-
-    @property
-    def differs(self) -> bool:
-        """True if the builds differ in it."""
-        return self.baseline != self.candidate
-
-
-def proof_rows(results: Sequence[CellResult]) -> list[ProofRow]:
-    """The facts of what ran in both builds, each that does not depend on the cell once.
-
-    Of those that do, such as settings, the ones that differ between the builds.
-    """
-    rows: dict[ProofRow, None] = {}
-    for result in results:
-        ran = {} if result.verdict is None else dict(result.verdict.subject.ran)
-        # A fact that names no build, such as the text of PPL, is of both.
-        for label in dict.fromkeys(key.partition(" ")[2] or key for key in ran):
-            shared = ran.get(label, "not known")
-            sides = (ran.get(f"{side} {label}", shared) for side in ("baseline", "candidate"))
-            row = ProofRow(label, *sides)
-            if label not in _PROOF or (label == "settings" and row.differs):
-                rows[row] = None
-    return list(rows)
-
-
 def noted(outcome: GateOutcome) -> tuple[Noted, ...]:
     """A report's record of each cell, under the cell's name."""
     return tuple(Noted(f"{r.cell.name} {r.cell.what}", _record(r)) for r in outcome.results)
@@ -247,13 +214,13 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
     for note in notes(outcome.results, with_ran=False):  # what ran follows, once for all
         yield ""
         yield from note.splitlines()
-    proof = proof_rows(outcome.results)
-    yield from ("", "what ran") if proof else ()
-    for fact in proof:
-        both = "" if fact.differs else ", in both"
-        yield f"  {fact.label + ':':10} {printable(fact.baseline)}{both}"
-        if fact.differs:
-            yield f"  {'differs':>9}: {printable(fact.candidate)}"
+    ran = facts_of_builds(r.verdict.subject.ran for r in outcome.results if r.verdict is not None)
+    yield from ("", "what ran") if ran else ()
+    for label, base, candidate in ran:
+        differs = base != candidate
+        yield f"  {label + ':':10} {printable(base)}{'' if differs else ', in both'}"
+        if differs:
+            yield f"  {'differs':>9}: {printable(candidate)}"
 
 
 def _cell_lines(

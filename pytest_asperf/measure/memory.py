@@ -19,8 +19,29 @@ from pytest_asperf.measure.running_build import kept_build
 from pytest_asperf.measure.validity import require_numbers
 
 if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineMemory
+    from pytest_asperf.engine_process import EngineMemory, Worker
     from pytest_asperf.measure.results import Provenance
+
+#: Tokens that the context is filled with, if no depth is asked for, and those decoded at its end.
+_FILLED: Final = 512
+_DECODED: Final = 16
+_WHY: Final = "what a model takes is the engine's own count"
+
+
+def _require_counted(worker: Worker) -> None:
+    """Refuse an engine that does not count what it allocates, before anything is filled."""
+    if reason := worker.describe().cannot.get("memory"):
+        raise UnfitError(f"memory: {reason}", why=_WHY, remedy="measure on llama_cpp or mlx")
+
+
+def _counted(ran: Provenance) -> EngineMemory:
+    if ran.memory is None:
+        raise MeasurementError(
+            f"{ran.model}: the engine does not say what it allocated",
+            why=_WHY,
+            remedy="measure on llama_cpp or mlx; an engine without a figure cannot be judged",
+        )
+    return ran.memory
 
 
 @dataclass(frozen=True)
@@ -53,31 +74,14 @@ class MemoryExperiment(SharedProcess):
         name, n_ctx = arm.name, self.n_ctx
         build = kept_build(lease, {name: arm})
         worker = build.worker
-        if reason := worker.describe().cannot.get("memory"):
-            raise UnfitError(
-                f"memory: {reason}",
-                why="what a model takes is the engine's own count",
-                remedy="measure on llama_cpp or mlx",
-            )
+        _require_counted(worker)
         build.require_context(name, n_ctx, f"memory at {n_ctx}")
         fill = Workload("pp", n_ctx)
         tokens = workload_tokens(worker, name, lease.corpus, fill)
         lease.progress(f"memory at {n_ctx} {name}", 0, 1)
         run = require_numbers(f"{fill.name} {name}", worker.prompt(name, tokens, 0))
         ran = build.proof(name, run.context)
-        if ran.memory is None:
-            raise MeasurementError(
-                f"{ran.model}: the engine does not say what it allocated",
-                why="what a model takes is the engine's own count",
-                remedy="measure on llama_cpp or mlx; an engine without a figure cannot be judged",
-            )
-        return MemoryResult(n_ctx, ran.memory, run.peak_rss_bytes, ran)
-
-
-#: Tokens that the context is filled with, if no depth is asked for, and those decoded at its end.
-_FILLED: Final = 512
-_DECODED: Final = 16
-_REMEDY: Final = "measure on llama_cpp or mlx"
+        return MemoryResult(n_ctx, _counted(ran), run.peak_rss_bytes, ran)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +158,7 @@ class MemoryABExperiment:
     def _held(self, arm: Arm, lease: MachineLease) -> tuple[HeldMemory, int]:
         with RunningArm(arm, lease) as running:
             worker = running.worker
-            if reason := worker.describe().cannot.get("memory"):
-                raise UnfitError(
-                    f"memory: {reason}",
-                    why="what a model takes is the engine's own count",
-                    remedy=_REMEDY,
-                )
+            _require_counted(worker)
             n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
             running.require_context(MODEL, n_ctx, f"memory at {n_ctx}")
             tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", n_ctx))
@@ -167,14 +166,8 @@ class MemoryABExperiment:
             decoded = worker.generate(MODEL, tokens, max(0, n_ctx - _DECODED))
             run = require_numbers(f"memory {arm.name}", decoded)
             ran = running.ran(run.context)
-            if ran.memory is None:
-                raise MeasurementError(
-                    f"{ran.model}: the engine does not say what it allocated",
-                    why="what a model takes is the engine's own count",
-                    remedy=_REMEDY,
-                )
             steady = _resident_bytes(worker.pid)
-        return HeldMemory(ran.memory, run.peak_rss_bytes, steady, ran), n_ctx
+        return HeldMemory(_counted(ran), run.peak_rss_bytes, steady, ran), n_ctx
 
 
 def _resident_bytes(pid: int) -> int:

@@ -6,9 +6,9 @@ that a field names are imported at run time, for the decoder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pytest_asperf.analysis.facts import Compared, ComparedPairs, MachineSeen, Ran
 from pytest_asperf.analysis.guards import Consequence
@@ -17,6 +17,32 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 
 #: Label and text of each fact of what ran.
 Facts: TypeAlias = tuple[tuple[str, str], ...]
+#: In front of the label of a fact of what ran, where it is of one of two builds.
+SIDES: Final = ("baseline ", "candidate ")
+#: Labels of facts that differ from claim to claim, and are in the claim's own words.
+_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
+
+
+def both_sides(ran: Facts) -> Iterator[tuple[str, str, str]]:
+    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
+    facts = dict(ran)
+    for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
+        shared = facts.get(label, "not known")
+        base, candidate = (facts.get(f"{side}{label}", shared) for side in SIDES)
+        yield label, base, candidate
+
+
+def facts_of_builds(every: Iterable[Facts]) -> list[tuple[str, str, str]]:
+    """Label, baseline and candidate of the facts that all claims about two builds share, each once.
+
+    Settings, which differ from claim to claim, are among them if they differ between the builds.
+    """
+    rows = dict.fromkeys(row for ran in every for row in both_sides(ran))
+    return [
+        (label, base, candidate)
+        for label, base, candidate in rows
+        if label not in _OF_A_CLAIM or (label == "settings" and base != candidate)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import printable
-from pytest_asperf.report.report_data import OUTCOMES, ReportData, both_sides
+from pytest_asperf.records.kinds import facts_of_builds
+from pytest_asperf.report.report_data import OUTCOMES, ReportData
 from pytest_asperf.report.row_names import Ran, difference
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _RATES: Final = ("model", "size", "params", "backend", "threads", "test", "t/s",
 _CLAIMS: Final = ("verdict", "claim", "measured", "limit", "from")
 _OTHERS: Final = ("model", "measured", "value", "from")
 _RATE: Final = "tok/s"
-#: What is different from claim to claim, and in the claim's own words.
-_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked", "logits")
 
 
 def markdown(reports: Sequence[ReportData]) -> bytes:
@@ -153,13 +152,8 @@ def _note(claim: Line) -> Iterator[str]:
     yield from (f"<details><summary>{head}</summary>", "", *code, "", "</details>", "")
 
 
-def _ran(claims: Sequence[Line]) -> list[tuple[str, str, str]]:
+def _ran(claims: Sequence[Line]) -> Iterator[tuple[str, str, str]]:
     """The facts of what ran, each once; of a gate beside each other, marked where they differ."""
-    rows: dict[tuple[str, str, str], None] = {}
-    for claim in claims:
-        for label, base, candidate in both_sides(claim.facts):
-            differs = base != candidate
-            if label not in _OF_A_CLAIM or (label == "settings" and differs):
-                row = (f"{label} (differs)", base, candidate) if differs else (label, base, "")
-                rows[row] = None
-    return list(rows)
+    for label, base, candidate in facts_of_builds(claim.facts for claim in claims):
+        differs = base != candidate
+        yield (f"{label} (differs)", base, candidate) if differs else (label, base, "")

@@ -29,18 +29,8 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.facts import Ran
 
 
-#: In front of the label of a fact of what ran, where it is of one of two builds.
-SIDES: Final = ("baseline ", "candidate ")
 #: From the worst to the best.
 OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")
-
-
-def both_sides(ran: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
-    facts = dict(ran)
-    for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
-        base, candidate = (facts.get(f"{side}{label}", facts.get(label, "")) for side in SIDES)
-        yield label, base, candidate
 
 
 @dataclass(frozen=True, slots=True)

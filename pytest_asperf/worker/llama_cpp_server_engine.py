@@ -5,13 +5,18 @@ Its own defaults hold but for one: a second request would end the first one, and
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
-from .printed.engine_log import buffers_mib, context_facts, layer_counts
+from .printed.engine_log import (
+    buffers_mib,
+    context_facts,
+    context_length,
+    layer_counts,
+    model_counts,
+)
 from .served_model import CANNOT, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import stream_request
@@ -33,8 +38,6 @@ _OPTIONS: Final = {
     "n_batch": "--n_batch",
     "n_ubatch": "--n_ubatch",
 }
-_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab) += (\d{1,9})\b")
-_CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
 
 
 class LlamaCppServerEngine(LlamaCppEngine):
@@ -91,8 +94,7 @@ class LlamaCppServerModel(StartedModel):
     def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
         """The resolved facts of load and context, by the log."""
         log = server.run.log
-        info = {match[1]: int(match[2]) for line in log if (match := _INFO.search(line))}
-        n_ctx = next((int(m[1]) for line in log if (m := _CONTEXT.search(line))), None)
+        info, n_ctx = model_counts(log), context_length(log)
         threads = self._settings.get("threads")
         facts = served_facts(
             served_text(_NAME, {"slots": _SLOTS, "context": n_ctx, "cache": None}),

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .llama_tools_engine import LlamaToolsEngine
-from .printed.engine_log import buffers_mib, context_facts, layer_counts
+from .printed.engine_log import adds_bos, buffers_mib, context_facts, layer_counts, model_counts
 from .served_model import CANNOT_STEP, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import get_request, stream_request
@@ -37,8 +37,6 @@ _META: Final = {"n_params": "n_params", "size_bytes": "size", "n_vocab": "n_voca
 _PROPS: Final = ("build_info", "total_slots", "model_ftype", "default_generation_settings")
 _MAX_TEXT: Final = 200
 _THREADS: Final = re.compile(r"system_info: n_threads = (\d{1,5})")
-_LAYERS: Final = re.compile(r"print_info: n_layer += (\d{1,6})\b")
-_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 _SLOT_CONTEXT: Final = re.compile(r"n_ctx_(?:slot|seq) *= (\d{1,9})")
 _CACHE: Final = re.compile(r"prompt cache is (?:enabled, size limit: )?(.{1,40})")
 _UNIFIED: Final = re.compile(r"kv_unified *= '?(true|false)")
@@ -114,8 +112,8 @@ class LlamaServerModel(StartedModel):
             _served(props, log, _speculation(server)),
             description=str(props.get("model_ftype") or "unknown")[:_MAX_TEXT],
             n_ctx_train=meta.get("n_ctx_train", UNBOUNDED),
-            add_bos=_word(log, _BOS) == "true" if _word(log, _BOS) else None,
-            **layer_counts(log, _number(log, _LAYERS) or 0),
+            add_bos=adds_bos(log),
+            **layer_counts(log, model_counts(log).get("n_layer", 0)),
             buffers_mib=buffers_mib(log),
             threads=threads or 0,
             props={key: props.get(key) for key in _PROPS},

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
-from .printed.engine_log import buffers_mib, context_facts, layer_counts
+from .printed.engine_log import (
+    adds_bos,
+    buffers_mib,
+    context_facts,
+    context_length,
+    layer_counts,
+    model_counts,
+)
 from .printed.metal_log import metal_facts
 from .printed.speculation_log import SpeculationReader, SpeculationRun
 from .rpc_remote import Placement, Remote, Remotes
@@ -49,9 +56,6 @@ _VERSION: Final = re.compile(r"version: (.+)")
 _COMMIT: Final = re.compile(r"\b(?:commit )?([0-9a-f]{7,40})\)")
 _DEVICE: Final = re.compile(r"^ +(\S+): (.+) \((\d{1,9}) MiB, (\d{1,9}) MiB free\)", re.MULTILINE)
 _THREADS: Final = re.compile(r"--threads <n> +\(default: (\d{1,5})\)")
-_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab) += (\d{1,9})\b")
-_CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
-_ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 
 
 class LlamaToolsEngine:
@@ -172,17 +176,16 @@ class LlamaToolsModel:
 
     def _describe(self, row: BenchRow, cells: Facts, run: ToolRun, load_ns: int) -> Facts:
         log = run.log
-        info = {match[1]: int(match[2]) for line in log if (match := _INFO.match(line))}
+        info = model_counts(log)
         if missing := {"n_layer", "n_ctx_train", "n_vocab"} - info.keys():
             raise run.failure(f"did not log {', '.join(sorted(missing))}")
-        bos = [match[1] for line in log if (match := _ADD_BOS.search(line))]
         return {
             "description": row.model_type[:_MAX_TEXT],
             "n_params": cells["model_n_params"],
             "size_bytes": row.model_bytes,
             "n_vocab": info["n_vocab"],
             "n_ctx_train": info["n_ctx_train"],
-            "add_bos": bos[-1] == "true" if bos else None,
+            "add_bos": adds_bos(log),
             **layer_counts(log, info["n_layer"]),
             "buffers_mib": buffers_mib(log),
             "threads": int(cells["n_threads"]),
@@ -343,8 +346,7 @@ def _libraries(folder: Path) -> set[Path]:
 
 def _context(log: list[str], settings: Facts, threads: int) -> Facts:
     """Settings of the context by the log, else as they were set."""
-    n_ctx = next((match for line in reversed(log) if (match := _CONTEXT.search(line))), None)
-    made = {"n_ctx": int(n_ctx[1]) if n_ctx else None, "threads": threads}
+    made = {"n_ctx": context_length(log), "threads": threads}
     return made | context_facts(log, settings)
 
 

@@ -19,11 +19,10 @@ from pytest_asperf.gate.summary import (
     facts,
     noted,
     notes,
-    proof_rows,
     summary_rows,
     text_lines,
 )
-from pytest_asperf.records.kinds import BrokenRecord
+from pytest_asperf.records.kinds import BrokenRecord, facts_of_builds
 from pytest_asperf.report.markdown import markdown
 from tests.report import sample_reports as samples
 
@@ -155,18 +154,19 @@ def test_a_note_that_cells_share_stands_once() -> None:
 
 def test_proof_of_path_is_told_once_with_what_differs() -> None:
     """Facts of the cell are left out, and equal ones are marked as such."""
-    rows = proof_rows([_result(), _result()])
-    assert [(row.label, row.differs) for row in rows] == [("engine", True), ("device", False)]
+    facts = [_result().unbroken().subject.ran] * 2
+    assert facts_of_builds(facts) == [("engine", "lib 1", "lib 2"), ("device", "CPU", "CPU")]
     assert "| engine \\(differs\\) | lib 1 | lib 2 |" in _markdown(_outcome(_result()))
+    assert "  device:    CPU, in both" in text_lines(_outcome(_result()), None)
 
 
 def test_a_fact_of_both_builds_is_named() -> None:
-    """The text of PPL names no build, and stands once."""
-    subject = Subject("ppl m in new / m in old", "live", (("text", "a.txt, chunks 1 to 5"),))
-    verdict = Verdict(Outcome.PASS, subject, "below 1 %", "+0 %", (), "look")
-    rows = proof_rows([CellResult(_cell(), 3.0, verdict)])
-    assert [(row.label, row.candidate) for row in rows] == [("text", "a.txt, chunks 1 to 5")]
-    assert not rows[0].differs
+    """The text of PPL names no build, and stands once; what one side lacks is not known."""
+    ran = (("text", "a.txt, chunks 1 to 5"), ("candidate made", "today"))
+    assert facts_of_builds([ran]) == [
+        ("text", "a.txt, chunks 1 to 5", "a.txt, chunks 1 to 5"),
+        ("made", "not known", "today"),
+    ]
 
 
 def test_the_error_is_shared_by_all_cells() -> None:

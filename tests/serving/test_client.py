@@ -45,7 +45,7 @@ def test_a_reply_has_a_time_for_each_read() -> None:
     assert record.headers_ns
     times = [record.sent_ns, record.headers_ns, *reply.token_ns, record.closed_ns]
     assert times == sorted(times)
-    assert (record.intended_ns, reply.text, reply.n_role) == (5, "abc", 1)
+    assert (record.intended_ns, reply.text) == (5, "abc")
     assert record.first_byte_ns == record.chunks[0][0]
     assert (reply.counts.n_prompt, reply.counts.n_output, reply.finish) == (8, 3, "length")
 

@@ -16,6 +16,9 @@ _BUFFER: Final = re.compile(
     r"(\S+) (model|KV|RS|compute|output) buffer size += +(\d{1,12}(?:\.\d{1,6})?) MiB"
 )
 _OFFLOADED: Final = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab) += (\d{1,9})\b")
+_CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
+_ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 _CACHE: Final = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
 _FIRST_OF_TWO: Final = re.compile(r"creating non-SWA KV cache")
 #: In words, in those of 2025, and as the switch that it was before.
@@ -23,6 +26,23 @@ _FLASH: Final = re.compile(
     r"Flash Attention (?:was auto, set to )?(enabled|disabled|not supported)"
     r"|flash_attn += (enabled|disabled|[01]\b)"
 )
+
+
+def model_counts(lines: Iterable[str]) -> dict[str, int]:
+    """Those of `n_layer`, `n_ctx_train` and `n_vocab` that the log of a load has."""
+    return {match[1]: int(match[2]) for line in lines if (match := _INFO.search(line))}
+
+
+def context_length(lines: Sequence[str]) -> int | None:
+    """The tokens that the last context holds; None if the log has none."""
+    match = _last(_CONTEXT, lines)
+    return int(match[1]) if match else None
+
+
+def adds_bos(lines: Sequence[str]) -> bool | None:
+    """True if texts are begun with BOS; None if the log does not say."""
+    match = _last(_ADD_BOS, lines)
+    return match[1] == "true" if match else None
 
 
 def buffers_mib(lines: Iterable[str]) -> dict[str, dict[str, float]]:

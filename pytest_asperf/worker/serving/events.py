@@ -56,9 +56,6 @@ class Reply:
         model: the model's name in the reply.
         build: the server's `system_fingerprint`.
         finish: why it ended: `length`, `stop` or the server's own word; empty if it did not.
-        n_role: events with a role and no output.
-        n_progress: events on the prompt's progress.
-        n_comments: comments, such as keep-alives.
         is_cut: the server says that it cut the context.
         faults: what was wrong, in order; a reply with any is no measurement.
     """
@@ -69,9 +66,6 @@ class Reply:
     model: str
     build: str
     finish: str
-    n_role: int
-    n_progress: int
-    n_comments: int
     is_cut: bool
     faults: tuple[Fault, ...]
 
@@ -131,7 +125,6 @@ class _Reading:
     counts: dict[str, int] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
-    noticed: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     is_cut: bool = False
 
@@ -148,11 +141,9 @@ class _Reading:
             return
         split = JsonLines(record.chunks) if "json" in kind else ServerSentEvents(record.chunks)
         for ns, data in split:
-            if data is None:
-                self.noticed["comments"] = self.noticed.get("comments", 0) + 1
-            elif data == b"[DONE]":
+            if data == b"[DONE]":
                 self.words.setdefault("finish", "done")
-            else:
+            elif data is not None:  # a comment, such as a keep-alive, has none
                 self._take_event(ns, data)
         if split.problem and not self.faults:
             self.faults.append(split.problem)
@@ -170,9 +161,6 @@ class _Reading:
             model=self.words.get("model", ""),
             build=self.words.get("build", ""),
             finish=self.words.get("finish", ""),
-            n_role=self.noticed.get("role", 0),
-            n_progress=self.noticed.get("progress", 0),
-            n_comments=self.noticed.get("comments", 0),
             is_cut=self.is_cut,
             faults=tuple(self.faults),
         )
@@ -202,14 +190,8 @@ class _Reading:
             self.fault("stream-error", f"the server failed within its reply: {said}")
             return
         self._take_facts(payload)
-        parts = output_parts(payload)
-        text = "".join(outputs(parts))
-        if text:
+        if text := "".join(outputs(output_parts(payload))):
             self.events.append(OutputEvent(ns, text, counts_of(payload)["n_output"]))
-        elif "prompt_progress" in payload or "progress" in str(payload.get("type", "")):
-            self.noticed["progress"] = self.noticed.get("progress", 0) + 1
-        elif any("role" in part for part in parts):
-            self.noticed["role"] = self.noticed.get("role", 0) + 1
 
     def _take_facts(self, payload: dict[str, Any]) -> None:
         """Counts, times and names; later events know more than earlier ones."""
