@@ -1,7 +1,5 @@
 """`asperf audit`: judges the output of other benchmark tools."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Sequence

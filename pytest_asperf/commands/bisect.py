@@ -1,7 +1,5 @@
 """`asperf bisect`: finds the release or commit at which a gate begins to fail."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import re

@@ -1,7 +1,5 @@
 """`asperf builds`: lists, makes and removes the builds of engines in the cache."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import time

@@ -1,7 +1,5 @@
 """`asperf calibrate`: measures this machine's noise."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import click

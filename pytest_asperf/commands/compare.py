@@ -1,7 +1,5 @@
 """`asperf compare`: reports of one machine or of several, side by side, without a verdict."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`asperf demo`: the four verdicts, each measured here and now."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import tempfile

@@ -1,7 +1,5 @@
 """`asperf doctor`: what is detected here, and what would disturb a measurement."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Sequence

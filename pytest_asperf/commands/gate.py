@@ -4,10 +4,6 @@ What only this command needs is imported in it: numpy and scipy would make every
 wait.
 """
 
-# ruff: noqa: PLC0415  # the docstring says why
-
-# ruff: noqa: PLC0415  # numpy and scipy would make every `asperf --help` wait
-
 from __future__ import annotations
 
 import sys
@@ -22,7 +18,7 @@ from rich.console import Console
 
 from pytest_asperf.commands.console import CommandNotify, print_text, print_whole, stderr_console
 from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
-from pytest_asperf.commands.options import STDOUT, build_argument, command, end, reports, settings
+from pytest_asperf.commands.options import build_argument, command, end, reports, settings
 from pytest_asperf.commands.project import GateHistory
 from pytest_asperf.errors import Advice, AsperfError, printable
 from pytest_asperf.store.unsent import check_store
@@ -224,16 +220,13 @@ def gate_document(
 def write_outcome(made: Report, targets: Sequence[ReportTarget]) -> None:
     """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
     from pytest_asperf.report import github
-    from pytest_asperf.report.formats import WRITERS, write
+    from pytest_asperf.report.formats import write
     from pytest_asperf.report.report_data import shown_report
 
     report = shown_report(made, name="asperf gate")
     for target in targets:
         try:
-            if target.path == STDOUT and target.format in WRITERS:
-                click.echo(WRITERS[target.format]([report]).decode(), nl=False)
-            else:
-                write(target, [report])
+            write(target, [report])
         except AsperfError as error:
             message = f"{error.what}; the verdicts above remain valid"
             print_text(stderr_console(), printable(message))

@@ -1,7 +1,5 @@
 """The request of `asperf gate`: its arguments and the project's settings, read and checked."""
 
-# ruff: noqa: PLC0415  # numpy and scipy would make every `asperf --help` wait
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

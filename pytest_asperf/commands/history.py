@@ -1,16 +1,13 @@
 """`asperf history`: lists, draws, imports, exports and prunes the reports that are kept."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import json
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from rich.console import Console
@@ -27,7 +24,7 @@ from pytest_asperf.commands.history_lines import (
     machine_names,
     series_rows,
 )
-from pytest_asperf.commands.options import Group, command, settings
+from pytest_asperf.commands.options import Group, command, settings, writing
 from pytest_asperf.commands.project import (
     history_of,
     open_project,
@@ -294,7 +291,7 @@ def import_reports(files: tuple[Path, ...]) -> None:
 def export_reports(file: Path, session: str | None) -> None:
     """Write the kept reports to a file, for `asperf history import`."""
     n, pruned = 0, set[str]()
-    with history_of() as opened, _writing(file) as stream:
+    with history_of() as opened, writing(file) as stream:
         if session is not None:
             found = opened.find_session(session)
             stream.write(json.dumps(opened.document(found.id), indent=1, ensure_ascii=False))
@@ -347,18 +344,6 @@ def send_kept() -> None:
     print_text(
         Console(highlight=False), f"{opened.address}: stored {counted(n, 'report')} of {folder}"
     )
-
-
-@contextmanager
-def _writing(file: Path) -> Iterator[TextIO]:
-    try:
-        with file.open("w", encoding="utf-8") as stream:
-            yield stream
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {file}: {error.strerror}",
-            remedy="name a file in a folder that exists",
-        ) from None
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:

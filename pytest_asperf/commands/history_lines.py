@@ -39,7 +39,7 @@ def unit_text(value: SeriesValue) -> str:
 
 def value_text(point: Value, unit: str) -> str:
     """A point for a table."""
-    from pytest_asperf.report.history import value_of  # noqa: PLC0415  # numpy comes with it
+    from pytest_asperf.report.history import value_of  # numpy comes with it
 
     shown = value_of(point, unit)
     return shown.text() if shown.has_interval else f"{shown.point:.4g} {shown.unit}".strip()
@@ -107,7 +107,7 @@ def drawn(points: Sequence[StoredPoint], unit: str, width: int) -> Iterator[str]
 
     Above a session stands what ran otherwise than in the one before.
     """
-    from pytest_asperf.report.history import value_of  # noqa: PLC0415  # as above
+    from pytest_asperf.report.history import value_of  # as above
 
     if not points:
         return

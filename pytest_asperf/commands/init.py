@@ -1,7 +1,5 @@
 """`asperf init`: writes a first configuration and first tests."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import os

@@ -1,7 +1,5 @@
 """`asperf load`: a server's latency and throughput over users or rates, and the knee."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Sequence

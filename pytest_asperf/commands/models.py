@@ -87,7 +87,7 @@ def _listed(
 @settings()
 def build_models(addresses: tuple[str, ...]) -> None:
     """Make the files of quantizations that are not made yet."""
-    from pytest_asperf.modelfiles.locate import ModelLocator  # noqa: PLC0415  # numpy, scipy
+    from pytest_asperf.modelfiles.locate import ModelLocator  # numpy, scipy
 
     project = open_project()
     where = "asperf models build"

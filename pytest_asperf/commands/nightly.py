@@ -1,7 +1,5 @@
 """`asperf nightly`: measures the current build against a fixed baseline, and gates what changed."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 import shlex

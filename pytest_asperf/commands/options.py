@@ -1,14 +1,12 @@
 """The common part of all commands: options, their completion, reports, and how errors end them."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, get_args
 
 import click
 
@@ -85,8 +83,6 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 T = TypeVar("T", bound="Callable[..., Any]")
 
 _SET: Final = "set_"
-#: The file that is the terminal.
-STDOUT: Final = Path("-")
 
 
 def end(code: int) -> None:
@@ -259,19 +255,23 @@ def written(
 ) -> bool:
     """Write the reports; whether one of them is on the terminal, in place of the text."""
     for target in targets:
-        write_text(target, made[target.format]())
-    return any(target.path == STDOUT for target in targets)
+        text = made[target.format]()
+        if target.is_terminal:
+            click.echo(text, nl=not text.endswith("\n"))
+            continue
+        with writing(target.path) as stream:
+            stream.write(text)
+    return any(target.is_terminal for target in targets)
 
 
-def write_text(target: ReportTarget, text: str) -> None:
-    """Write one report to its file, or to the terminal."""
-    if target.path == STDOUT:
-        click.echo(text, nl=not text.endswith("\n"))
-        return
+@contextmanager
+def writing(file: Path) -> Iterator[TextIO]:
+    """A file to write text to; ConfigError if that cannot be written."""
     try:
-        target.path.write_text(text, encoding="utf-8")
+        with file.open("w", encoding="utf-8") as stream:
+            yield stream
     except OSError as error:
         raise ConfigError(
-            f"cannot write {target.path}: {error.strerror}",
+            f"cannot write {file}: {error.strerror}",
             remedy="name a file in a folder that exists",
         ) from None

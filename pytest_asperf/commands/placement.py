@@ -1,7 +1,5 @@
 """`asperf placement`: on which device Core ML plans to run a model."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`asperf predict`: estimates from sizes whether models fit, and how fast they can be."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -19,6 +19,7 @@ from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.hub_cache import shipped_models
+from pytest_asperf.records.report import unusable
 from pytest_asperf.report.json_report import document
 from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import GrowingReport
@@ -125,7 +126,4 @@ def read_json(path: Path, *, lines: bool = False) -> list[Any]:
         problem = f"{path} cannot be read: {error.strerror}"
     except (ValueError, RecursionError) as error:
         problem = f"{path} is not JSON: {printable(error, 200)}"
-    raise ConfigError(
-        problem,
-        remedy="name a JSON report of pytest or of asperf gate",
-    )
+    raise unusable(problem)

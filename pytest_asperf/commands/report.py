@@ -1,7 +1,5 @@
 """`asperf report`: makes other files of JSON reports."""
 
-# ruff: noqa: PLC0415  # the package's docstring says why
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_asperf.commands.options import STDOUT, command, reports
+from pytest_asperf.commands.options import command, reports
 
 if TYPE_CHECKING:
     from pytest_asperf.config.setting_rules import ReportTarget
@@ -26,13 +24,11 @@ def report(files: tuple[Path, ...], reports: Sequence[ReportTarget]) -> None:
 
     Reads the JSON reports of pytest and of `asperf gate`.
     """
-    from pytest_asperf.report.formats import WRITERS, write
+    from pytest_asperf.report.formats import write
     from pytest_asperf.report.report_data import read_report_file
 
     read = [report for path in files for report in read_report_file(path)]
     for target in reports:
-        if target.path == STDOUT and target.format in WRITERS:
-            click.echo(WRITERS[target.format](read).decode(), nl=False)
-            continue
         write(target, read)
-        click.echo(f"wrote {target.path}", err=True)
+        if not target.is_terminal:
+            click.echo(f"wrote {target.path}", err=True)

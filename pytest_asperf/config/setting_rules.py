@@ -48,6 +48,11 @@ class ReportTarget(NamedTuple):
     format: ReportFormat
     path: Path
 
+    @property
+    def is_terminal(self) -> bool:
+        """True if it is written to the terminal, which commands call `-`."""
+        return self.path == Path("-")
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:

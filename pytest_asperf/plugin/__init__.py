@@ -1,7 +1,5 @@
 """The hooks: each guards, imports what it needs, and delegates."""
 
-# ruff: noqa: PLC0415  # loaded in every pytest run of its user's environment, used in few
-
 from __future__ import annotations
 
 import signal

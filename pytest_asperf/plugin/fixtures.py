@@ -1,7 +1,5 @@
 """The values that a test asks for."""
 
-# ruff: noqa: PLC0415  # imported in every run of its user's environment, used in few
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -110,7 +110,7 @@ class TerminalNotify:
         """The line, on the terminal itself: what a test prints is captured meanwhile."""
         if self._line is not None:
             return self._line
-        from pytest_asperf.report.progress_line import CursorConsole, ProgressLine  # noqa: PLC0415  # rich
+        from pytest_asperf.report.progress_line import CursorConsole, ProgressLine  # rich
 
         with self._uncaptured():
             writer = self._terminal._tw  # noqa: SLF001  # as above
@@ -263,7 +263,7 @@ class Session:
         """Refuse settings whose fault would show only after everything was measured."""
         self.hardware  # noqa: B018  # checked when it is made
         if self.builds is not None:
-            from pytest_asperf.builds.build_cache import require_source  # noqa: PLC0415  # gates only
+            from pytest_asperf.builds.build_cache import require_source  # gates only
 
             for build in self.builds:
                 require_source(build, cache=self.cache)

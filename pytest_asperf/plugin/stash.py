@@ -1,7 +1,5 @@
 """The place of a session's state and a test's notes: pytest's own stash."""
 
-# ruff: noqa: PLC0415  # loaded in every pytest run, used in few
-
 from __future__ import annotations
 
 import math

@@ -1,7 +1,5 @@
 """Published findings in pytest: a plugin on pytest's hooks, asperf's hooks and public fixtures."""
 
-# ruff: noqa: PLC0415  # loaded in every pytest run of its user's environment, used in few
-
 from __future__ import annotations
 
 from collections.abc import Callable, Generator

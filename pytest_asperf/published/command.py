@@ -1,7 +1,5 @@
 """`asperf findings`: lists the published findings, or explains one."""
 
-# ruff: noqa: PLC0415  # `asperf --help` would wait for numpy and scipy
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

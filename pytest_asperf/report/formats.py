@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -156,12 +157,15 @@ WRITERS: Final[Mapping[str, Writer]] = {
 
 
 def write(target: ReportTarget, reports: Sequence[ReportData]) -> None:
-    """Write the reports to a file.
+    """Write the reports to a file, or to the terminal.
 
     Raises:
         CacheError: it cannot be written.
     """
     content = WRITERS[target.format](reports)
+    if target.is_terminal:
+        sys.stdout.write(content.decode())
+        return
     try:
         target.path.parent.mkdir(parents=True, exist_ok=True)
         target.path.write_bytes(content)
