@@ -242,8 +242,23 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
         """The quantity of a variant."""
 
 
-class NoRecord(Record):
+class NoRecord:
     """Keeps nothing: what measures outside a test has none."""
+
+    def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
+        """Drop a row."""
+
+    def measured(self, what: str) -> None:
+        """Expect no assertion."""
+
+    def used(self) -> None:
+        """Expect none either."""
+
+    def compared(self, verdict: Verdict) -> None:
+        """Expect nothing of it."""
+
+    def asserted(self, verdict: Verdict) -> None:
+        """Expect nothing of it."""
 
     def keeps(self, undecided: Verdict) -> bool:  # noqa: ARG002  # as a record of a test takes
         """True if the verdict waits: it does not."""

@@ -19,7 +19,7 @@ def reply(
     """A reply with events at these times, with the tokens so far where they say it."""
     outputs = tuple(OutputEvent(ns, "x", so_far) for ns, so_far in events)
     counts = TokenCounts(n_prompt=8, n_output=n)
-    said = Reply(outputs, counts, {}, "m", "b1", finish, 0, 0, 0, is_cut=False, faults=())
+    said = Reply(outputs, counts, {}, "m", "b1", finish, is_cut=False, faults=())
     closed_ns = events[-1][0] + 1 if events else sent_ns
     record = StreamRecord(0, sent_ns, 1, 1, (), closed_ns, 200, (), 0, None)
     return TimedReply(record, said, n)
