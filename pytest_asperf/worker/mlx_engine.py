@@ -116,7 +116,7 @@ class MlxEngine:
             "mlx_version": mx.__version__,
             "library_path": str(Path(mlx_lm.__file__).parent),
             "library_sha256": files_sha256(library_files()),
-            "metal": bool(mx.metal.is_available()),
+            "metal_is_available": bool(mx.metal.is_available()),
             "default_device": str(mx.default_device()),
             "device_info": device_facts(),
             "devices": devices(),

@@ -16,7 +16,7 @@ import pytest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import ModelRef
-from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
+from pytest_asperf.engine_process import EngineBuild, EngineFacts, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
@@ -97,9 +97,21 @@ def test_it_says_what_ran(worker: Worker) -> None:
     engine = worker.describe()
     assert (engine.engine, engine.library) == ("mlx", "mlx-lm")
     assert (engine.mlx_version or "").count(".") >= 2
-    assert engine.verbatim["metal"] == (sys.platform == "darwin")
+    assert engine.verbatim["metal_is_available"] == (sys.platform == "darwin")
     assert str(engine.verbatim["default_device"]).startswith("Device(")
     assert len(engine.library_sha256 or "") == 64
+
+
+@pytest.mark.usefixtures("mlx")
+def test_mlx_describes_itself_with_metal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a Mac has Metal is no description of its GPU, which only llama.cpp's log has."""
+    import mlx.core
+
+    from pytest_asperf.worker.mlx_engine import MlxEngine
+
+    monkeypatch.setattr(mlx.core.metal, "is_available", lambda: True)
+    facts = EngineFacts.parse(MlxEngine().describe())
+    assert (facts.metal, facts.verbatim["metal_is_available"]) == (None, True)
 
 
 def test_a_run_says_what_it_used(worker: Worker, tokens: list[int]) -> None:
