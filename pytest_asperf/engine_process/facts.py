@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, Final, Self, TypeVar
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from pytest_asperf.analysis.guards import GuardFinding, gpu_limits
 from pytest_asperf.analysis.stats.estimate import memory_text
@@ -23,7 +25,6 @@ _KINDS: Final[dict[type, str]] = {
     float: "a number from 0",
     bool: "true or false",
 }
-_TYPES: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in _KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,6 @@ class Device:
     memory_total_bytes: int | None = None
     memory_free_bytes: int | None = None
 
-    @classmethod
-    def parse(cls, answer: object) -> Self:
-        """Read one of the devices that `describe` lists."""
-        return cls(**plain(cls, _table(answer, "devices")))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetalFacts:
@@ -90,13 +86,7 @@ class MetalFacts:
     @classmethod
     def parse(cls, answer: object) -> Self | None:
         """Read what a worker found in a log; None if Metal was not used."""
-        if not answer:
-            return None
-        table = _table(answer, "metal")
-        families = table.get("families") or []
-        if not isinstance(families, list):
-            raise _mistyped("families", families, "a list")
-        return cls(**plain(cls, table), families=tuple(printable(name, 40) for name in families))
+        return parsed(cls, answer, "metal") if answer else None
 
     @property
     def guard_finding(self) -> GuardFinding | None:
@@ -149,18 +139,9 @@ class EngineFacts:
     @classmethod
     def parse(cls, answer: Mapping[str, object]) -> Self:
         """Read the answer to `describe`."""
-        devices = present(answer, "devices")
-        if not isinstance(devices, list):
-            raise _mistyped("devices", devices, "a list")
         present(answer, "default_threads")
-        cannot = _table(answer.get("cannot") or {}, "cannot")
-        return cls(
-            **plain(cls, answer),
-            devices=tuple(map(Device.parse, devices)),
-            cannot={what: required(cannot, what, str) for what in cannot},
-            metal=MetalFacts.parse(answer.get("metal")),
-            verbatim=answer,
-        )
+        devices = required(answer, "devices", tuple[Device, ...])
+        return parsed(cls, answer, "describe", devices=devices, verbatim=answer)
 
     @property
     def release(self) -> str:
@@ -203,11 +184,6 @@ class RemoteFacts:
     bandwidth_mbs: float | None = None
     offers_rdma: bool = False
     after: RemoteFacts | None = None
-
-    @classmethod
-    def parse(cls, answer: object) -> Self | None:
-        """Read what a worker says of a server; None where this machine computed."""
-        return cls(**plain(cls, _table(answer, "remote"))) if answer else None
 
     @property
     def link(self) -> str:
@@ -269,15 +245,8 @@ class LoadedFacts:
     def parse(cls, answer: Mapping[str, object]) -> Self:
         """Read the answer to `load`."""
         buffers_mib = _table(answer.get("buffers_mib") or {}, "buffers_mib")
-        weights_mib = _table(buffers_mib.get("model") or {}, "buffers_mib")
-        return cls(
-            **plain(cls, answer),
-            weights_mib={
-                printable(name): required(weights_mib, name, float) for name in weights_mib
-            },
-            remote=RemoteFacts.parse(answer.get("remote")),
-            verbatim=answer,
-        )
+        weights_mib = _value(Mapping[str, float], buffers_mib.get("model") or {}, "buffers_mib")
+        return parsed(cls, answer, "load", weights_mib=weights_mib, verbatim=answer)
 
     def with_link_after(self, after: RemoteFacts | None) -> Self:
         """These, with how fast the link to another machine was when the model was freed."""
@@ -321,18 +290,8 @@ class ContextFacts:
     def parse(cls, answer: object) -> Self:
         """Read the part of an answer that says what a context resolved to."""
         table = _table(answer, "context")
-        memory, states = table.get("memory_bytes"), table.get("states") or []
-        if not isinstance(states, list):
-            raise _mistyped("states", states, "a list")
-        return cls(
-            **plain(cls, table),
-            memory=EngineMemory(**plain(EngineMemory, _table(memory, "memory_bytes")))
-            if memory
-            else None,
-            states=tuple(_table(state, "states") for state in states),
-            metal=MetalFacts.parse(table.get("metal")),
-            verbatim=table,
-        )
+        memory = _value(EngineMemory | None, table.get("memory_bytes"), "memory_bytes")
+        return parsed(cls, table, "context", memory=memory, verbatim=table)
 
     @property
     def n_slots(self) -> object:
@@ -340,24 +299,31 @@ class ContextFacts:
         return self.states[-1].get("slots") if self.states else None
 
 
-def plain(kind: type, answer: Mapping[str, object]) -> dict[str, Any]:
-    """A dataclass's texts, numbers and truths, each checked against its declared type.
+def parsed(kind: type[Value], answer: object, key: str, **given: object) -> Value:
+    """A dataclass of an answer, each field that is not given checked against its declared type.
 
     A field without a default must be in the answer, null only where its type admits None. One
-    with a default keeps that where it is null or missing.
+    with a default keeps that where it is null or missing. Objects that are empty count as null.
     """
-    values: dict[str, Any] = {}
-    for declared in fields(kind):
-        type_name, _, admits_none = str(declared.type).partition(" | ")
-        if type_name not in _TYPES:
+    table, values = _table(answer, key), dict(given)
+    types = _types(kind)  # type: ignore[arg-type]  # a class is hashable
+    for declared in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        name = declared.name
+        if name in given:
             continue
-        key, value = declared.name, optional(answer, declared.name, _TYPES[type_name])
-        if value is None and declared.default is not MISSING:
-            continue
-        if value is None and not (admits_none and key in answer):
-            raise ValueError(f"`{key}` is {'null' if key in answer else 'missing'}")
-        values[key] = value
-    return values
+        value = optional(table, name, types[name])
+        is_needed = declared.default is declared.default_factory is MISSING
+        may_be_none = name in table and isinstance(types[name], UnionType)
+        if value is None and is_needed and not may_be_none:
+            raise _absent(table, name)
+        if value is not None or is_needed:
+            values[name] = value
+    return kind(**values)
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def present(answer: Mapping[str, object], key: str) -> object:
@@ -371,26 +337,52 @@ def required(answer: Mapping[str, object], key: str, kind: type[Value]) -> Value
     """A field that must be there, of a type."""
     value = optional(answer, key, kind)
     if value is None:
-        raise ValueError(f"`{key}` is {'null' if key in answer else 'missing'}")
+        raise _absent(answer, key)
     return value
 
 
 def optional(answer: Mapping[str, object], key: str, kind: type[Value]) -> Value | None:
     """A field of a type; None where it is null or missing."""
-    value = answer.get(key)
+    value: Value | None = _value(kind, answer.get(key), key)
+    return value
+
+
+def _value(kind: Any, value: object, key: str) -> Any:
+    """A value of a declared type; None stays None."""
+    of = get_args(kind)
     if value is None:
         return None
+    if isinstance(kind, UnionType):
+        return None if value == {} else _value(of[0], value, key)
+    if is_dataclass(kind):
+        return parsed(kind, value, key)  # type: ignore[arg-type]  # a class
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise _mistyped(key, value, "a list")
+        return tuple(_value(of[0], each, key) for each in value)
+    if get_origin(kind) is Mapping:
+        table = _table(value, key)
+        is_plain = of[1] is object
+        return table if is_plain else {printable(k): required(table, k, of[1]) for k in table}
+    return _scalar(kind, value, key)
+
+
+def _scalar(kind: type, value: object, key: str) -> object:
     if kind is float and type(value) is int:
         value = float(value)
     if isinstance(value, str):
         value = printable(value)
-    if isinstance(value, kind) and type(value) is kind and 0 <= _magnitude(value) < math.inf:
+    if type(value) is kind and 0 <= _magnitude(value) < math.inf:
         return value
     raise _mistyped(key, value, _KINDS[kind])
 
 
 def _magnitude(value: object) -> float:
     return value if isinstance(value, int | float) else 0.0
+
+
+def _absent(answer: Mapping[str, object], key: str) -> ValueError:
+    return ValueError(f"`{key}` is {'null' if key in answer else 'missing'}")
 
 
 def _table(value: object, key: str) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from pytest_asperf.engine_process.facts import (
     LoadedFacts,
     RemoteFacts,
     optional,
-    plain,
+    parsed,
     present,
     required,
 )
@@ -127,8 +127,8 @@ class Worker(EngineProcess):
 
     def unload(self, name: str) -> RemoteFacts | None:
         """Free a model; the link to the machine that computed it then, if that was another."""
-        remote = self.call("unload", model=name).get("remote")
-        return self.parsed(f"unload {name}", lambda: RemoteFacts.parse(remote))
+        answer = self.call("unload", model=name)
+        return self.parsed(f"unload {name}", lambda: optional(answer, "remote", RemoteFacts))
 
     def clear(self) -> None:
         """Free everything loaded, and let it run on all cores again."""
@@ -264,13 +264,7 @@ class Worker(EngineProcess):
         answer = self.call("speculate", model=target, draft=draft, prompt=prompt, n_new=n_new, k=k)
         return self.parsed(
             "speculate",
-            lambda: ToolSpeculation(
-                required(answer, "n_emitted", int),
-                required(answer, "n_drafted", int),
-                optional(answer, "n_accepted", int),
-                required(answer, "elapsed_ns", int),
-                str(answer["text"]),
-            ),
+            lambda: parsed(ToolSpeculation, answer, "speculate", text=str(answer["text"])),
         )
 
 
@@ -294,7 +288,7 @@ def grouped_row(row: Sequence[Any]) -> GroupedRow:
 
 def _run(answer: Mapping[str, Any], context: ContextFacts, n_tokens: int) -> RawRun:
     run = RawRun(
-        **plain(RawRun, answer),
+        **{key: required(answer, key, int) for key in ("n_tokens", "elapsed_ns", "peak_rss_bytes")},
         step_ns=tuple(map(int, answer["step_ns"])),
         context=context,
         logits=_logit_row(answer["logits"]),
@@ -311,7 +305,7 @@ def _requests(rows: Sequence[Mapping[str, Any]]) -> tuple[ServedRequest, ...]:
     from pytest_asperf.analysis.serving_metrics import ServedRequest  # noqa: PLC0415  # as below
 
     return tuple(
-        ServedRequest(**plain(ServedRequest, row), event_ns=tuple(map(int, row["event_ns"])))
+        parsed(ServedRequest, row, "requests", event_ns=tuple(map(int, row["event_ns"])))
         for row in rows
     )
 
