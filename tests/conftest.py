@@ -29,7 +29,11 @@ _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_
 _CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
 #: Plugins that cost time or change lines, and that of published findings, which the core does
 #: without. A later `-p NAME` turns one of these and of those that change tests on again.
-_SLOW = ("hypothesispytest", "anyio", "asyncio", "sugar", "benchmark")
+_SLOW = (
+    *("hypothesispytest", "anyio", "asyncio", "sugar", "benchmark", "html", "html_fixtures"),
+    *("metadata", "rich", "platformdirs", "instafail", "pytest_jsonreport", "pytest_reportlog"),
+    *("pytest_cov", "pytest_github_actions_annotate_failures"),
+)
 _OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, *_SLOW, "asperf-findings"))
 #: Options of a pytest that runs in a test.
 LOADED = (*_LOAD, *_OFF)
@@ -37,6 +41,7 @@ _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CMAKE_ARGS"),
     "PYTEST_XDIST_WORKER",  # a run that these tests start is no worker of theirs
+    "PYTHONDONTWRITEBYTECODE",  # each would compile 500 modules anew
 )
 
 #: How settings are named while no session of asperf is open, as when this is imported.
@@ -76,6 +81,27 @@ def _before_other_work(request: pytest.FixtureRequest) -> Iterator[None]:
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     yield
     os.setpriority(os.PRIO_PROCESS, 0, 0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    """Import an engine once for the workers that this process starts, where the system can."""
+    if sys.platform != "linux":
+        yield
+        return
+    from tests.forked_workers import Forks
+
+    with Forks() as forks, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_asperf.engine_process.process.start_interpreter", forks.start)
+        yield
+
+
+@pytest.fixture
+def own_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each worker in an interpreter of its own, as users have it."""
+    from tests.forked_workers import START
+
+    monkeypatch.setattr("pytest_asperf.engine_process.process.start_interpreter", START)
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Draft
 
+pytestmark = pytest.mark.usefixtures("own_interpreters")
+
 SCRIPTED = EngineBuild("scripted", Path(sys.executable))
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("own_interpreters")
+
 _SLEEPS = "#!/bin/sh\nexec sleep 600\n"
 
 

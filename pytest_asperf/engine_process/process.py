@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +229,22 @@ def engine_priority(nice: int) -> str | None:
     return taken.stdout or None
 
 
+def start_interpreter(
+    command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a worker's interpreter with its pipes; the last of them takes what it prints."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=fds[-1],
+        stderr=fds[-1],
+        pass_fds=fds,
+        env={**os.environ, **variables},
+        # Ctrl-C is the parent's to handle: it must still be able to ask and to clean up.
+        start_new_session=True,
+    )
+
+
 def usable_cores() -> tuple[int, ...]:
     """The logical cores that a worker can be confined to; none where none can be chosen."""
     return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
@@ -272,16 +288,7 @@ class EngineProcess:
             *self.build.opened_with,
         ]
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=child_log,
-                stderr=child_log,
-                pass_fds=child_fds,
-                env={**os.environ, **self.build.variables},
-                # Ctrl-C is the parent's to handle: it must still be able to ask and to clean up.
-                start_new_session=True,
-            )
+            self._process = start_interpreter(command, child_fds, self.build.variables)
         except OSError as err:
             for fd in (self._requests, self._replies, log_reader):
                 os.close(fd)

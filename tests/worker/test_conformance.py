@@ -19,6 +19,8 @@ from pytest_asperf.testing import ConformanceError, check_engine, write_script
 from tests.sabotaged_library import write_sabotaged
 from tests.served import write_llama_server
 
+pytestmark = pytest.mark.usefixtures("own_interpreters")
+
 PYTHON = Path(sys.executable)
 
 

@@ -1,0 +1,182 @@
+"""Workers that import no engine: processes forked from one that has imported it.
+
+Most tests start fresh processes of an engine, whose imports take 0.05 s of CPU (scripted), 0.2 s
+(llama.cpp) or 0.9 s (MLX) each. Here one process for each engine imports it and forks. A forked
+process runs the worker with its own pipes, environment, folder and cores, and is a child of the
+process that asked, which sees its exit status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from pytest_asperf.engine_process import process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: The start of a worker as users have it.
+START: Final = process.start_interpreter
+#: The end of a worker's bootstrap.
+_CALL: Final = "main(sys.argv[2:])"
+_FORKS: Final = """
+import gc, importlib, json, os, socket
+asking = socket.socket(fileno=int(sys.argv.pop()))
+engines = sys.modules["asperf_worker.main"].ENGINES
+for name in (engines[sys.argv[2]][0], ".scoring", ".speculation_ops", ".revisits"):
+    importlib.import_module(name, "asperf_worker")
+gc.freeze()
+
+def forked():
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between == 0:
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            os.close(writer)
+            return 0
+        os.write(writer, str(child).encode())
+        os._exit(0)
+    os.waitpid(between, 0)
+    os.close(writer)
+    with os.fdopen(reader) as pid:
+        return int(pid.read())
+
+while True:
+    message, fds, *_ = socket.recv_fds(asking, 1 << 17, 3)
+    if not message:
+        os._exit(0)
+    if (child := forked()) == 0:
+        break
+    for fd in fds:
+        os.close(fd)
+    asking.send(str(child).encode())
+
+asking.close()
+os.setsid()
+request = json.loads(message)
+os.environ.clear()
+os.environ.update(request["environment"])
+os.chdir(request["folder"])
+os.sched_setaffinity(0, request["cores"])
+os.dup2(fds[-1], 1)
+os.dup2(fds[-1], 2)
+sys.orig_argv = [*request["before"], *map(str, fds), *request["after"]]
+sys.argv = sys.orig_argv[3:]
+"""
+#: The part of a worker's command at which the descriptors begin.
+_FDS: Final = 7
+_PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
+
+
+class Adopted:
+    """A child of this process that another one forked, with what `EngineProcess` asks of it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._waiting = threading.Lock()
+
+    def poll(self) -> int | None:
+        """The exit status as `subprocess` has it, or None while the process runs."""
+        with self._waiting:
+            if self.returncode is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+            return self.returncode
+
+    def wait(self, timeout: float = float("inf")) -> int:
+        """The exit status, once there is one.
+
+        Raises:
+            subprocess.TimeoutExpired: the process still runs after so many seconds.
+        """
+        deadline, pause_s = time.monotonic() + timeout, 0.0005
+        while (status := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("worker", timeout)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.02)
+        return status
+
+
+class Forks:
+    """Starts workers of this interpreter as forks, and all others as usual; a context manager."""
+
+    def __init__(self) -> None:
+        self._asking: dict[str, socket.socket] = {}
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._one_at_a_time = threading.Lock()
+
+    def start(
+        self, command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | Adopted:
+        """Start a worker's interpreter; as `start_interpreter`, of which it is a stand-in."""
+        is_usual = command[0] == sys.executable and not variables
+        if not is_usual or os.getpriority(os.PRIO_PROCESS, 0):
+            return START(command, fds, variables)
+        request = {
+            "environment": dict(os.environ),
+            "folder": str(Path.cwd()),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "before": command[:_FDS],
+            "after": command[_FDS + len(fds) :],
+        }
+        with self._one_at_a_time, _adopting(), suppress(ConnectionError):
+            asking = self._asked(command)
+            socket.send_fds(asking, [json.dumps(request).encode()], fds)
+            if pid := asking.recv(20):
+                return Adopted(int(pid))
+        return START(command, fds, variables)  # it says why the engine cannot be imported
+
+    def _asked(self, command: Sequence[str]) -> socket.socket:
+        """The process that forks workers of the same engine."""
+        python, *options, bootstrap, folder, engine = command[: _FDS - 1]
+        if engine not in self._asking:
+            ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            source = bootstrap.replace(_CALL, _FORKS + _CALL)
+            words = [python, *options, source, folder, engine, str(its.fileno())]
+            quiet = subprocess.DEVNULL
+            with its:
+                started = subprocess.Popen(
+                    words,
+                    stdin=quiet,
+                    stdout=quiet,
+                    stderr=quiet,
+                    pass_fds=[its.fileno()],
+                    start_new_session=True,
+                )
+            self._asking[engine] = ours
+            self._started.append(started)
+        return self._asking[engine]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for asking in self._asking.values():
+            asking.close()
+        for started in self._started:
+            started.wait()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Become the parent of what a descendant forks and leaves behind."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
