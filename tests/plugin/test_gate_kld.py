@@ -46,7 +46,7 @@ def test_the_limit_is_the_tests_own(live: Project) -> None:
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     """MLX's logits pass to the other process in the same way."""
-    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     live.test("def test_gate(gate):\n    assert_no_regression(gate('ppl', 'kld'))\n")
     result = live.run("--asperf-candidate=current", "-v")
     result.stdout.fnmatch_lines(["✓ *gate ppl *", "✓ *gate kld * KLD 0*"])

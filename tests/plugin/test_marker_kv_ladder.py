@@ -49,7 +49,7 @@ def test_all(ladder):
 @pytest.mark.usefixtures("mlx")
 def test_a_ladder_on_mlx(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """The cache is quantized from the first token on, so that what is scored reads it."""
-    live.config(engine="mlx", default_model="asperf-draft", repetitions=2, chunks=5)
+    live.config(engine="mlx", default_model="asperf-draft:F32", repetitions=2, chunks=5)
     live.test("""
 @pytest.mark.kv_ladder("8bit", "4bit-g32")
 def test_each(perplexity):
@@ -62,10 +62,10 @@ def test_all(ladder):
     found = rows()
     by_model = {row["model"]: row for row in found if row["model"]}
     assert set(by_model) == {
-        "asperf-draft KV 8bit on mlx",
-        "asperf-draft KV 4bit-g32 on mlx",
+        "asperf-draft:F32 KV 8bit on mlx",
+        "asperf-draft:F32 KV 4bit-g32 on mlx",
     }
-    context = by_model["asperf-draft KV 4bit-g32 on mlx"]["ran"]["context"]
+    context = by_model["asperf-draft:F32 KV 4bit-g32 on mlx"]["ran"]["context"]
     assert (context["type_k"], context["type_v"]) == ("4bit-g32", "4bit-g32")
     assert context["memory_bytes"]["weights"] > 1_000_000
     assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"]
