@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -196,8 +195,6 @@ def test_what_runs_runs_them(
     assert mark.exists()
 
 
-#: Without the plugins that ask git by themselves.
-_PYTEST: Final = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark")
 MEASURES: Final = """
 from pytest_asperf import assert_no_regression
 
@@ -223,22 +220,24 @@ def test_gate(gate):
         "-k nothing",
     ],
 )
-def test_collecting_runs_nothing(tmp_path: Path, mark: Path, key: str, words: str) -> None:
+def test_collecting_runs_nothing(
+    tmp_path: Path, mark: Path, command: list[str], key: str, words: str
+) -> None:
     """Pytest lists tests, fixtures and markers, and plans, without an engine or a build's tools."""
     _configure(tmp_path, KEYS[key])
     (tmp_path / "test_it.py").write_text(MEASURES)
     given = ["--asperf-candidate=nasty-packages", "--asperf-baseline=nasty-made"]
     done = subprocess.run(
-        [*_PYTEST, *words.split(), *given],
+        [*command, *words.split(), *given],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert not mark.exists(), mark.read_text()
     assert done.returncode in {0, 5}, done.stdout + done.stderr
 
 
-def test_pytest_runs_them_where_tests_run(tmp_path: Path, mark: Path) -> None:
+def test_pytest_runs_them_where_tests_run(tmp_path: Path, mark: Path, command: list[str]) -> None:
     """The counterpart: a session that measures starts the interpreter."""
     _configure(tmp_path, KEYS["python"])
     (tmp_path / "test_it.py").write_text(MEASURES)
-    subprocess.run([*_PYTEST, "-k", "speed"], capture_output=True, check=False, timeout=120)
+    subprocess.run([*command, "-k", "speed"], capture_output=True, check=False, timeout=120)
     assert mark.exists()
