@@ -115,7 +115,7 @@ class Relay:
         now = perf_counter_ns()
         chunks = tuple(read for read in reads if read[1])
         record = StreamRecord(
-            sent_ns, sent_ns, reads[0][0], None, chunks, now, 200, headers, cpu_ns=0, fault=None
+            sent_ns, sent_ns, reads[0][0], chunks, now, 200, headers, cpu_ns=0, fault=None
         )
         self.timed[key] = ServedRequest(**request_facts(record, read_reply(record)))
 

@@ -133,8 +133,7 @@ def print_text(console: Console, text: str) -> None:
 
 def print_waiting(console: Console, reason: str) -> None:
     """Print who is waited for."""
-    for line in _wrap(f"waiting: {printable(reason)}", _columns(console), "", " " * 4):
-        console.print(Text(line), soft_wrap=True)
+    print_text(console, f"waiting: {printable(reason)}")
 
 
 def print_whole(out: Console, line: str) -> None:

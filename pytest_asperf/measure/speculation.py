@@ -165,7 +165,7 @@ class _Suite:
         drafted, began = self._drafted, time.perf_counter_ns()
         alone, speculative = (drafted.after(0, speculative=s) for s in (False, True))
         measured_ns = (time.perf_counter_ns() - began) * len(drafted.prompts)
-        self._batches(PromptRun(0, alone, speculative, speculative_first=False), self._sizes)
+        drafted.costs(PromptRun(0, alone, speculative, speculative_first=False), self._sizes)
         drafted.draft_alone(0)
         self.reloads = load_is_cheap(1e9 * drafted.reload_both(), measured_ns)
 
@@ -185,17 +185,14 @@ class _Suite:
             # Between the runs, so that what disturbs them disturbs the costs alike.
             costs += self._costs(runs[-1])
         for size in self._sizes:
-            costs.append(self._batches(runs[-1], (1 + _SWEEP_REPEATS) * [size]))
+            costs.append(self._drafted.costs(runs[-1], (1 + _SWEEP_REPEATS) * [size]))
         return SuitePair(tuple(runs), reduce(add, costs), self._drafted.pairing.k)
 
     def _costs(self, run: PromptRun) -> tuple[StepCosts, StepCosts]:
         """Time batches of the sizes that the run's rounds had, in their order."""
         sizes = [round_.drafted + 1 for round_ in run.speculative.rounds]
-        timed = self._batches(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
+        timed = self._drafted.costs(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
         return timed, self._drafted.draft_alone(run.prompt)
-
-    def _batches(self, run: PromptRun, sizes: Sequence[int]) -> StepCosts:
-        return self._drafted.costs(run, sizes)
 
     def _run(self, number: int) -> PromptRun:
         speculative_first = self._coin.random() < 0.5

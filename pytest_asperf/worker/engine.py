@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -27,6 +27,18 @@ class RefusalError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def require_settings(
+    settings: Collection[str], known: Collection[str], engine: str, hint: str
+) -> None:
+    """Refuse a setting that an engine does not have; `hint` says what quantizes its KV cache."""
+    if unknown := sorted(set(settings) - set(known)):
+        raise RefusalError(
+            "settings",
+            f"{engine} has no {', '.join(unknown)}; of the engine settings it has "
+            f"{', '.join(sorted(known))}; {hint}",
+        )
 
 
 def require_context(n_tokens: int, facts: Facts) -> None:

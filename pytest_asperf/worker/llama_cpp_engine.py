@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 import llama_cpp
 
 from . import llama_cpp_compat as compat
-from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
+from .engine import (
+    Facts,
+    LoadedModel,
+    RefusalError,
+    Timing,
+    files_sha256,
+    require_context,
+    require_settings,
+)
 from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 from .llama_cpp_compat import LibraryLog
@@ -98,13 +106,8 @@ class LlamaCppEngine:
 
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a GGUF file."""
-        if unknown := sorted(set(settings) - _SETTINGS):
-            raise RefusalError(
-                "settings",
-                f"llama.cpp has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}; type_k and type_v, such as q8_0, quantize the KV "
-                "cache",
-            )
+        hint = "type_k and type_v, such as q8_0, quantize the KV cache"
+        require_settings(settings, _SETTINGS, "llama.cpp", hint)
         compat.require_possible(settings)
         remote = None
         if address := settings.get("remote"):

@@ -36,6 +36,7 @@ from .engine import (
     Timing,
     files_sha256,
     require_context,
+    require_settings,
 )
 from .logits import seen
 from .mlx_cache import CacheLeftByRun, MlxCaches, kv_type
@@ -126,12 +127,8 @@ class MlxEngine:
 
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a model's folder."""
-        if unknown := sorted(set(settings) - _SETTINGS):
-            raise RefusalError(
-                "settings",
-                f"MLX has no {', '.join(unknown)}; of the engine settings it has "
-                f"{', '.join(sorted(_SETTINGS))}; kv_bits, such as 8, quantizes the KV cache",
-            )
+        hint = "kv_bits, such as 8, quantizes the KV cache"
+        require_settings(settings, _SETTINGS, "MLX", hint)
         if "kv_group_size" in settings and "kv_bits" not in settings:
             raise RefusalError("kv-cache", "kv_group_size without kv_bits quantizes nothing")
         if not Path(path).is_dir():

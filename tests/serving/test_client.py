@@ -46,7 +46,6 @@ def test_a_reply_has_a_time_for_each_read() -> None:
     times = [record.sent_ns, record.headers_ns, *reply.token_ns, record.closed_ns]
     assert times == sorted(times)
     assert (record.intended_ns, reply.text) == (5, "abc")
-    assert record.first_byte_ns == record.chunks[0][0]
     assert (reply.counts.n_prompt, reply.counts.n_output, reply.finish) == (8, 3, "length")
 
 

@@ -20,7 +20,7 @@ def received(reads: Iterable[bytes], kind: str = "text/event-stream") -> StreamR
     """A reply whose reads came at 10, 20, ... ns."""
     chunks = tuple((10 * number, data) for number, data in enumerate(reads, 1))
     headers = (("content-type", kind),)
-    return StreamRecord(0, 1, 2, 10, chunks, 10**6, 200, headers, cpu_ns=0, fault=None)
+    return StreamRecord(0, 1, 2, chunks, 10**6, 200, headers, cpu_ns=0, fault=None)
 
 
 def lines(*payloads: dict[str, Any]) -> list[bytes]:

@@ -21,7 +21,7 @@ def reply(
     counts = TokenCounts(n_prompt=8, n_output=n)
     said = Reply(outputs, counts, {}, "m", "b1", finish, is_cut=False, faults=())
     closed_ns = events[-1][0] + 1 if events else sent_ns
-    record = StreamRecord(0, sent_ns, 1, 1, (), closed_ns, 200, (), 0, None)
+    record = StreamRecord(0, sent_ns, 1, (), closed_ns, 200, (), 0, None)
     return TimedReply(record, said, n)
 
 

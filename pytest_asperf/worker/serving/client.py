@@ -189,7 +189,6 @@ def _exchange(
         intended_ns=now if intended_ns is None else intended_ns,
         sent_ns=exchange.sent_ns,
         headers_ns=exchange.headers_ns,
-        first_byte_ns=exchange.chunks[0][0] if exchange.chunks else None,
         chunks=_without_secrets(exchange.chunks, _secrets(headers)),
         closed_ns=closed_ns,
         status=exchange.status,

@@ -102,14 +102,10 @@ def error_of(payload: dict[str, Any]) -> str | None:
 
 def error_text(body: bytes, kind: str) -> str:
     """The message of a failed reply, or its beginning."""
-    if "json" in kind:
-        try:
-            payload = json.loads(body)
-        except (ValueError, RecursionError):
-            payload = None
-        if isinstance(payload, dict) and (said := error_of(payload)) is not None:
-            return said
-    return quoted(body) if body else ""
+    said = error_of(answered_object(body)) if "json" in kind else None
+    if said is not None or not body:
+        return said or ""
+    return quoted(body)
 
 
 def answered_object(body: bytes) -> dict[str, Any]:

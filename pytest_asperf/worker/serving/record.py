@@ -82,7 +82,6 @@ class StreamRecord:
         intended_ns: when it was to be sent; what an open loop counts latency from.
         sent_ns: just before its first byte was handed to the kernel, with the connection open.
         headers_ns: the read that completed the head of the reply.
-        first_byte_ns: the first read with bytes of the body.
         chunks: each read's bytes of the body, with the time at which the kernel handed it over.
         closed_ns: when the body was complete, or the request was given up.
         status: of HTTP.
@@ -94,7 +93,6 @@ class StreamRecord:
     intended_ns: int
     sent_ns: int | None
     headers_ns: int | None
-    first_byte_ns: int | None
     chunks: tuple[tuple[int, bytes], ...]
     closed_ns: int
     status: int | None
