@@ -28,7 +28,7 @@ def closes():
     time.sleep(3600)  # else it might end by itself, when it answers
 
 def noisy():
-    for _ in range(2 ** 4):  # far more than a pipe holds
+    for _ in range(2 ** 2):  # four times what a pipe holds
         os.write(1, b"\\x1b[2J" + b"x" * 2 ** 16)
 
 def refuses():
