@@ -50,8 +50,9 @@ def _texts(path: Path) -> Iterator[str]:
         for part in node.values
     }
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    unread = inside | docstrings
     for node in ast.walk(tree):
-        if id(node) in inside | docstrings:
+        if id(node) in unread:
             continue
         if isinstance(node, ast.JoinedStr):
             yield "".join(

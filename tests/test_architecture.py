@@ -174,6 +174,7 @@ def those_in(rooms: Collection[str]) -> list[str]:
     return [name for name in modules() if room(name) in rooms]
 
 
+@cache
 def tree_of(name: str) -> ast.Module:
     """Return a module's syntax tree."""
     return ast.parse(modules()[name].read_text(encoding="utf-8"))
@@ -356,11 +357,12 @@ def test_no_guard_is_named_outside_its_room() -> None:
         for name in modules()
         if not name.startswith("analysis.guards") and room(name) != "worker"  # kinds of its own
     ]
+    guards = set(Guard) - EVERYDAY_WORDS
     named = {
         (name, node.value)
         for name in elsewhere
         for node in ast.walk(tree_of(name))
-        if isinstance(node, ast.Constant) and node.value in set(Guard) - EVERYDAY_WORDS
+        if isinstance(node, ast.Constant) and node.value in guards
     }
     compared = {
         (name, node.lineno)
