@@ -232,12 +232,16 @@ class BisectRequest:
 
     @property
     def limit(self) -> str:
-        """The slowdown, ΔPPL or KLD that is accepted, in words."""
-        if self.cell.workload == GateCheck.KLD:
-            return f"{self.limits.max_kld:g} nats"
-        is_ppl = self.cell.workload == GateCheck.PPL
-        limit = self.limits.max_ppl_delta if is_ppl else self.limits.budget.tolerance
-        return f"+{100 * limit:g} %"
+        """The accepted slowdown, growth, ΔPPL or KLD, in words; empty of `logits`."""
+        match self.cell.workload:
+            case GateCheck(kind="logits"):
+                return ""
+            case GateCheck(kind="kld"):
+                return f"{self.limits.max_kld:g} nats"
+            case GateCheck(kind="ppl"):
+                return f"+{100 * self.limits.max_ppl_delta:g} %"
+            case _:
+                return f"+{100 * self.limits.budget.tolerance:g} %"
 
     def decided_by(
         self, version: str, machine: Machine, node: str, contents: Mapping[str, str | None]

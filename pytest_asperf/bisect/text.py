@@ -29,11 +29,11 @@ def announcement(request: BisectRequest) -> tuple[str, ...]:
     """The subject of the bisection, and the number of gates that it may take."""
     n, max_gates = request.n, gates_at_most(request.n)
     ends = (request.candidates[0].build.name, request.candidates[-1].build.name)
+    within = f" within {request.limit}" if request.limit else ""
     return (
         printable(
             f"{n} builds after {ends[0]}, up to {ends[1]}: which is the first to fail "
-            f"{request.cell.name} of {request.cell.ref.title} within "
-            f"{request.limit}?"
+            f"{request.cell.name} of {request.cell.ref.title}{within}?"
         ),
         (
             f"{min(max_gates, gates_to_name(n))} gates find it if all later builds fail too; "
@@ -62,7 +62,7 @@ def known_so_far(request: BisectRequest, record: BisectRecord) -> str:
     which = f"it is {at}" if left == 1 else f"it is one of {left} behind {after}, up to {at}"
     n = len(record.gates)
     return printable(
-        f"stopped after {n} gate{'' if n == 1 else 's'}: if one build made it slower, {which}; "
+        f"stopped after {n} gate{'' if n == 1 else 's'}: if one build made it fail, {which}; "
         "the same command goes on from here"
     )
 
@@ -188,7 +188,7 @@ def _command(
         words = ["gate", *names]
     words += ["--model", cell.ref.label, "--workload", cell.name]
     tolerance = f"{100 * request.limits.budget.tolerance:g}%"
-    if cell.workload == GateCheck.KLD:
+    if isinstance(cell.workload, GateCheck) and cell.workload.kind == "kld":
         words += ["--max-kld", f"{request.limits.max_kld:g}"]
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pytest_asperf.bisect.candidates import Candidate
     from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
     from pytest_asperf.config.spec import Build
-    from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.measure.workspace import Workspace
 
@@ -60,7 +59,7 @@ _LIST: Final = ".txt"
 @build_argument("base")
 @build_argument("cand")
 @workload_option(
-    "--workload", metavar="NAME", default="tg128", help="tg128, pp512, ttft512, ppl, kld."
+    "--workload", metavar="NAME", default="tg128", help="tg128, ttft512, ppl, kld, logits@turns."
 )
 @model_option("--model", metavar="MODEL", help="Model to gate on.")
 @click.option(
@@ -75,7 +74,7 @@ _LIST: Final = ".txt"
 def bisect(fresh: bool, **words: Any) -> None:  # noqa: FBT001  # click calls it by name
     """Find the release or commit at which a gate begins to fail.
 
-    BASE is the build that was fast enough, CAND a later one, which is too slow. Exits with 0 if a
+    BASE is the build that was good enough, CAND a later one, which is not. Exits with 0 if a
     culprit is named, with 1 if there is none, with 2 if there is no single one.
     """
     bisect_builds(BisectOptions(**words), fresh=fresh)
@@ -140,8 +139,7 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
     """The request, all of it checked before anything is measured."""
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.bisect.run import BisectRequest
-    from pytest_asperf.config.workload import parse_workload
-    from pytest_asperf.gate.cells import GateCell, GateCheck
+    from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import engine_of
     from pytest_asperf.measure.ab_speed import Budget
@@ -152,10 +150,12 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
     ends = find(options.base, where="BASE"), find(options.cand, where="CAND")
     engine = engine_of(named, ends, settings.engine)
     ref = catalogue.find(options.model or settings.default_model, where="--model", engine=engine)
-    scored = {str(check): check for check in (GateCheck.PPL, GateCheck.KLD)}
-    workload: Workload | GateCheck | None = scored.get(options.workload)
-    if workload is None:
-        workload = parse_workload(options.workload, where="--workload", any_cost=True)
+    workload = parse_gated(options.workload, where="--workload")
+    if workload == GateCheck.SPECULATION:
+        raise ConfigError(
+            "--workload: sd needs a draft, and a bisection has one model",
+            remedy="gate the builds one by one: asperf gate BASE CAND --draft DRAFT --workload sd",
+        )
     between = None
     if options.builds is not None:
         texts = split_builds(options.builds, catalogue.folder)

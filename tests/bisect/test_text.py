@@ -118,6 +118,6 @@ def test_what_is_known_when_it_is_stopped() -> None:
     asked = question(*commits(9))
     assert known_so_far(asked, record({})) == "stopped: nothing is known yet"
     told = known_so_far(asked, record({(0, 8): 0.2, (0, 4): 0.0}))
-    assert "stopped after 2 gates: if one build made it slower, it is one of 4 behind b4" in told
+    assert "stopped after 2 gates: if one build made it fail, it is one of 4 behind b4" in told
     told = known_so_far(asked, record({(0, 8): 0.2, (0, 4): 0.2, (0, 2): 0.2, (0, 1): 0.2}))
     assert "it is b1; the same command" in told

@@ -165,7 +165,7 @@ def test_an_interrupted_run_goes_on(stopped: Command) -> None:
     assert done.exit_code == 130
     assert len(rows(done)) == 2
     assert (
-        f"stopped after 2 gates: if one build made it slower, it is one of 3 behind {EQUAL}, up to "
+        f"stopped after 2 gates: if one build made it fail, it is one of 3 behind {EQUAL}, up to "
         f"{SLOW}; the same command goes on from here"
     ) in done.stderr
     done = over(stopped, *BUILDS)

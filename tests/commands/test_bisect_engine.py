@@ -1,4 +1,4 @@
-"""`asperf bisect` on the real engine: builds that are slower by a share of each step."""
+"""`asperf bisect` on the real engine: builds that are slower by a share of each step, or wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
+from tests.sabotaged_library import write_sabotaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,6 @@ def bisect(
     # Half of the pairs that a size is quoted from; the bounds here are wide.
     monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 10)
     words = [
-        "--workload",
-        "tg16",
         "--model",
         "asperf-draft:F16",  # larger weights leave a shared cache while the engine lingers
         "--set",
@@ -42,9 +41,9 @@ def bisect(
         "20%",
     ]
 
-    def run(*builds: str) -> Result:
-        ends = (builds[0], builds[-1])
-        done = CliRunner().invoke(app, ["bisect", *ends, "--builds", ",".join(builds), *words])
+    def run(*builds: str, workload: str = "tg16") -> Result:
+        ends = (builds[0], builds[-1], "--builds", ",".join(builds), "--workload", workload)
+        done = CliRunner().invoke(app, ["bisect", *ends, *words])
         sys.stdout.write(done.output)
         return done
 
@@ -69,3 +68,26 @@ def test_the_map_of_several_steps(bisect: Callable[..., Result]) -> None:
     assert done.exit_code == 2, done.output
     assert "more than one step" in done.stdout
     assert len(re.findall(r" worse *$", done.stdout, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize(
+    ("workload", "how", "effect"),
+    [
+        ("kld", "swaps_near_tokens", r"0\.\d+ nats \[.*\] in KLD of asperf-draft:F16, \d+ chunks"),
+        ("logits@turns", "stale_cells", r"mean KLD 0\.\d+ nats \(0\.\d+ in the baseline\)"),
+    ],
+)
+def test_the_first_build_of_other_answers(
+    bisect: Callable[..., Result], tmp_path: Path, workload: str, how: str, effect: str
+) -> None:
+    """Ready-made libraries are as fast as before, and from the fourth on their answers change."""
+    for name in "abcde":
+        (tmp_path / name).mkdir()
+    sound = [str(write_sabotaged(tmp_path / name, "keeps_f16")) for name in "abc"]
+    wrong = [str(write_sabotaged(tmp_path / name, how)) for name in "de"]
+    done = bisect(*sound, *wrong, workload=workload)
+    assert done.exit_code == 0, done.output
+    assert f"culprit: {wrong[0]}" in done.stdout
+    assert f"before  {sound[-1]} passes" in done.stdout
+    assert re.search(rf"effect  {effect}", done.stdout)
+    assert f"--workload {workload}" in done.stdout
