@@ -47,6 +47,20 @@ def sabotaged_logits(context, i):
     return found
 L.llama_get_logits_ith = sabotaged_logits
 """
+#: Calls take twice as long once a function that is to be defined said so of a batch.
+_SLOWED = """
+import time
+slowed = []
+def sabotaged(context, batch):
+    slowed.extend([1] * slows(batch))
+    began = time.perf_counter()
+    status = decode(context, batch)
+    ends = 2 * time.perf_counter() - began
+    while slowed and time.perf_counter() < ends:
+        pass
+    return status
+L.llama_decode = sabotaged
+"""
 #: By name: what is done to llama-cpp-python before the engine is imported.
 LLAMA_CPP: dict[str, str] = {
     # A prompt whose logits nobody asks for is decoded from its last 64 tokens on.
@@ -118,6 +132,16 @@ def sabotaged(context, i):
         rows.append((ctypes.c_float * 2048)(*found[:2048]))
     return ctypes.cast(rows[0], ctypes.POINTER(ctypes.c_float)) if i == -1 and rows else found
 L.llama_get_logits_ith = sabotaged
+""",
+    # After a prompt of 512 tokens or more, each call takes twice as long.
+    "slow_after_a_long_prompt": _SLOWED + "slows = lambda batch: batch.n_tokens >= 512",
+    # From the 12th prompt on, each call takes twice as long.
+    "slow_after_requests": _SLOWED
+    + """
+prompts = []
+def slows(batch):
+    prompts.extend([1] * (batch.n_tokens >= 32))
+    return len(prompts) >= 12
 """,
     # Each context leaves 32 MiB behind that nothing uses.
     "forgets_to_free": """

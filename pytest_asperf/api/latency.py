@@ -285,7 +285,9 @@ def _range(text: str) -> tuple[Workload, Workload]:
     if dots:
         ends = tuple(parse_workload(end, where="crossover: over") for end in (low, high))
         is_range = ends[0].kind == ends[1].kind and 0 < ends[0].n_tokens < ends[1].n_tokens
-        if is_range and all(end.is_prompt and not end.depth and end.users == 1 for end in ends):
+        if is_range and all(
+            end.is_prompt and end == Workload(end.kind, end.n_tokens) for end in ends
+        ):
             return ends[0], ends[1]
     raise ConfigError(
         f"crossover: over: {shown(text, 80)} is not a range of prompts",

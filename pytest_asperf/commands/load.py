@@ -112,10 +112,11 @@ def load(
 def _request(name: str) -> Workload:
     """The request of each user; a ConfigError for another workload."""
     from pytest_asperf.config.table import unusable
-    from pytest_asperf.config.workload import parse_workload
+    from pytest_asperf.config.workload import Workload, parse_workload
 
     request = parse_workload(name, where="--workload")
-    if request.kind != "request" or request.users > 1 or request.depth > _MOST_TOKENS:
+    plain = Workload("request", request.n_tokens, request.depth)
+    if request != plain or request.depth > _MOST_TOKENS:
         raise unusable("--workload", name, "write a prompt and a reply, such as pp128+tg64")
     return request
 

@@ -1,6 +1,6 @@
 """Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`, `jtg128`.
 
-With suffixes: `ttft512@warm`, and in gates `ttft512@p95`.
+With suffixes: `tg128@after20`, `ttft512@warm`, and in gates `ttft512@p95`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.errors import ConfigError, shown, suggest
 
 LoadKind = Literal["load", "load@cold", "reload"]
 WorkloadKind = Literal["pp", "tg", "itl", "ttft", "request", "sd", LoadKind]
@@ -26,8 +26,11 @@ _LOADS: Final[tuple[LoadKind, ...]] = ("load", "load@cold", "reload")
 #: Begins the name of a workload whose energy is judged.
 _METERED: Final = "j"
 
-#: Users, a prompt that the server has just read, and in gates a percentile.
-_SUFFIXES: Final = r"(@c(?P<users>[1-9]\d{0,3}))?(?P<warm>@warm)?(@p(?P<percentile>[5-9]\d))?"
+#: Earlier requests, users, a prompt that the server has just read, and in gates a percentile.
+_SUFFIXES: Final = (
+    r"(@after(?P<after>[1-9]\d{0,3}))?(@c(?P<users>[1-9]\d{0,3}))?(?P<warm>@warm)?"
+    r"(@p(?P<percentile>[5-9]\d))?"
+)
 
 _WORKLOAD: Final = re.compile(
     rf"(?P<kind>pp|tg|itl|ttft)(?P<tokens>[1-9]\d{{0,6}})(@d(?P<depth>\d{{1,7}}))?{_SUFFIXES}"
@@ -51,6 +54,7 @@ class Workload:
         n_tokens: tokens counted and timed; of a request, its output.
         depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
             prompt, which is timed.
+        after: untimed requests that its process answers first; see `before`.
         users: that ask a server for it at the same time.
         metered: whether its energy is judged, in J per token, and not its time.
         warm: whether the server has just read the prompts, so that they are in its cache.
@@ -67,18 +71,20 @@ class Workload:
     warm: bool = False
     percentile: int = 0
     timed: bool = False
+    after: int = 0
 
     @property
     def name(self) -> str:
         """The name that a test asks for."""
         if self.kind == "sd" or self.is_load:
             return self.kind
-        users = f"@c{self.users}" if self.users > 1 else ""
-        users += "@warm" * self.warm + (f"@p{self.percentile}" if self.percentile else "")
+        suffixes = f"@after{self.after}" if self.after else ""
+        suffixes += f"@c{self.users}" if self.users > 1 else ""
+        suffixes += "@warm" * self.warm + (f"@p{self.percentile}" if self.percentile else "")
         if self.kind == "request":
-            return f"pp{self.depth}+tg{self.n_tokens}{users}"
+            return f"pp{self.depth}+tg{self.n_tokens}{suffixes}"
         depth = f"@d{self.depth}" if self.depth else ""
-        return f"{_METERED if self.metered else ''}{self.kind}{self.n_tokens}{depth}{users}"
+        return f"{_METERED if self.metered else ''}{self.kind}{self.n_tokens}{depth}{suffixes}"
 
     @property
     def is_rate(self) -> bool:
@@ -121,8 +127,26 @@ class Workload:
 
     @property
     def n_ctx(self) -> int:
-        """The context it needs, in tokens."""
+        """The tokens of a run, and those in the context beforehand."""
         return self.depth + self.n_tokens
+
+    @property
+    def before(self) -> tuple[Workload, ...]:
+        """The untimed requests before it: a long prompt, and then short ones with a reply."""
+        return (_LONG, *(_SHORT,) * (self.after - 1)) if self.after else ()
+
+    @property
+    def room(self) -> int:
+        """The context that a run and the requests before it need, in tokens."""
+        return max(request.n_ctx for request in (self, *self.before))
+
+
+#: Names that a misspelt one is compared with.
+EXAMPLES: Final = ("pp512", "tg128", "tg128@d4096", "tg128@after20", "ttft512", "pp512+tg128")
+
+#: The first request of those before a workload, and each further one.
+_LONG: Final = Workload("ttft", 1024)
+_SHORT: Final = Workload("request", 8, depth=64)
 
 
 def is_workload(name: str) -> bool:
@@ -158,12 +182,13 @@ def parse_workload(
     workload = _named(name)
     if workload is None:
         raise ConfigError(
-            f"{where}: {shown(name, 80)} is not a workload",
+            f"{where}: {shown(name, 80)} is not a workload{suggest(name, EXAMPLES)}",
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
-            "each of 128 tokens), pp512+tg128 (a whole request); with @c4 for 4 users of "
-            "a server, ttft512@warm for a prompt in its cache, ttft512@p95 for p95 in a gate; "
-            "jtg128 for its energy; load, load@cold and reload for the time of a load",
+            "each of 128 tokens), pp512+tg128 (a whole request); tg128@after20 for the same "
+            "after a long prompt and 19 short requests; with @c4 for 4 users of a server, "
+            "ttft512@warm for a prompt in its cache, ttft512@p95 for p95 in a gate; jtg128 for "
+            "its energy; load, load@cold and reload for the time of a load",
         )
     if workload.percentile and not any_cost:
         plain = replace(workload, percentile=0).name
@@ -188,6 +213,7 @@ def _named(name: str) -> Workload | None:
         int(found.get("prompt") or found.get("depth") or 0),
         int(found["users"] or 1),
         warm=found["warm"] is not None,
+        after=int(found["after"] or 0),
         percentile=int(found["percentile"] or 0),
     )
     is_sound = (

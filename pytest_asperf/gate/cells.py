@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.config.spec import ModelRef, Pairing
-from pytest_asperf.config.workload import Workload, parse_workload
+from pytest_asperf.config.workload import EXAMPLES, Workload, parse_workload
 from pytest_asperf.errors import AsperfError, ConfigError, printable, shown, suggest
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ _EXAMPLES: Final = (
     "logits@d1024",
     "logits@c4",
     "logits@turns",
-    "pp512",
-    "tg128",
-    "tg128@d4096",
-    "ttft512",
+    *EXAMPLES,
     "jtg128",
 )
 

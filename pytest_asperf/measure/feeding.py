@@ -102,7 +102,13 @@ def fed_with(
         ModelError: the corpus is too short.
     """
     if loaded.served is not None:
-        return ServedText(corpus.text[: workload.n_ctx * _CHARACTERS_PER_TOKEN])
+        return ServedText(corpus.text[: workload.room * _CHARACTERS_PER_TOKEN])
+    if workload.after and loaded.loads_each_run:
+        raise UnfitError(
+            f"{workload.name} times a process that has answered requests, and "
+            f"{worker.build.engine} starts a process for each run",
+            remedy=Advice("measure it on llama_cpp, mlx or a server", "engine"),
+        )
     if workload.users > 1 or workload.warm:
         asks = "asks for a cached prompt" if workload.warm else f"has {workload.users} users"
         raise UnfitError(
@@ -118,7 +124,7 @@ def workload_tokens(worker: Worker, name: str, corpus: Corpus, workload: Workloa
 
     A text that is too short is repeated; one too short for that is a ModelError.
     """
-    wanted = workload.n_ctx
+    wanted = workload.room
     tokens = worker.tokenize(name, corpus.text[: wanted * _CHARACTERS_PER_TOKEN])
     n_needed = min(wanted, MIN_TOKENS)
     if len(tokens) < n_needed:

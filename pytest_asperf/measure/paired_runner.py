@@ -248,6 +248,7 @@ class PairedRunner:
         self._next: Future[_Opened] | None = None
         self.renews = self._is_used = self._is_examined = False
         self.lengths: dict[Workload, PairLength] = {}
+        self._before_ns: dict[Workload, int] = {}
         self.phases: list[PhaseEnergy] = []
         self._opening_s = 0.0
         self._cores: tuple[int, ...] = ()
@@ -284,6 +285,7 @@ class PairedRunner:
         runs_ns = {}
         for workload in workloads:
             parts = most_parts(workload) if self._has_parts else 1
+            self._before_ns[workload] = self._answered_before_ns(workload, parts)
             rehearse = partial(self._rehearsed_ns, workload=workload, parts=parts)
             # One meter reads the energy of both.
             of_each = map if workload.metered else self._of_each
@@ -300,9 +302,12 @@ class PairedRunner:
         pair_ns = 1e9 * opening_s
         for workload, run_ns in runs_ns.items():
             parts = most_parts(workload) if self._has_parts else 1
-            length = PairLength.of(run_ns, parts, 1e9 * opening_s).showing(workload)
+            before_ns = self._before_ns[workload]
+            length = PairLength.of(run_ns, parts, 1e9 * opening_s + before_ns).showing(workload)
+            # The requests before a workload are part of its warm-up.
+            length = replace(length, warms_up=length.warms_up or before_ns > 0)
             self.lengths[workload] = length
-            pair_ns += 2 * (length.turns + length.warms_up) * run_ns / length.parts
+            pair_ns += 2 * (length.turns + length.warms_up) * run_ns / length.parts + before_ns
         return pair_ns / 1e9
 
     def begin_pair(self) -> None:
@@ -430,6 +435,14 @@ class PairedRunner:
 
     def _warm_up(self, side: int, *, workload: Workload, turn: int, parts: int) -> None:
         self.arms[side].warm_up(workload, turn, parts)
+
+    def _answered_before_ns(self, workload: Workload, parts: int) -> int:
+        """Time that both arms take for the requests before a workload; 0 if there are none."""
+        if not any(arm.own(workload).before for arm in self.arms):
+            return 0
+        began_ns = time.perf_counter_ns()
+        self._of_each(partial(self._warm_up, workload=workload, turn=0, parts=parts), range(2))
+        return time.perf_counter_ns() - began_ns
 
     def _rehearsed_ns(self, side: int, *, workload: Workload, parts: int) -> int:
         """Time of one turn of an arm, with the load where each run has its own."""

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.feeding import Fed, Prompts, ServedText, fed_with
 from pytest_asperf.measure.running_build import RunningBuild
-from pytest_asperf.measure.timed_work import ExaminedRun, TimedCall, time_workload, timed_call
+from pytest_asperf.measure.timed_work import (
+    ExaminedRun,
+    TimedCall,
+    answer_before,
+    time_workload,
+    timed_call,
+)
 from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
@@ -96,7 +102,10 @@ class TimedArm(RunningBuild, ABC):
 
     @abstractmethod
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
-        """Do what the first run of a context takes longer for, in the shape of a run."""
+        """Do what the first run of a context takes longer for, in the shape of a run.
+
+        What a workload comes after is done first.
+        """
 
     @abstractmethod
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
@@ -163,7 +172,7 @@ class RunningArm(TimedArm):
             call = timed_call(self.worker, MODEL, tokens, workload)
         else:
             first, end = _span(workload, turn, parts)
-            generate = partial(self.worker.generate, MODEL, depth=first, n_ctx=workload.n_ctx)
+            generate = partial(self.worker.generate, MODEL, depth=first, n_ctx=workload.room)
             run = generate(tokens[:end])
             call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
         self._last = (call, run) if call else None
@@ -177,8 +186,10 @@ class RunningArm(TimedArm):
         return call.examine(run, coin)
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
-        """Run the workload, or its part."""
-        self._timed(self.own(workload), turn, parts)
+        """Answer the requests before a workload, and run it, or its part."""
+        workload = self.own(workload)
+        answer_before(self.worker, MODEL, self.fed(workload), workload)
+        self._timed(workload, turn, parts)
 
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
         """Decode the tokens before the run's first one again, or its own first ones."""
@@ -192,10 +203,10 @@ class RunningArm(TimedArm):
         end = max(first, SETTLING_TOKENS)
         before = tokens[:end]
         if workload.kind in {"ttft", "request"}:
-            self.worker.first_token(MODEL, before, n_ctx=workload.n_ctx)
+            self.worker.first_token(MODEL, before, n_ctx=workload.room)
             return
         decode = self.worker.prompt if workload.is_prompt else self.worker.generate
-        decode(MODEL, before, end - SETTLING_TOKENS, n_ctx=workload.n_ctx)
+        decode(MODEL, before, end - SETTLING_TOKENS, n_ctx=workload.room)
 
 
 def _span(workload: Workload, turn: int, parts: int) -> tuple[int, int]:

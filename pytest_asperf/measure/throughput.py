@@ -26,7 +26,12 @@ from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_arms import MODEL, SERVED_SETTLING, RunningArm
 from pytest_asperf.measure.running_build import RunningBuild, kept_build
-from pytest_asperf.measure.timed_work import ExaminedRun, time_workload, timed_call
+from pytest_asperf.measure.timed_work import (
+    ExaminedRun,
+    answer_before,
+    time_workload,
+    timed_call,
+)
 from pytest_asperf.measure.validity import require_sound
 from pytest_asperf.modelfiles.disk_use import cached_share, drop, files_of
 
@@ -85,7 +90,7 @@ class ThroughputExperiment(SharedProcess):
         arms = {arm.name: arm for arm in side}
         workload, build = self.workload, kept_build(lease, arms)
         for name in arms:
-            build.require_context(name, workload.n_ctx, workload.name)
+            build.require_context(name, workload.room, workload.name)
         label = f"{workload.name} {', '.join(arms)}"
 
         def progress(runs: Mapping[str, Sequence[RawRun]]) -> None:
@@ -197,12 +202,17 @@ def _by_load(warm_ups: Sequence[RawRun], runs: Sequence[RawRun]) -> tuple[TimedL
 def _warm_up(
     worker: Worker, name: str, tokens: Fed, workload: Workload, loaded: LoadedFacts
 ) -> RawRun:
-    """The first run of a load, after which a GPU is run until it is steady."""
+    """The first run of a load, after which a GPU is run until it is steady.
+
+    The requests before a workload come first.
+    """
+    answer_before(worker, name, tokens, workload)
 
     def time_it() -> RawRun:
         if isinstance(tokens, ServedText) or not workload.generates:
             return time_workload(worker, name, tokens, workload)
-        return worker.generate(name, tokens[: workload.depth + _WARM_UP_STEPS], workload.depth)
+        first = tokens[: workload.depth + _WARM_UP_STEPS]
+        return worker.generate(name, first, workload.depth, n_ctx=max(len(first), workload.room))
 
     return run_until_steady(time_it) if loaded.layers_offloaded else time_it()
 

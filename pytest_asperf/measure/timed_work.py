@@ -210,12 +210,30 @@ def time_workload(worker: Worker, name: str, tokens: Fed, workload: Workload) ->
     """Time one run of a workload on a loaded model."""
     if isinstance(tokens, ServedText):
         return worker.serve(name, tokens.text, workload)
+    return _time_tokens(worker, name, tokens[: workload.n_ctx], workload, workload.room)
+
+
+def answer_before(worker: Worker, name: str, fed: Fed, workload: Workload) -> None:
+    """Have a model answer the requests that come before a workload, in the workload's context."""
+    for number, request in enumerate(workload.before):
+        if isinstance(fed, ServedText):
+            worker.serve(name, fed.text, request)
+            continue
+        first = number % (len(fed) - request.n_ctx + 1)
+        tokens = fed[first : first + request.n_ctx]
+        _time_tokens(worker, name, tokens, request, workload.room)
+
+
+def _time_tokens(
+    worker: Worker, name: str, tokens: Sequence[int], workload: Workload, n_ctx: int
+) -> RawRun:
+    """Time one run of a workload in a context of so many tokens."""
     if workload.kind == "ttft":
-        return worker.first_token(name, tokens)
+        return worker.first_token(name, tokens, n_ctx=n_ctx)
     if workload.kind == "request":
-        return _time_request(worker, name, tokens, workload)
+        return _time_request(worker, name, tokens, workload, n_ctx)
     time_it = worker.prompt if workload.kind == "pp" else worker.generate
-    return time_it(name, tokens, workload.depth)
+    return time_it(name, tokens, workload.depth, n_ctx=n_ctx)
 
 
 def timed_call(worker: Worker, name: str, tokens: Fed, workload: Workload) -> TimedCall | None:
@@ -231,11 +249,12 @@ def timed_call(worker: Worker, name: str, tokens: Fed, workload: Workload) -> Ti
     return TimedCall(worker, name, tokens[:n_held], workload.depth, time_it)
 
 
-def _time_request(worker: Worker, name: str, tokens: Sequence[int], workload: Workload) -> RawRun:
+def _time_request(
+    worker: Worker, name: str, tokens: Sequence[int], workload: Workload, n_ctx: int
+) -> RawRun:
     """Time a prompt until its first output token, and then each further one."""
-    prompt, n_ctx = tokens[: workload.depth], workload.n_ctx
-    first = worker.first_token(name, prompt, n_ctx=n_ctx)
-    rest = worker.generate(name, tokens[: n_ctx - 1], workload.depth, n_ctx=n_ctx)
+    first = worker.first_token(name, tokens[: workload.depth], n_ctx=n_ctx)
+    rest = worker.generate(name, tokens[:-1], workload.depth, n_ctx=n_ctx)
     return replace(
         rest,
         n_tokens=1 + rest.n_tokens,

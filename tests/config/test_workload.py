@@ -43,9 +43,27 @@ def test_a_warm_prompt_and_a_tail_have_suffixes() -> None:
             parse_workload(name, where="test")
 
 
+def test_requests_before_a_workload_have_a_suffix() -> None:
+    """A long prompt comes first, then short requests, all in the context of the workload."""
+    parsed = parse_workload("tg128@d64@after3@c4", where="test")
+    assert parsed == Workload("tg", 128, 64, 4, after=3)
+    assert parsed.name == "tg128@d64@after3@c4"
+    assert [request.name for request in parsed.before] == ["ttft1024", *["pp64+tg8"] * 2]
+    assert (parsed.n_ctx, parsed.room) == (192, 1024)
+    assert parse_workload("tg128", where="test").before == ()
+    assert parse_workload("pp2048@after1", where="test").room == 2048
+
+
+def test_a_misspelt_name_has_the_nearest_one() -> None:
+    """The right spelling comes before all forms that there are."""
+    with pytest.raises(ConfigError, match="did you mean 'tg128@after20'"):
+        parse_workload("tg128@aftr20", where="test")
+
+
 @pytest.mark.parametrize(
     "name",
     [
+        *("tg128@after", "tg128@after0", "tg128@c4@after2", "load@after2", "tg8@after2@d4"),
         *("tg128@c0", "tg128@c", "tg128@c4@d16", "c4", "itl", "ttft8@d8"),
         *("tg8@warm", "pp8+tg8@warm", "tg8@p95", "pp8@p95", "ttft8@p95@warm", "ttft8@p9"),
     ],

@@ -76,6 +76,14 @@ def test_four_tokens_before_a_run_are_decoded_untimed(
     assert worker.decoded == [positions]
 
 
+def test_a_program_of_its_own_for_each_run_has_answered_nothing() -> None:
+    """Its process ends with the request, so no run comes after others."""
+    worker = cast("Worker", SimpleNamespace(build=SimpleNamespace(engine="llama_tools")))
+    workload, facts = parse_workload("tg8@after4", where="test"), loaded(loads_each_run=True)
+    with pytest.raises(UnfitError, match="llama_tools starts a process for each run"):
+        fed_with(worker, "m", cast("Corpus", None), workload, facts)
+
+
 @pytest.mark.parametrize(
     ("name", "says"), [("tg8@c2", "has 2 users"), ("ttft8@warm", "asks for a cached prompt")]
 )

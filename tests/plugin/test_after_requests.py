@@ -1,0 +1,53 @@
+"""A build that gets slower with what it answered fails, in a gate and by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sabotaged_library import write_sabotaged
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+#: One thread, so that no thread waits for another that the system has put aside.
+HEAD = 'pytestmark = pytest.mark.model("asperf-draft", threads=1)\n'
+GATE = """
+def test_gate(gate):
+    assert_no_regression(gate({names}), tolerance="40%")
+"""
+ITSELF = """
+def test_rate(throughput):
+    assert throughput({name!r}) / throughput("tg64") >= 0.75
+
+def test_first_token(latency):
+    assert latency("ttft64@after1") / latency("ttft64") <= 1.4
+"""
+CASES = [("slow_after_a_long_prompt", "tg64@after1"), ("slow_after_requests", "tg64@after20")]
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.mark.parametrize(("how", "name"), CASES)
+def test_a_gate_fails(live: Project, how: str, name: str) -> None:
+    """The same work in a new process passes."""
+    live.test(HEAD + GATE.format(names=f"'tg64', {name!r}"))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate tg64 *", f"✗ *gate {name} *"])
+
+
+@pytest.mark.parametrize(("how", "name"), CASES)
+def test_a_build_by_itself_fails(live: Project, how: str, name: str) -> None:
+    """The ratio of the rates after and before is judged in pairs of processes."""
+    live.test(HEAD + ITSELF.format(name=name))
+    result = live.run(f"--asperf-python={write_sabotaged(live.path, how)}", "-v")
+    result.stdout.fnmatch_lines([f"✗ *{name} / tg64*"])
+
+
+def test_a_sound_build_passes(live: Project) -> None:
+    """It is as fast after a long prompt and 19 short requests, by itself and in a gate."""
+    gate = GATE.format(names="'tg64@after20', 'pp64@after20'")
+    live.test(HEAD + ITSELF.format(name="tg64@after20") + gate)
+    result = live.run("--asperf-candidate=current", "-v")
+    result.assert_outcomes(passed=3)
