@@ -23,7 +23,7 @@ from pytest_asperf.api.quantity import (
     no_room,
 )
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.measure.throughput import LoadExperiment
+from pytest_asperf.measure.loading import LoadExperiment
 from pytest_asperf.modelfiles.locate import require_one_model
 from pytest_asperf.verdicts.engine_matching import (
     Term,
@@ -136,8 +136,7 @@ class TimedQuantity(Figure):
         return super().difference_from(other) if pair is None else pair
 
     def _in_pairs(self, other: Quantity, sign: Sign) -> Quantity | None:
-        # A load takes processes of its own, which no pair has.
-        if not isinstance(other, TimedQuantity) or self.workload.is_load or other.workload.is_load:
+        if not isinstance(other, TimedQuantity):
             return None
         unit = RATIO if sign == "/" else self.unit
         return Paired(joined_name(self, sign, other), unit, self.record, self, other, sign)

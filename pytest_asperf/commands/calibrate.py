@@ -43,7 +43,9 @@ def calibrate(pairs: int, model: str, workloads: tuple[str, ...]) -> None:
     engine = ref.spec.engine or project.settings.engine
     build = project.catalogue.find_build("current", where="asperf calibrate", engine=engine)
     named = dict.fromkeys(workloads)
-    work = tuple(parse_workload(name, where="--workload", any_cost=True) for name in named)
+    work = tuple(
+        parse_workload(name, where="--workload", any_cost=True, may_be_load=True) for name in named
+    )
     with (
         CommandNotify(stderr_console()) as notify,
         project.runner(engine, notify) as runner,

@@ -71,7 +71,8 @@ class EngineSettings:
             quantized.
         kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
         tensor_split: shares of the layers by GPU, `1/1`; with `0/1` all are on the second.
-        slow_by: share of each step's time that is added to it, to see that a gate finds it.
+        slow_by: share of the time of each step, and of a load, that is added to it, to see that a
+            gate finds it.
         remote: the RPC server that computes for llama.cpp: `host:port`, `loopback`, `ssh:host`.
         processes: processes of this host that share an MLX model, each with a part of every layer.
         parallel: requests that a server that we start works on at once.

@@ -262,7 +262,7 @@ class EngineProcess:
         self.build = build
         self.call_timeout_s = call_timeout_s
         self._next_id = 0
-        self._is_confined = False
+        self._cores: tuple[int, ...] = ()
         self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._last_words = LastWords()
@@ -324,7 +324,7 @@ class EngineProcess:
 
     def confine(self, cores: Collection[int]) -> None:
         """Have every thread run on these cores only; an OSError where nobody may choose them."""
-        self._is_confined = True
+        self._cores = tuple(cores)
         if sys.platform == "linux":
             for thread in Path(f"/proc/{self.pid}/task").iterdir():
                 with suppress(ProcessLookupError):  # a thread may end at any moment
@@ -445,6 +445,14 @@ class EngineProcess:
             did="answered nonsense",
             manner=what,
         )
+
+    def successor(self) -> Self:
+        """A new process of the build, on the same cores; this one has ended."""
+        self.close()
+        started = type(self)(self.build, call_timeout_s=self.call_timeout_s)
+        if self._cores:
+            started.confine(self._cores)
+        return started
 
     def close(self) -> None:
         """End the process, whatever it is doing."""

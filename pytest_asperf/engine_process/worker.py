@@ -133,9 +133,9 @@ class Worker(EngineProcess):
     def clear(self) -> None:
         """Free everything loaded, and let it run on all cores again."""
         self.call("clear")
-        if self._is_confined:
+        if self._cores:
             self.confine(usable_cores())
-            self._is_confined = False
+            self._cores = ()
 
     def tokenize(self, name: str, text: str) -> list[int]:
         """A text's token ids, with BOS where the tokenizer adds one."""

@@ -232,7 +232,7 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
     if name == "logits@turns":
         return replace(GateCheck.LOGITS, turns=True)
     try:
-        return parse_workload(name, where=where, any_cost=True)
+        return parse_workload(name, where=where, any_cost=True, may_be_load=True)
     except ConfigError as error:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",

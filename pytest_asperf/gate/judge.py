@@ -210,12 +210,13 @@ def _total_change(pairs: WorkloadPairs) -> Estimate | None:
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
     """Group the cells that one experiment measures; others stay by themselves.
 
-    The timed cells of a model share processes, and those that score chunks share the chunks.
+    The timed cells of a model share processes, and those that score chunks share the chunks. A load
+    takes processes of its own.
     """
     groups: dict[object, list[GateCell]] = {}
     for cell in cells:
         match cell.workload:
-            case Workload():
+            case Workload(is_load=False):
                 shared: object = cell.ref
             case GateCheck(scores_chunks=True, depth=depth):
                 shared = cell.ref, depth

@@ -33,9 +33,10 @@ from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import Progress, SoFar
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.experiment import Arm, MachineLease, Visit, shown
+from pytest_asperf.measure.loading import LoadingArm
 from pytest_asperf.measure.noise import Calibration, Surroundings
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
-from pytest_asperf.measure.running_arms import RunningArm, arm_caches
+from pytest_asperf.measure.running_arms import ArmCache, RunningArm, arm_caches
 
 if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
@@ -238,7 +239,7 @@ class SpeedExperiment:
         every = None if self.visit.number else lease.plan.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:
             self._check_itself(lease, base)
-        with _opened_each_time(lease, base, candidate) as opening:
+        with self._opened_each_time(lease, base, candidate) as opening:
             return self.decide(lease, opening)
 
     def decide(self, lease: MachineLease, opening: OpenArms) -> ABResult:
@@ -268,27 +269,33 @@ class SpeedExperiment:
     def attempt(self, lease: MachineLease) -> None:
         """Run each workload once with the lease's one side."""
         ((arm,),) = lease.sides
-        with RunningArm(arm, lease) as running:
+        with self._started(arm, lease) as running:
             for workload in self.workloads:
                 running.run(workload, 0, 1)
 
     def _check_itself(self, lease: MachineLease, base: Arm) -> None:
         """Compare the baseline with itself, and note whether that is a FAIL."""
         alone = replace(self, comparisons=len(self.workloads), evidence_elsewhere=())
-        with _opened_each_time(lease, base, base) as opening:
+        with self._opened_each_time(lease, base, base) as opening:
             result = alone.decide(lease, opening)
         if result.interrupted:
             raise KeyboardInterrupt
         outcomes = [pairs.test.outcome_if_stopped for pairs in result.by_workload]
         lease.noise().note_self_check(failed=Outcome.FAIL in outcomes)
 
+    @contextmanager
+    def _opened_each_time(self, lease: MachineLease, *arms: Arm) -> Iterator[OpenArms]:
+        with arm_caches() as caches:
+            sides = zip(arms, caches, strict=True)
+            base, candidate = (partial(self._started, arm, lease, cache) for arm, cache in sides)
+            yield base, candidate
 
-@contextmanager
-def _opened_each_time(lease: MachineLease, *arms: Arm) -> Iterator[OpenArms]:
-    with arm_caches() as caches:
-        sides = zip(arms, caches, strict=True)
-        base, candidate = (partial(RunningArm, arm, lease, cache) for arm, cache in sides)
-        yield base, candidate
+    def _started(self, arm: Arm, lease: MachineLease, cache: ArmCache | None = None) -> RunningArm:
+        """An arm that runs the workloads, or the one of its own; a load has no others beside it."""
+        workload = arm.workload or self.workloads[0]
+        if workload.is_load:
+            return LoadingArm(arm, lease, workload, cache)
+        return RunningArm(arm, lease, cache)
 
 
 def continued(earlier: ABResult, budget: Budget, number: int) -> SpeedExperiment:

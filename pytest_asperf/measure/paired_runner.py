@@ -255,7 +255,7 @@ class PairedRunner:
         self._open()
         try:
             # Of the others each run has a load and a warm-up of its own.
-            self._loads_each_run = [arm.loaded.loads_each_run for arm in self.arms]
+            self._loads_each_run = [arm.loads_each_run for arm in self.arms]
             # A server generates from a prompt, and does not go on where it ended.
             is_served = any(arm.loaded.served for arm in self.arms)
             self._has_parts = not any(self._loads_each_run) and not is_served

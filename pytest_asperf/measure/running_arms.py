@@ -49,11 +49,14 @@ class ArmCache:
         folder: filled caches of the engine: the text before a timed run.
         fed: what they were fed with, by workload.
         prompts: of a suite, by the room for them.
+        loaded_from: the share of the model's file that was cached before each timed load; None
+            where the system does not say.
     """
 
     folder: Path
     fed: dict[Workload, Fed] = field(default_factory=dict)
     prompts: dict[int, Prompts] = field(default_factory=dict)
+    loaded_from: list[float | None] = field(default_factory=list)
 
 
 @contextmanager
@@ -87,6 +90,11 @@ class TimedArm(RunningBuild, ABC):
             MeasurementError: the engine did something else than was asked for.
         """
         return self.proof(self.timed, context)
+
+    @property
+    def loads_each_run(self) -> bool:
+        """True if each run has a load of its own."""
+        return self.loaded.loads_each_run
 
     def own(self, workload: Workload) -> Workload:
         """The runs of this side in a pair of a workload."""

@@ -117,6 +117,12 @@ class RunningBuild:
         self.unload(name)
         return self.load(name, arm)
 
+    def restart(self, name: str) -> None:
+        """Load the one model in a new process, in place of the one that there is."""
+        self._ran.clear()
+        self.worker = self.worker.successor()
+        self.load(name, self._arms[name])
+
     def note_links(self) -> None:
         """Free every model, and note how fast the link to another machine was at the end."""
         arms, loaded = dict(self._arms), dict(self._loaded)

@@ -167,6 +167,7 @@ class LlamaCppModel:
         self._path = path
         self._key = (path, Path(path).stat().st_mtime_ns, tuple(sorted(settings.items())))
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
+        linger(started_ns, self._slow_by)
         load_ns = time.perf_counter_ns() - started_ns
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.facts = {

@@ -173,6 +173,7 @@ class MlxModel:
         self._stored_type = floating_type(self._model)
         if not has_gpu() and (self._config.get("quantization") or _has_experts(self._model)):
             _widen(self._model)
+        linger(started_ns, self._slow_by)
         load_ns = time.perf_counter_ns() - started_ns
         self._tokenizer = compat.load_tokenizer(folder)
         self._bos = find_bos(folder, self._tokenizer, self._config)

@@ -99,7 +99,7 @@ class ScriptedModel:
             "buffers_mib": {"model": {"SCRIPT": 1.0}},
             "threads": settings.get("threads", 1),
             "slow_by": self._slow_by,
-            "load_ns": script.get("load_ns", 1_000_000),
+            "load_ns": round(script.get("load_ns", 1_000_000) * (1 + self._slow_by)),
             "bytes_per_token": script.get("bytes_per_token"),
         }
 

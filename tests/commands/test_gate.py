@@ -65,6 +65,22 @@ def test_each_pair_has_processes_of_its_own(gate: Command) -> None:
     assert not any(map(psutil.pid_exists, pids))
 
 
+@pytest.mark.parametrize("load", ["load", "reload"])
+def test_loads_are_timed_in_pairs(gate: Command, load: str) -> None:
+    """A slower load FAILs beside a check that shares no process with it; equal ones PASS."""
+    words = ("--workload", f"{load},ppl")
+    done = gate("current", "current", *words)
+    assert done.exit_code == 0, done.output
+    done = gate("current", "current,slow_by=0.5", *words)
+    assert done.exit_code == 1, done.output
+    cells = {words[1]: words for words in _cell_lines(done.output)}
+    assert cells[load][0] == "FAIL"
+    assert cells[load][2:6] == ["1.08", "→", "1.62", "ms,"]
+    assert cells["ppl"][0] == "PASS"
+    kind = {"load": "first of a fresh process", "reload": "again in one process"}[load]
+    assert f"{kind}, file cache warm: at least 100 % of " in done.output
+
+
 def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
     """The note, what differs, and Markdown and JSON say so; the job's summary is added to."""
     summary, data = gate.folder / "gate.md", gate.folder / "gate.json"
