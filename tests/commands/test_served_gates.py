@@ -1,0 +1,76 @@
+"""Gates of two llama-servers whose candidate has one fault that only its own requests show."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_asperf.cli import app
+from tests.preloaded_server import write_preloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def gate(
+    tmp_path: Path, tools: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Gates a server with one kind of harm, or none, and gives what is printed."""
+    if not (tools / "llama-server").exists():
+        pytest.skip("ASPERF_TEST_TOOLS has no llama-server")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+
+    def run(how: str, *workloads: str) -> str:
+        folder = write_preloaded(tmp_path / how, tools, how) if how else tools
+        builds = [f"{path},threads=1" for path in (tools, folder)]
+        words = [
+            "--engine",
+            "llama_server",
+            "--model",
+            "asperf-target:Q4_K_M",
+            "--tolerance",
+            "40%",
+        ]
+        words += ["--workload", ",".join(workloads), "--set", "seed=1"]
+        done = CliRunner().invoke(app, ["gate", *builds, *words])
+        sys.stdout.write(done.output)
+        return " ".join(done.stdout.split())
+
+    return run
+
+
+def test_equal_servers_pass(gate: Callable[..., str]) -> None:
+    """Their conversations have the logits of fresh prompts."""
+    printed = gate("", "logits@turns")
+    assert "PASS logits@turns mean KLD 0.0" in printed
+    assert "1 PASS in" in printed
+
+
+def test_a_server_that_keeps_cells_of_another_conversation_fails(gate: Callable[..., str]) -> None:
+    """It is right wherever a prompt is the first of a slot."""
+    printed = gate("stale_cells", "logits@turns", "logits")
+    assert "FAIL logits@turns mean KLD" in printed
+    assert "look for what the cache keeps of an earlier prompt" in printed
+    assert "PASS logits mean KLD" in printed
+
+
+def test_a_server_that_stays_slow_after_a_long_prompt_fails(gate: Callable[..., str]) -> None:
+    """Without the long prompt it is as fast as the baseline."""
+    printed = gate("slow_after_a_long_prompt", "tg64", "tg64@after1")
+    assert "PASS tg64 " in printed
+    assert "FAIL tg64@after1 " in printed
+
+
+def test_a_server_that_dies_fails(gate: Callable[..., str]) -> None:
+    """The check says by which signal, and the next check has another process."""
+    printed = gate("dies", "tg64@after20", "logits@turns")
+    assert "FAIL tg64@after20 " in printed
+    assert "SIGABRT" in printed
