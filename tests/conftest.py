@@ -150,7 +150,7 @@ def plugins() -> list[str]:
     return [*LOADED]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # a folder may have plugins of its own
 def command(plugins: list[str]) -> list[str]:
     """The command that runs pytest in a process of its own."""
     return [sys.executable, "-m", "pytest", *plugins]
