@@ -204,6 +204,25 @@ def sabotaged_logits(context, i):
     return found
 L.llama_get_logits_ith = sabotaged_logits
 """,
+    # A text's vector is that of its last token, whatever the file says.
+    "other_pooling": """
+make = L.llama_init_from_model
+def sabotaged(model, params):
+    if params.embeddings:
+        params.pooling_type = 3
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+""",
+    # The second text of a batch has the first one's vector.
+    "first_vector": """
+get_vector = L.llama_get_embeddings_seq
+L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 else i)
+""",
+    # All vectors are zero.
+    "zero_vectors": """
+zeros = (ctypes.c_float * 2**16)()
+L.llama_get_embeddings_seq = lambda context, i: ctypes.cast(zeros, ctypes.POINTER(ctypes.c_float))
+""",
     # Of a scored text, each likeliest wrong token changes places with the next one if that is
     # nearly as likely. The probability of the text's own tokens stays, and so does PPL.
     "swaps_near_tokens": _OF_TEXT

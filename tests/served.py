@@ -64,10 +64,17 @@ class WordServer(FakeServer):
             yield from answer([{"id_task": next(self._tasks)}])
         elif request["path"] == "/tokenize":
             yield from answer({"tokens": [0] * len(request["prompt"].split())})
+        elif request["path"] == "/v1/embeddings":
+            rows = enumerate(map(self.vector, request["input"]))
+            yield from answer({"data": [{"index": n, "embedding": row} for n, row in rows]})
         elif request["path"] == "/v1/completions" and self._has_completions:
             yield from self._stream(request, request["prompt"])
         else:
             yield from answer({"error": "not found"}, "404 Not Found")
+
+    def vector(self, text: str) -> list[float]:
+        """The vector of a text: how often it has each letter."""
+        return [float(text.lower().count(letter)) for letter in "etaoinshr"]
 
     def _stream(self, request: dict[str, Any], prompt: str) -> Iterator[Step]:
         if not request.get("stream"):

@@ -232,9 +232,9 @@ class BisectRequest:
 
     @property
     def limit(self) -> str:
-        """The accepted slowdown, growth, ΔPPL or KLD, in words; empty of `logits`."""
+        """The accepted slowdown, growth, ΔPPL or KLD, in words; empty if it is always the same."""
         match self.cell.workload:
-            case GateCheck(kind="logits"):
+            case GateCheck(kind="logits" | "embeddings"):
                 return ""
             case GateCheck(kind="kld"):
                 return f"{self.limits.max_kld:g} nats"

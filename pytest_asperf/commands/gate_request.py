@@ -115,10 +115,13 @@ class GateRequest:
         """The cells; nothing is made or run for it. Servers at addresses are asked first."""
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
         from pytest_asperf.hardware.in_force import detect
-        from pytest_asperf.modelfiles.sizes import trained_context
+        from pytest_asperf.modelfiles.sizes import encoder_of, trained_context
 
         if self.workloads:
             return named_cells(self.models, self.workloads, self.pairs)
+        # Other engines give no vectors, and refuse an encoder by name.
+        asked = self.models if self.engine == "llama_cpp" else ()
+        encoders = {ref: kind for ref in asked if (kind := encoder_of(ref))}
         has_gpu = bool(detect().gpus)
         return default_cells(
             self.models,
@@ -126,6 +129,7 @@ class GateRequest:
             self.engine,
             self.pairs,
             lambda ref: deepest(trained_context(ref), has_gpu=has_gpu),
+            encoders=encoders,
             shows_answers=self.engine == "openai" and show_answers(self.builds, self.key_variable),
         )
 

@@ -268,6 +268,7 @@ class ContextFacts:
         proof: what external programs printed of what must be proved, in words.
         handover_ns: what several programs took beside their prompts and their output.
         metal: a Mac's GPU, as the log of the context describes it.
+        pooling: how a text's vector is made of its tokens', in words; None if it gives none.
     """
 
     n_ctx: int | None
@@ -284,6 +285,7 @@ class ContextFacts:
     handover_ns: int | None = None
     metal: MetalFacts | None = None
     peak_rss_bytes: int = 0
+    pooling: str | None = None
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

@@ -70,6 +70,7 @@ class EngineRefusedError(EngineError):
 #: Refusals in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
     *(Guard.BROKEN_LOGITS, "command", "decode", "group", "internal", "logits", "non-finite"),
+    "vectors",
     *("position", "remote", "rollback", "server", "tool"),
 }
 
@@ -98,6 +99,7 @@ _REMEDIES: Final = {
     ),
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, quantization or context, or close other programs",
+    "vectors": "the vectors tell nothing of the texts: the file or a kernel is broken",
     "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
     "broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
 
 
-CheckKind = Literal["ppl", "kld", "logits", "memory", "sd"]
+CheckKind = Literal["ppl", "kld", "logits", "embeddings", "memory", "sd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class GateCheck:
 
     Attributes:
         kind: `ppl`; `kld`, the candidate's distribution against the baseline's; `logits`, prefill
-            against decoding; `memory`, what both builds take; or `sd`, speculation.
+            against decoding; `embeddings`, the vectors of texts; `memory`, what both builds take;
+            or `sd`, speculation.
         depth: tokens of context before those that are scored; 0 for as few as usual.
         users: sequences that are computed together, if each is compared with itself alone.
         turns: whether the turns of conversations are compared with the same prompts on their own.
@@ -40,6 +41,7 @@ class GateCheck:
     PPL: ClassVar[GateCheck]
     KLD: ClassVar[GateCheck]
     LOGITS: ClassVar[GateCheck]
+    EMBEDDINGS: ClassVar[GateCheck]
     MEMORY: ClassVar[GateCheck]
     SPECULATION: ClassVar[GateCheck]
 
@@ -60,6 +62,7 @@ _CHECKS: Final = tuple(map(GateCheck, get_args(CheckKind)))
     GateCheck.PPL,
     GateCheck.KLD,
     GateCheck.LOGITS,
+    GateCheck.EMBEDDINGS,
     GateCheck.MEMORY,
     GateCheck.SPECULATION,
 ) = _CHECKS
@@ -240,7 +243,8 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
             remedy=f"{error.remedy}; or ppl, kld (against the baseline's distribution), logits "
             "(prefill against decoding), each also after 1024 tokens of context (ppl@d1024), "
             "logits@c4 (each of 4 sequences alone and among them), logits@turns (a conversation "
-            "and its prompts on their own), memory, sd (speculation)",
+            "and its prompts on their own), embeddings (the vectors of texts), memory, sd "
+            "(speculation)",
         ) from None
 
 

@@ -25,10 +25,12 @@ from pytest_asperf.measure.ab_speed import (
     WorkloadPairs,
     spread_of,
 )
+from pytest_asperf.measure.embeddings import EmbeddingsComparison, EmbeddingsExperiment
 from pytest_asperf.measure.experiment import PairedExperiment, Trial, Visit
 from pytest_asperf.measure.memory import MemoryABExperiment, MemoryComparison
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
+from pytest_asperf.verdicts.embeddings import embeddings_verdict
 from pytest_asperf.verdicts.gate import (
     kld_verdict,
     logits_verdict,
@@ -311,6 +313,8 @@ class _BuildComparison:
                 return experiment, cell.ref
             case GateCheck(kind="logits", depth=depth, users=users, turns=turns):
                 return LogitsExperiment(depth, users, turns), cell.ref
+            case GateCheck(kind="embeddings"):
+                return EmbeddingsExperiment(), cell.ref
             case GateCheck(kind="memory", depth=depth):
                 return MemoryABExperiment(depth), cell.ref
             case GateCheck():
@@ -332,6 +336,8 @@ class _BuildComparison:
                 return _of_chunks(group, result, visit_s)
             case LogitsComparison():
                 verdict, interrupted, outlook = logits_verdict(result), False, None
+            case EmbeddingsComparison():
+                verdict, interrupted, outlook = embeddings_verdict(result), False, None
             case MemoryComparison():
                 tolerance = self.limits.budget.tolerance
                 verdict, interrupted, outlook = memory_verdict(result, tolerance), False, None

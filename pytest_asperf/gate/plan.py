@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.build_sources import ServerUrl, has_programs, runs_on
@@ -63,6 +64,8 @@ _CHECKS_OF_SERVER: Final = (
     GateCheck("logits", users=_MOST_USERS),
     GateCheck("logits", turns=True),
 )
+_CHECKS_OF_ENCODER: Final = (GateCheck.EMBEDDINGS, GateCheck.MEMORY)
+_NO_ENCODERS: Final[Mapping[ModelRef, str]] = MappingProxyType({})
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 #: Engines that count what they allocate.
@@ -150,6 +153,7 @@ def default_cells(
     pairs: Sequence[Pairing],
     depth_of: Callable[[ModelRef], int],
     *,
+    encoders: Mapping[ModelRef, str] = _NO_ENCODERS,
     shows_answers: bool = False,
 ) -> GatePlan:
     """The cells in which regressions have hidden.
@@ -160,6 +164,7 @@ def default_cells(
         engine: the engine.
         pairs: whose speculation is gated.
         depth_of: gives the context at which a model's decoding is timed.
+        encoders: those of the models that continue no text, with what they are.
         shows_answers: whether servers that we do not start show log-probabilities.
     """
     if engine in TEXT_ENGINES:
@@ -174,7 +179,15 @@ def default_cells(
         elif engine == "openai":
             why = "they are not both llama-server, which shows log-probabilities"
         return GatePlan(tuple(served), (LeftOut(f"{what}speculation and other settings", why),))
-    cells = [cell for ref in models for cell in _model_cells(ref, depth_of(ref), engine)]
+    causal = [ref for ref in models if ref not in encoders]
+    cells = [GateCell(ref, check) for ref in encoders for check in _CHECKS_OF_ENCODER]
+    not_encoded = tuple(
+        LeftOut(f"every other check of {ref.title}", f"it is {kind}")
+        for ref, kind in encoders.items()
+    )
+    if not causal:
+        return GatePlan(tuple(cells), not_encoded)
+    cells += [cell for ref in causal for cell in _model_cells(ref, depth_of(ref), engine)]
     if moe is not None:
         cells += [GateCell(moe, work) for work in (_PP, _TG)]
         checks = list(_CHECKS)
@@ -188,7 +201,7 @@ def default_cells(
         (moe is not None, "a mixture of experts", "the models are your own: name one with --model"),
     )
     left_out = tuple(LeftOut(what, reason) for is_there, what, reason in reasons if not is_there)
-    return GatePlan(tuple(dict.fromkeys(cells)), left_out)
+    return GatePlan(tuple(dict.fromkeys(cells)), (*not_encoded, *left_out))
 
 
 def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:

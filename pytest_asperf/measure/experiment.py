@@ -174,6 +174,10 @@ class SharedProcess:
     """
 
 
+class OfAnyModel:
+    """An experiment that has a meaning for an encoder too, which does not continue a text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Visit(Generic[Result_co]):
     """One of the measurements that continue each other until something is decided.
@@ -244,3 +248,9 @@ class Trial:
         plan = replace(lease.plan, call_timeout_s=timeout_s)
         self.experiment.attempt(replace(lease, plan=plan))
         return time.monotonic() - began
+
+
+def takes_encoders(experiment: Experiment[object]) -> bool:
+    """True if an experiment, or the one that is tried, has a meaning for an encoder."""
+    tried = experiment.experiment if isinstance(experiment, Trial) else experiment
+    return isinstance(tried, OfAnyModel)

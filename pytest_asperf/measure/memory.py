@@ -12,14 +12,15 @@ import psutil
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError, UnfitError
 from pytest_asperf.measure.ab_logits import SMALL_BYTES
-from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
+from pytest_asperf.measure.embeddings import embedded, texts_to_embed
+from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import kept_build
 from pytest_asperf.measure.validity import require_numbers
 
 if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineMemory, Worker
+    from pytest_asperf.engine_process import ContextFacts, EngineMemory, Worker
     from pytest_asperf.measure.results import Provenance
 
 #: Tokens that the context is filled with, if no depth is asked for, and those decoded at its end.
@@ -124,8 +125,10 @@ class MemoryComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryABExperiment:
+class MemoryABExperiment(OfAnyModel):
     """Fills the context of one model in both arms, in a new process of each.
+
+    An encoder embeds texts in batches instead.
 
     Attributes:
         depth: tokens that it is filled with; 0 for as many as usual.
@@ -159,15 +162,34 @@ class MemoryABExperiment:
         with RunningArm(arm, lease) as running:
             worker = running.worker
             _require_counted(worker)
-            n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
-            running.require_context(MODEL, n_ctx, f"memory at {n_ctx}")
-            tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", n_ctx))
-            worker.prompt(MODEL, tokens, 0)
-            decoded = worker.generate(MODEL, tokens, max(0, n_ctx - _DECODED))
-            run = require_numbers(f"memory {arm.name}", decoded)
-            ran = running.ran(run.context)
+            fill = self._embed if arm.model.is_encoder else self._fill
+            context, peak_rss_bytes, n_ctx = fill(running, arm, lease)
+            ran = running.ran(context)
             steady = _resident_bytes(worker.pid)
-        return HeldMemory(_counted(ran), run.peak_rss_bytes, steady, ran), n_ctx
+        return HeldMemory(_counted(ran), peak_rss_bytes, steady, ran), n_ctx
+
+    def _fill(
+        self, running: RunningArm, arm: Arm, lease: MachineLease
+    ) -> tuple[ContextFacts, int, int]:
+        """Fill the context; what it resolved to, the peak resident memory, and the tokens."""
+        worker = running.worker
+        n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
+        running.require_context(MODEL, n_ctx, f"memory at {n_ctx}")
+        tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", n_ctx))
+        worker.prompt(MODEL, tokens, 0)
+        decoded = worker.generate(MODEL, tokens, max(0, n_ctx - _DECODED))
+        run = require_numbers(f"memory {arm.name}", decoded)
+        return run.context, run.peak_rss_bytes, n_ctx
+
+    def _embed(
+        self, running: RunningArm, arm: Arm, lease: MachineLease
+    ) -> tuple[ContextFacts, int, int]:
+        """Embed texts in batches; the same, with the tokens that the context has room for."""
+        if self.depth:
+            arm.model.require_causal()
+        texts = texts_to_embed(lease.corpus)
+        _, context = embedded(running.worker, MODEL, texts, together=True)
+        return context, context.peak_rss_bytes, context.n_ctx or 0
 
 
 def _resident_bytes(pid: int) -> int:

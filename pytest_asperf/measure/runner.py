@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -24,6 +25,7 @@ from pytest_asperf.measure.experiment import (
     MachineLease,
     MeasurementPlan,
     SharedProcess,
+    takes_encoders,
 )
 from pytest_asperf.measure.ladder import LadderExperiment
 from pytest_asperf.measure.metered import EnergyMeter
@@ -240,6 +242,9 @@ class MeasurementRunner:
 
         def measure() -> Result:
             arms = _arms(sides)
+            if not takes_encoders(experiment):
+                for arm in chain(*arms):
+                    arm.model.require_causal()
             is_shared = isinstance(experiment, SharedProcess)
             if not is_shared:
                 # What others hold would take memory and cache from the arms.

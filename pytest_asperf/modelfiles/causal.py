@@ -1,6 +1,7 @@
-"""Refuses encoders: models whose headers say that they do not continue a text.
+"""Finds encoders: models whose headers say that they do not continue a text.
 
-An engine times an encoder as fast as any model, and gives logits that mean nothing.
+An engine times an encoder as fast as any model, and gives logits that mean nothing. Its vectors
+mean something, so a GGUF file of an encoder is refused by what needs logits.
 """
 
 from __future__ import annotations
@@ -31,15 +32,31 @@ _HF_BOTH: Final = re.compile(r"(u|m|long|by)?t5.*|(m|pl)?bart.*", re.IGNORECASE)
 _POOLING: Final = b"sentence_transformers.models.Pooling"
 
 
-def require_causal_file(path: Path, architecture: str, header: GgufHeader) -> None:
-    """Refuse a GGUF file of an encoder, of an encoder-decoder, or of a model that is pooled.
+def encoder_sign(path: Path, architecture: str, header: GgufHeader) -> str:
+    """The kind of an encoder, or of a model that is pooled, and its sign in a GGUF file's header.
+
+    Empty for a model that continues a text.
 
     Raises:
-        NoModelError: the header says that the model predicts no next token.
+        NoModelError: it is an encoder-decoder, of which nothing is measured.
     """
-    if found := _in_header(architecture, header):
-        noun, sign = found
-        raise _refusal(f"{path} is {noun}", sign)
+    found = _in_header(architecture, header)
+    if found is None:
+        return ""
+    text = _said(*found)
+    if found[0] == _BOTH:
+        raise _refusal(f"{path} is {text}")
+    return text
+
+
+def require_causal_file(path: Path, encoder: str) -> None:
+    """Refuse a GGUF file that is what `encoder_sign` found.
+
+    Raises:
+        NoModelError: it predicts no next token.
+    """
+    if encoder:
+        raise _refusal(f"{path} is {encoder}")
 
 
 def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
@@ -51,16 +68,21 @@ def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
     text = config.get("text_config")
     values = {**config, **text} if isinstance(text, dict) else config
     if found := _in_config(values) or _in_modules(folder / "modules.json"):
-        noun, sign = found
-        raise _refusal(f"{folder / 'config.json'} is of {noun}", sign)
+        raise _refusal(f"{folder / 'config.json'} is of {_said(*found)}")
 
 
-def _refusal(what: str, sign: str) -> NoModelError:
+def _said(noun: str, sign: str) -> str:
+    return f"{noun}, which does not continue a text: {sign}"
+
+
+def _refusal(what: str) -> NoModelError:
     return NoModelError(
-        f"{what}, which does not continue a text: {sign}",
+        what,
         why="TG, PPL and speculation are about the next token of a text, and have no meaning for "
         "such a model, although an engine may compute some numbers",
-        remedy="measure a model that generates text (a causal language model)",
+        remedy="measure a model that generates text (a causal language model); of an encoder's "
+        "GGUF file, compare the vectors of two builds: asperf gate --model FILE --workload "
+        "embeddings",
     )
 
 

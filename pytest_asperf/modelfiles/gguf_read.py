@@ -14,7 +14,7 @@ from typing import Final
 from pytest_asperf.analysis.speculation_model import Vocabulary
 from pytest_asperf.config.engines import LLAMA_FTYPES, PUBLISHED_FTYPES
 from pytest_asperf.errors import ModelError, NoModelError, listing, printable, suggest
-from pytest_asperf.modelfiles.causal import require_causal_file
+from pytest_asperf.modelfiles.causal import encoder_sign, require_causal_file
 from pytest_asperf.modelfiles.gguf_header import (
     GgufHeader,
     StringArray,
@@ -61,6 +61,7 @@ class GgufInfo:
         n_nextn_layers: layers at the end that only multi-token prediction uses.
         shape: the sizes that tell its levels from other models.
         vocabulary: the tokens, to find a draft whose padding differs; None without a vocabulary.
+        encoder: what it is if it does not continue a text, and by which sign; otherwise empty.
     """
 
     path: Path
@@ -83,15 +84,31 @@ class GgufInfo:
     n_nextn_layers: int
     shape: ModelShape
     vocabulary: Vocabulary | None = None
+    encoder: str = ""
+
+    def require_causal(self) -> None:
+        """Raise NoModelError for an encoder."""
+        require_causal_file(self.path, self.encoder)
 
 
 def inspect_gguf(path: Path) -> GgufInfo:
+    """The header of a GGUF file whose model continues a text.
+
+    Raises:
+        ModelError: as of `read_gguf`; or it is an encoder.
+    """
+    info = read_gguf(path)
+    info.require_causal()
+    return info
+
+
+def read_gguf(path: Path) -> GgufInfo:
     """Read and check the header of a GGUF file; the weights themselves are not read.
 
     Raises:
         ModelError: the file is missing, not a file, empty, of another format, truncated, corrupt,
-            big-endian, of an architecture that is not known, or an encoder; or other parts of the
-            model are missing.
+            big-endian, of an architecture that is not known, or an encoder-decoder; or other parts
+            of the model are missing.
     """
     size, header = _header_of(path)
     for part, n_bytes, more in _further_parts(path, header):
@@ -275,7 +292,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
     fields = _Fields(path, header)
     _refuse_companion(path, header)
     architecture = _architecture(path, header)
-    require_causal_file(path, architecture, header)
+    encoder = encoder_sign(path, architecture, header)
     n_layers = fields.number("{arch}.block_count", most=_MAX_LAYERS)
     n_embd = fields.number("{arch}.embedding_length")
     heads = fields.per_layer("{arch}.attention.head_count", n_layers, default=0)
@@ -310,6 +327,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
         n_experts_used=n_used,
         tokenizer_sha256=_tokenizer_sha256(fields),
         vocabulary=_vocabulary(fields),
+        encoder=encoder,
         tied_embeddings="output.weight" not in tensors and "token_embd.weight" in tensors,
         kv_elements=(cached_heads * head_dim_k, 0 if shares_kv else cached_heads * head_dim_v),
         sliding_window=fields.number("{arch}.attention.sliding_window", default=0) or None,

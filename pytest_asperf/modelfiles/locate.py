@@ -19,7 +19,7 @@ from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts,
 from pytest_asperf.errors import Advice, AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.disk_use import FileState, HashedFiles, hash_files, state_of
-from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, gguf_parts, inspect_gguf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, gguf_parts, read_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import fallback_text, largest_type
 from pytest_asperf.modelfiles.mlx_read import (
@@ -68,6 +68,16 @@ class LocatedModel:
         n_params = self.info.n_params
         size = f"{n_params / 1e9:.3g}B" if n_params >= 1e9 else f"{n_params / 1e6:.3g}M"
         return f"{self.info.name}, {size}" if self.info.name else size
+
+    @property
+    def is_encoder(self) -> bool:
+        """True if its file is known to be of an encoder."""
+        return isinstance(self.info, GgufInfo) and bool(self.info.encoder)
+
+    def require_causal(self) -> None:
+        """Raise NoModelError for an encoder."""
+        if isinstance(self.info, GgufInfo):
+            self.info.require_causal()
 
     def made_rows(self) -> tuple[tuple[str, str], ...]:
         """The types of tensors that do not have the level's own, as label and text."""
@@ -159,7 +169,7 @@ class ModelLocator:
             on_wait=self._on_wait,
         )
         files = hash_files(path, cache=self._cache)
-        info = inspect_gguf(path)
+        info = read_gguf(path)
         return LocatedModel(ref, path, files.sha256, info.nbytes, info, files)
 
     def _locate_folder(self, ref: ModelRef) -> LocatedModel:
@@ -227,7 +237,7 @@ def _require_declared(model: LocatedModel) -> None:
     if first == model.path or model.info is None:
         return
     try:
-        info = inspect_mlx(first) if first.is_dir() else inspect_gguf(first)
+        info = inspect_mlx(first) if first.is_dir() else read_gguf(first)
     except ModelError:  # a test that asks for that file says so
         return
     require_one_model((str(model.path), model.info), (str(first), info))

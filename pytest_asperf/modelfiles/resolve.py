@@ -14,7 +14,7 @@ from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitErro
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
 from pytest_asperf.modelfiles.disk_use import model_sha256
-from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, inspect_gguf, read_gguf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import contradiction, require_quantizable
 from pytest_asperf.modelfiles.variants import (
@@ -63,7 +63,7 @@ def resolve(
         require_variable(inspect_gguf(source))
         sha256 = model_sha256(source, cache=cache)
         source = maker.variant(spec.variant, source, sha256, write_variant)
-    info = inspect_gguf(source)
+    info = read_gguf(source)
     level = ref.level
     if level is None:
         return source
@@ -111,7 +111,7 @@ def published(ref: ModelRef) -> tuple[str, Path]:
 
 
 def _require_level(path: Path, level: str) -> None:
-    if other := contradiction(inspect_gguf(path), level):
+    if other := contradiction(read_gguf(path), level):
         raise MislabelledError(
             f"{path} is {other}, not {level}",
             why="it would be measured under another quantization's name",

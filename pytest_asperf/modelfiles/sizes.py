@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.capacity import Demand, kv_cache_bytes
 from pytest_asperf.config.engines import MLX_ENGINES, mlx_scheme
 from pytest_asperf.errors import ModelError, printable
-from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
+from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf, read_gguf
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import bits_stored, require_quantizable
@@ -88,10 +88,31 @@ def parameters_of(spec: ModelSpec) -> int | None:
     return (inspect_mlx(path) if path.is_dir() else inspect_gguf(path)).n_params
 
 
+def encoder_of(ref: ModelRef) -> str:
+    """The kind of a GGUF file's encoder and its sign, for a message; empty of other models."""
+    path = _source_path(ref)
+    return "" if path.is_dir() else read_gguf(path).encoder
+
+
 def trained_context(ref: ModelRef) -> int | None:
     """The context that a model was trained on, in tokens, from the headers of what it is made of.
 
     None where they do not say it, and of a script.
+    """
+    spec, path = ref.spec, _source_path(ref)
+    if spec.engine == "scripted":
+        return None
+    if spec.engine not in MLX_ENGINES and path != spec.hf_folder and not path.is_dir():
+        return inspect_gguf(path).n_ctx_train
+    sizes = inspect_mlx(path).sizes
+    return sizes.n_ctx_train if sizes else None
+
+
+def _source_path(ref: ModelRef) -> Path:
+    """The file or folder that a model is made of.
+
+    Raises:
+        ModelError: there is none.
     """
     spec = ref.spec
     if spec.files:
@@ -107,12 +128,7 @@ def trained_context(ref: ModelRef) -> int | None:
             f"{ref.label}: there is no file {printable(path)}",
             remedy="correct its path in the configuration, or make it",
         )
-    if spec.engine == "scripted":
-        return None
-    if spec.engine not in MLX_ENGINES and path != spec.hf_folder and not path.is_dir():
-        return inspect_gguf(path).n_ctx_train
-    sizes = inspect_mlx(path).sizes
-    return sizes.n_ctx_train if sizes else None
+    return path
 
 
 def bits_per_weight(level: str) -> float:

@@ -268,8 +268,8 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + f"; look for {cause}",
     )
-    mean = _drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
-    largest = _drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
+    mean = drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
+    largest = drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
     figures = (
         ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
         ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
@@ -298,7 +298,8 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     )
 
 
-def _drift_limit(floor: float, baseline: float) -> float:
+def drift_limit(floor: float, baseline: float) -> float:
+    """The limit of a drift that the baseline has too: twice that, up to ten times the floor."""
     return min(max(floor, _DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
 
 

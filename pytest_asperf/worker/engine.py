@@ -249,6 +249,20 @@ class TakesSequences(Protocol):
         """
 
 
+@runtime_checkable
+class Embeds(Protocol):
+    """A model that gives one vector of a text."""
+
+    context: Facts
+
+    def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
+        """The vector of each text, computed alone or with others in one call or request.
+
+        The tokenizer adds what it adds to a text of its own. `context["pooling"]` says in words how
+        the vectors of tokens become that of the text.
+        """
+
+
 class Answers(Protocol):
     """Answers prompts, and goes on from what the last one left in the caches."""
 

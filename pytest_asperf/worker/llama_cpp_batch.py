@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 def decode_chunk(context: Any, tokens: Sequence[int], wanted: Container[int]) -> int:
     """Decode a chunk in one batch, synchronised, with the wanted positions' logits; the status."""
-    return _decode(context, [(t, i, 0) for i, t in enumerate(tokens)], wanted)
+    return decode_sequences(context, [(t, i, 0) for i, t in enumerate(tokens)], wanted)
 
 
-def _decode(context: Any, entries: Sequence[tuple[int, int, int]], wanted: Container[int]) -> int:
+def decode_sequences(
+    context: Any, entries: Sequence[tuple[int, int, int]], wanted: Container[int]
+) -> int:
     """Decode tokens with their positions and sequences in one batch; the status."""
     batch = llama_cpp.llama_batch_init(len(entries), 0, 1)
     try:
@@ -53,7 +55,7 @@ def together(
             for number, sequence in enumerate(sequences)
             for position in range(first, end)
         ]
-        if status := _decode(context, entries, range(len(entries))):
+        if status := decode_sequences(context, entries, range(len(entries))):
             where = f"for {len(sequences)} sequences at position {first}"
             raise compat.refused(status, where, complaint())
         rows = rows_of(context, 0, n_vocab, len(entries))

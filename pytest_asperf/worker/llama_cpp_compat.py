@@ -164,6 +164,17 @@ def set_outputs(params: Any, n_outputs: int) -> None:
         params.n_outputs_max_per_seq = n_outputs
 
 
+def set_pooling(params: Any, pooling: int) -> None:
+    """Ask a context for a vector of each sequence.
+
+    In caches of their own, sequences of several lengths are cut into several physical batches, and
+    llama.cpp pools the last one alone. Before there was a choice, all shared one.
+    """
+    params.embeddings, params.pooling_type = True, pooling
+    if "kv_unified" in _CONTEXT_FIELDS:
+        params.kv_unified = True
+
+
 def empty(context: Any) -> None:
     """Forget what a context has decoded; the memory itself need not be overwritten."""
     llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), False)  # noqa: FBT003  # a C signature
@@ -177,6 +188,12 @@ def refused(status: int, where: str, complaint: str) -> RefusalError:
 def gpu_layers(n_layers: int | None) -> int:
     """The library's number for `n_layers` on a GPU; None or a negative number is all."""
     return _ALL_LAYERS if n_layers is None or n_layers < 0 else n_layers
+
+
+def embedding_size(model: Any) -> int:
+    """The length of a text's vector; before 0.3.17 that of a token's."""
+    size = getattr(llama_cpp, "llama_model_n_embd_out", llama_cpp.llama_model_n_embd)
+    return int(size(model))
 
 
 def library_versions() -> dict[str, str | None]:

@@ -33,6 +33,7 @@ from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 from .llama_cpp_compat import LibraryLog
 from .llama_cpp_conversation import LlamaConversation
+from .llama_cpp_embedding import open_pooling, packed, vectors_of
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
@@ -278,6 +279,28 @@ class LlamaCppModel:
         finally:
             llama_cpp.llama_free(context)
 
+    def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
+        """One vector of each text, computed alone or with as many others as a batch has room for.
+
+        The length of a physical batch is the tokens of a call, as an encoder sees them at once.
+        """
+        self._close_context()
+        room = self._settings.get("n_ubatch", 512)
+        groups = packed([self.tokenize(text) for text in texts], room)
+        if not together:
+            groups = [[text] for group in groups for text in group]
+        n = max(len(group) for group in groups)
+        longest = max(len(text) for group in groups for text in group)
+        # llama.cpp 0.3.36 aborts unless a batch is a multiple of the sequences.
+        most = -(-max(sum(map(len, group)) for group in groups) // n) * n
+        context, self.context = open_pooling(
+            lambda pooling: self._new_context(n * longest, most, 0, n, pooling)
+        )
+        try:
+            yield from vectors_of(context, groups, self._log.complaint)
+        finally:
+            llama_cpp.llama_free(context)
+
     @contextlib.contextmanager
     def conversation(self, n_ctx: int) -> Iterator[LlamaConversation]:
         """A `Llama` of the same file and settings, with a memory for so many tokens."""
@@ -303,7 +326,12 @@ class LlamaCppModel:
 
     def _prepare(self, tokens: Sequence[int], depth: int, n_ctx: int) -> None:
         """Bring exactly `tokens[:depth]` into the cache, reusing what it holds."""
-        self._open_context(n_ctx)
+        if n_ctx != self._open_for:
+            self._chunks.close()
+            self._close_context()
+            # Of a batch the last position alone has logits.
+            self._context, self.context = self._new_context(n_ctx, self._n_batch, None)
+            self._open_for = n_ctx
         prefix = list(tokens[:depth])
         keeps = depth > 0 and self._resident[:depth] == prefix
         memory = llama_cpp.llama_get_memory(self._context)
@@ -346,21 +374,18 @@ class LlamaCppModel:
                 raise compat.refused(status, where, self._log.complaint())
         return steps
 
-    def _open_context(self, n_ctx: int) -> None:
-        if n_ctx == self._open_for:
-            return
-        self._chunks.close()
-        self._close_context()
-        # Of a batch the last position alone has logits.
-        self._context, self.context = self._new_context(n_ctx, self._n_batch, None)
-        self._open_for = n_ctx
-
     def _new_context(
-        self, n_ctx: int, n_batch: int, n_outputs: int | None, n_sequences: int = 1
+        self,
+        n_ctx: int,
+        n_batch: int,
+        n_outputs: int | None,
+        n_sequences: int = 1,
+        pooling: int | None = None,
     ) -> tuple[Any, Facts]:
         """A context for so many sequences, and the settings that it resolved to.
 
-        Of a batch, `n_outputs` positions may have logits: 0 is all of them, None one.
+        Of a batch, `n_outputs` positions may have logits: 0 is all of them, None one. With a
+        pooling it gives vectors, and a whole batch is a physical one.
         """
         require_context(n_ctx // n_sequences, self.facts)
         settings = self._settings
@@ -369,6 +394,9 @@ class LlamaCppModel:
         params.n_seq_max = n_sequences
         params.n_batch = n_batch
         params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
+        if pooling is not None:
+            params.n_ubatch = n_batch
+            compat.set_pooling(params, pooling)
         params.n_threads = params.n_threads_batch = self._threads
         compat.set_flash_attention(params, settings.get("flash_attn"))
         params.type_k = GGML_TYPES[settings.get("type_k", "f16")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import math
 import os
 import resource
 import select
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine import (
     AnswersRequests,
     Asked,
+    Embeds,
     Engine,
     LoadedModel,
     RefusalError,
@@ -67,6 +69,7 @@ class Server:
             "serve": self._serve,
             "output": self._output,
             "score": self._score,
+            "embed": partial(_embed, self._model),
             "quantize": self._quantize,
             "speculate": self._speculate,
         }
@@ -217,6 +220,24 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
         # A running server is a child that was not waited for, and is in no sum of the system's.
         "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or _peak_rss_bytes(),
     }
+
+
+def _embed(
+    find: Callable[[str], LoadedModel], model: str, texts: list[str], *, together: bool
+) -> dict[str, Any]:
+    """The vector of each text; a refusal if they tell nothing of the texts."""
+    loaded = find(model)
+    if not isinstance(loaded, Embeds):
+        raise RefusalError("unsupported", "vectors are compared on llama_cpp and openai")
+    vectors = list(loaded.embed(texts, together=together))
+    if not all(math.isfinite(number) for vector in vectors for number in vector):
+        raise RefusalError("vectors", "a vector has numbers that are not finite")
+    if not all(map(any, vectors)):
+        raise RefusalError("vectors", "a vector is zero")
+    if len(vectors) > 1 and all(vector == vectors[0] for vector in vectors):
+        raise RefusalError("vectors", f"all {len(vectors)} texts have the same vector")
+    context = {**loaded.context, "peak_rss_bytes": _peak_rss_bytes()}
+    return {"vectors": vectors, "context": context}
 
 
 def _share(engine: Engine, folder: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ import numpy as np
 
 from .engine import RefusalError
 from .logits import require_preference
-from .serving.client import stream_request
-from .serving.payload import answered_object, as_dict, error_text
+from .posted import posted
+from .serving.payload import as_dict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,10 +207,4 @@ class TokenProbabilities:
         return isinstance(token, int) and 0 <= token < self._n_vocab
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        record = stream_request(self._endpoint, path, body, headers=self._headers)
-        if record.fault is not None:
-            raise RefusalError("server", f"{path}: {record.fault.text}")
-        if record.status != 200:
-            said = error_text(record.body, record.header("content-type"))
-            raise RefusalError("server", f"{path}: HTTP {record.status}: {said}")
-        return answered_object(record.body)
+        return posted(self._endpoint, path, body, self._headers)

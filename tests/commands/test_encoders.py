@@ -49,3 +49,13 @@ def test_a_command_refuses_it(
     assert "about the next token" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "asperf.toml").exists()
+
+
+def test_a_gate_lists_the_checks_that_have_a_meaning_for_it(
+    run_asperf: Callable[..., Ended], tmp_path: Path
+) -> None:
+    """Vectors and memory, and why there is nothing else."""
+    model = write_gguf(tmp_path / "bert.gguf", arch="bert")
+    done = run_asperf("gate", "current", "current", f"--model={model}", "--list")
+    assert "every other check of bert.gguf: it is an encoder" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()[-2:]] == ["embeddings", "memory"]

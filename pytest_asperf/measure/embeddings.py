@@ -1,0 +1,163 @@
+"""The vectors of the same texts in two builds, and in each build alone and in a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pytest_asperf.engine_process.facts import ContextFacts, present
+from pytest_asperf.errors import ModelError
+from pytest_asperf.measure.experiment import OfAnyModel
+from pytest_asperf.measure.running_arms import MODEL, RunningArm
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import Worker
+    from pytest_asperf.measure.experiment import Arm, MachineLease
+    from pytest_asperf.measure.feeding import Corpus
+    from pytest_asperf.measure.results import Provenance
+
+    Vectors = tuple[tuple[float, ...], ...]
+
+#: Characters of the texts, in turn: encoders have a context of 512 tokens, and texts of several
+#: lengths share a batch.
+_LENGTHS: Final = (40, 80, 120, 160)
+_N_TEXTS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedTexts:
+    """The vectors of one build.
+
+    Attributes:
+        alone: of each text, computed by itself.
+        together: of the same texts in batches.
+        ran: the run record.
+    """
+
+    alone: Vectors
+    together: Vectors
+    ran: Provenance
+
+    @property
+    def drift(self) -> float:
+        """The largest distance of a text's vector in a batch from that alone."""
+        return _largest(self.alone, self.together)
+
+    @property
+    def between(self) -> float:
+        """The median distance between the vectors of two texts."""
+        return median(distance(a, b) for a, b in combinations(self.alone, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsComparison:
+    """The vectors of the same texts in two arms.
+
+    Attributes:
+        base: of the baseline.
+        candidate: of the candidate.
+        elapsed_s: time that it took, loads included.
+    """
+
+    base: EmbeddedTexts
+    candidate: EmbeddedTexts
+    elapsed_s: float
+
+    @property
+    def ran(self) -> tuple[Provenance, Provenance]:
+        """Run record of each arm, baseline first."""
+        return self.base.ran, self.candidate.ran
+
+    @property
+    def drift(self) -> float:
+        """The largest distance of a text's vector from the baseline's; 2 if they differ in size."""
+        return _largest(self.base.alone, self.candidate.alone)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsExperiment(OfAnyModel):
+    """Embeds the same texts in both arms, each alone and in batches."""
+
+    def run(self, lease: MachineLease) -> EmbeddingsComparison:
+        """Embed.
+
+        Raises:
+            EngineError: an arm died or refused, or its vectors tell nothing of the texts.
+            ModelError: the corpus is too short.
+        """
+        began = time.monotonic()
+        lease.progress("embeddings", 0, 1)
+        base, candidate = (self._embedded(arm, lease) for (arm,) in lease.sides)
+        return EmbeddingsComparison(base, candidate, time.monotonic() - began)
+
+    def attempt(self, lease: MachineLease) -> None:
+        """Embed with the lease's one side."""
+        ((arm,),) = lease.sides
+        self._embedded(arm, lease)
+
+    def _embedded(self, arm: Arm, lease: MachineLease) -> EmbeddedTexts:
+        texts = texts_to_embed(lease.corpus)
+        with RunningArm(arm, lease) as running:
+            worker = running.worker
+            together, _ = embedded(worker, MODEL, texts, together=True)
+            alone, context = embedded(worker, MODEL, texts, together=False)
+            return EmbeddedTexts(alone, together, running.ran(context))
+
+
+def embedded(
+    worker: Worker, name: str, texts: Sequence[str], *, together: bool
+) -> tuple[Vectors, ContextFacts]:
+    """The vector of each text, computed alone or with others in one call; and the context.
+
+    Raises:
+        WorkerError: the process died, hangs or answered nonsense.
+        EngineRefusedError: the engine gives no vectors, or they tell nothing of the texts.
+    """
+    answer = worker.call("embed", model=name, texts=list(texts), together=together)
+
+    def parse() -> tuple[Vectors, ContextFacts]:
+        vectors = tuple(tuple(map(float, vector)) for vector in answer["vectors"])
+        if len(vectors) != len(texts) or len(set(map(len, vectors))) != 1:
+            raise ValueError(f"{len(vectors)} vectors of {len(texts)} texts, or of other sizes")
+        return vectors, ContextFacts.parse(present(answer, "context"))
+
+    return worker.parsed(f"embed {name}", parse)
+
+
+def texts_to_embed(corpus: Corpus) -> list[str]:
+    """Pieces of a corpus of several lengths, spread over it.
+
+    Raises:
+        ModelError: it is too short for as many different ones.
+    """
+    step = len(corpus.text) // _N_TEXTS
+    texts = [
+        corpus.text[n * step : n * step + _LENGTHS[n % len(_LENGTHS)]].strip()
+        for n in range(_N_TEXTS)
+    ]
+    if step < max(_LENGTHS) or len({*texts, ""}) <= _N_TEXTS:
+        raise ModelError(
+            f"the corpus {corpus.path} has no {_N_TEXTS} different texts",
+            why="vectors that are equal for all texts would not be noticed",
+            remedy=f"name a corpus of at least {_N_TEXTS * max(_LENGTHS)} characters",
+        )
+    return texts
+
+
+def distance(one: Sequence[float], other: Sequence[float]) -> float:
+    """The cosine distance of two vectors, 1 less their cosine: 0 to 2."""
+    a, b = np.asarray(one), np.asarray(other)
+    cosine = float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+    return max(0.0, 1 - cosine)
+
+
+def _largest(ones: Vectors, others: Vectors) -> float:
+    if len(ones[0]) != len(others[0]):
+        return 2.0
+    return max(distance(a, b) for a, b in zip(ones, others, strict=True))

@@ -1,0 +1,73 @@
+"""The verdict on the vectors of texts in two builds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.combined_verdict import joined
+from pytest_asperf.analysis.facts import ComparedSides
+from pytest_asperf.analysis.limit_verdict import judge_limit
+from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
+from pytest_asperf.verdicts.gate import drift_limit
+from pytest_asperf.verdicts.paired import build_subject, differences
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.measure.embeddings import EmbeddingsComparison
+
+#: Cosine distance that is accepted: absolutely, and as a share of the median distance between two
+#: texts, as vectors of different texts may be alike. Of healthy builds the distance was at most
+#: 0.0017, and 0.3 % of that between texts (docs/gate-checks.md).
+_MOST_DISTANCE: Final = 0.005
+_MOST_SHARE: Final = 0.01
+
+
+def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
+    """The verdict on the candidate's vectors: against the baseline's, and alone against in a batch.
+
+    Nothing is sampled: the vectors of the same texts are computed, and the worst text decides. The
+    candidate's batches may differ from its single texts by twice as much as the baseline's do.
+    """
+    base, candidate = comparison.base, comparison.candidate
+    subject = replace(
+        build_subject("embeddings of", comparison.ran, "other vectors"),
+        if_failed="an index that was made with the baseline does not fit the candidate's vectors: "
+        "look for another pooling, tokenizer or kernel",
+    )
+    limit = min(_MOST_DISTANCE, _MOST_SHARE * base.between)
+    parts = (
+        ("smallest cosine from the baseline", comparison.drift, limit),
+        ("in a batch from alone", candidate.drift, drift_limit(limit, base.drift)),
+    )
+    figures = tuple((label, Estimate.exact(1 - apart, RATIO)) for label, apart, _ in parts)
+    verdicts = [
+        (label, judge_limit(estimate, ">=", 1 - most, subject))
+        for (label, estimate), (_, _, most) in zip(figures, parts, strict=True)
+    ]
+    threshold = f"every cosine at least {_cosine_text(limit)}"
+    verdict = joined(verdicts, figures, subject, threshold)
+    shown = tuple(_cosine_text(apart) for _, apart, _ in parts)
+    measured = f"smallest cosine {shown[0]} from the baseline, {shown[1]} in a batch from alone"
+    of_base = f"{_cosine_text(base.drift)} in a batch from alone"
+    details = (
+        f"baseline: {of_base}, {_cosine_text(base.between)} between two texts (median)",
+        *(
+            f"{side}: pooling {ran.context.pooling}"
+            for side, ran in zip(("baseline", "candidate"), comparison.ran, strict=True)
+            if ran.context and ran.context.pooling
+        ),
+        *differences(*comparison.ran),
+    )
+    return replace(
+        verdict,
+        measured=measured,
+        details=details,
+        brief=f"cosine {shown[0]}, in a batch {shown[1]}",
+        bound=f"≥ {_cosine_text(limit)}",
+        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+    )
+
+
+def _cosine_text(distance: float) -> str:
+    return f"{1 - distance:.6f}"
