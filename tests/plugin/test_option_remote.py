@@ -58,7 +58,7 @@ def test_the_overhead_is_a_figure_of_real_programs(
     )
     first, second = rows(f"--asperf-tools={tools}")
     assert (first["outcome"], second["outcome"]) == ("PASS", "PASS")
-    ran = dict(first["ran"])
+    ran = dict(first["facts"])
     assert ran["draft here"].endswith("tok/s, 100.0 % of drafts accepted")
     assert "by RPC 7" in ran["draft remote"]
     assert "MB/s, after it " in ran["draft remote"]
