@@ -99,6 +99,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         'model.disk <= "5 GiB"',
         'model.disk_of("m.mlpackage", "m.mlmodelc") <= "5 GiB"',
         'model.placement("ANE", "m.mlpackage") >= "95%"',
+        'model.kld("logits@c4") <= "0.02 nats"',
+        'model.kld("logits").largest <= "1 nats"',
     ),
     "perplexity": (
         "perplexity.ppl <= 9.5",

@@ -81,6 +81,8 @@ def test_memory(memory: Memory, model: Model, hardware: Hardware) -> None:
     assert model.disk_of("a.gguf", "folder") <= "1 GiB"
     plan = model.placement("ANE", "m.mlpackage")
     assert plan >= "95%"
+    assert model.kld("logits@c4") <= "0.02 nats"
+    assert model.kld().largest <= 1
     assert model.scores("text", quant="Q8_0", n_ubatch=1).agrees
     assert_fits(model, "m2ultra")
     assert_fits(used, hardware)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import Limits, judge_limits
-from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate, counted_text, memory_text
+from pytest_asperf.analysis.stats.estimate import (
+    RATIO,
+    SHARE,
+    Estimate,
+    counted_text,
+    memory_text,
+    number_text,
+)
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.energy import EnergyFigure, measured_energy, require_device
 from pytest_asperf.api.measurement_context import (
@@ -21,9 +28,13 @@ from pytest_asperf.api.measurement_context import (
 )
 from pytest_asperf.api.quantity import Apart, Figure, Found, Judged, Quantity
 from pytest_asperf.api.scored import TokenScores, score
+from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.gate.cells import GateCheck, parse_gated
 from pytest_asperf.hardware.compute_plan import UNITS, Device, read_plan
+from pytest_asperf.measure.ab_logits import Drift, DriftExperiment, LogitsExperiment
 from pytest_asperf.modelfiles.disk_use import disk_use
 from pytest_asperf.modelfiles.gguf_read import gguf_parts
+from pytest_asperf.verdicts.gate import logit_ways
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
 _GIB: Final = 2**30
@@ -92,6 +103,68 @@ def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
 
     record, about = variant.measurement.record, variant.ref
     return Figure(f"disk use of {own}{more}", "GiB", record, measure, about=about)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnKld(Figure):
+    """The mean KLD of a model's logits in one way from those in another, nats."""
+
+    variant: ModelUnderTest
+    ways: LogitsExperiment
+
+    example: ClassVar = 'assert model.kld("logits@c4") <= "0.02 nats"'
+
+    @property
+    def largest(self) -> Figure:
+        """The KLD of the position where it is largest, nats."""
+        name = f"largest {self.name}"
+        return Figure(
+            name,
+            "nats",
+            self.record,
+            lambda: _drift_found(self.variant, self.ways, lambda drift: drift.largest_kld, name),
+            about=self.about,
+        )
+
+
+def own_kld(variant: ModelUnderTest, check: str) -> OwnKld:
+    """The KLD of a model's logits in the two ways that a gate's check compares.
+
+    Raises:
+        ConfigError: it is no check of logits.
+    """
+    gated = parse_gated(check, where="model.kld")
+    if not (isinstance(gated, GateCheck) and gated.kind == "logits"):
+        raise ConfigError(
+            f"model.kld: {shown(check, 80)} does not compare a model's logits with its own",
+            why="a KLD is between two distributions of the same tokens",
+            remedy="name logits, logits@d1024, logits@c4 or logits@turns; the KLD of a "
+            'quantization from its baseline is ladder["Q8_0"].kld, that of two builds '
+            'gate("kld")',
+        )
+    ways = LogitsExperiment(gated.depth, gated.users, gated.turns)
+    name = f"KLD of {check} of {variant.title}"
+    return OwnKld(
+        name,
+        "nats",
+        variant.measurement.record,
+        lambda: _drift_found(variant, ways, lambda drift: drift.mean_kld, name),
+        variant,
+        ways,
+        about=variant.ref,
+    )
+
+
+def _drift_found(
+    variant: ModelUnderTest, ways: LogitsExperiment, of: Callable[[Drift], float], name: str
+) -> Found:
+    drift = variant.measurement.runner.measure((variant.ref,), DriftExperiment(ways))
+    compared, both, cause = logit_ways(drift)
+    subject = Subject(
+        name, "live", drift.ran.rows(), if_failed=f"{both} disagree: look for {cause}"
+    )
+    remark = f"{compared}; largest KLD {number_text(drift.largest_kld, 2)} nats at {drift.place}"
+    return Found(Estimate.exact(of(drift), "nats"), subject, remarks=(remark,))
 
 
 @dataclass(frozen=True)
@@ -178,6 +251,19 @@ class Model(FixtureValue):
         name, record = f"{Path(path).name} on {device}", self.variant.measurement.record
         plan = _Plan(Path(path), device, units, function)
         return PlannedShare(name, SHARE, record, plan.found, plan, observed, unlike)
+
+    def kld(self, check: str = "logits") -> OwnKld:
+        """The mean KLD of its logits in the two ways that a gate's check compares, nats.
+
+        `logits`: a prompt in batches and token by token; `logits@d1024`, the same after a context;
+        `logits@c4`, each of four sequences among them and alone; `logits@turns`, conversations that
+        go on and their prompts anew. Healthy builds stay below 0.02 nats.
+
+        Raises:
+            ConfigError: it is no check of logits.
+        """
+        self.variant.measurement.require_live()
+        return own_kld(self.variant, check)
 
     def scores(
         self,

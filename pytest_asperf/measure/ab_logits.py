@@ -247,17 +247,22 @@ class LogitsExperiment:
         # Four copies are then in memory.
         if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES:
             with ThreadPoolExecutor(len(arms)) as pool:
-                base, candidate = pool.map(lambda arm: self._drift(arm, lease), arms)
+                base, candidate = pool.map(lambda arm: self.drift(arm, lease), arms)
         else:
-            base, candidate = (self._drift(arm, lease) for arm in arms)
+            base, candidate = (self.drift(arm, lease) for arm in arms)
         return LogitsComparison((base, candidate), time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
         """Score with the lease's one side."""
         ((arm,),) = lease.sides
-        self._drift(arm, lease)
+        self.drift(arm, lease)
 
-    def _drift(self, arm: Arm, lease: MachineLease) -> Drift:
+    def drift(self, arm: Arm, lease: MachineLease) -> Drift:
+        """Score with one side.
+
+        Raises:
+            EngineError: it died or refused.
+        """
         with RunningArm(arm, lease) as running:
             if self.turns:
                 return _drift_of_turns(running, lease)
@@ -268,6 +273,26 @@ class LogitsExperiment:
             if self.depth:
                 return _deep_drift(running, lease, self.depth)
             return _drift(running, arm, lease)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftExperiment:
+    """Scores the same tokens in two ways with one model.
+
+    Attributes:
+        ways: the ways, as of two builds.
+    """
+
+    ways: LogitsExperiment
+
+    def run(self, lease: MachineLease) -> Drift:
+        """Score.
+
+        Raises:
+            EngineError: the engine died or refused.
+        """
+        ((arm,),) = lease.sides
+        return self.ways.drift(arm, lease)
 
 
 def _drift(running: RunningArm, arm: Arm, lease: MachineLease) -> Drift:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest
     from pytest_asperf.analysis.stats.sequential import PairedTest
-    from pytest_asperf.measure.ab_logits import LogitsComparison
+    from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.speculation_result import Counts, SpeculationComparison
@@ -250,20 +250,26 @@ def _undecided(comparison: PplComparison, test: ChunksTest) -> tuple[str, str]:
     return why, str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
 
 
+def logit_ways(drift: Drift) -> tuple[str, str, str]:
+    """The two ways in which logits were computed, both by name, and what they may differ by."""
+    ways, both = "prefill against decoding", "prefill and decoding"
+    cause = "a kernel that is used for one of them alone"
+    if drift.users > 1:
+        ways, both = f"{drift.users} users together against each alone", "users together and alone"
+        cause = "a kernel that is used for several sequences"
+    if drift.turns:
+        ways, both = f"{len(drift.turns)} turns against fresh prompts", "turns and fresh prompts"
+        cause = "what the cache keeps of an earlier prompt"
+    after = f" after {drift.first} tokens" if drift.first else ""
+    return f"{ways}{after}", both, cause
+
+
 def logits_verdict(comparison: LogitsComparison) -> Verdict:
     """The verdict on logits that the candidate computes in two ways."""
     base, candidate = comparison.drifts
-    ways, both = "prefill against decoding", "prefill and decoding"
-    cause = "a kernel that is used for one of them alone"
-    if base.users > 1:
-        ways, both = f"{base.users} users together against each alone", "users together and alone"
-        cause = "a kernel that is used for several sequences"
-    if base.turns:
-        ways, both = f"{len(base.turns)} turns against fresh prompts", "turns and fresh prompts"
-        cause = "what the cache keeps of an earlier prompt"
-    after = f" after {base.first} tokens" if base.first else ""
+    ways, both, cause = logit_ways(base)
     subject = replace(
-        build_subject(f"logits of {ways}{after},", comparison.ran, "corrupt"),
+        build_subject(f"logits of {ways},", comparison.ran, "corrupt"),
         if_failed=f"{both} disagree: "
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + f"; look for {cause}",

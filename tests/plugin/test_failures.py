@@ -35,6 +35,8 @@ SCRIPTED = {
     "Time.effective_rate": ('latency("pp512+tg128").effective_rate >= 30000', "≥ 30,000"),
     "Model.size": ('model.size > "1 MB"', "> 1"),
     "Model.disk": ('model.disk <= "1 kB"', "≤ 1"),
+    "Model.kld": ('model.kld("logits") > "1 nats"', "> 1"),
+    "OwnKld.largest": ('model.kld("logits").largest > 1', "> 1"),
     "Model.disk_of": ('model.disk_of("corpus.txt") <= "1 kB"', "≤ 1"),
     "GateSide.throughput": (
         'gate.candidate.throughput("tg8") / gate.baseline.throughput("tg8") >= 5',
@@ -106,7 +108,7 @@ REMOTE = {
 #: A draft has a break-even ratio only if verifying pays, as it need not for a model this small.
 UNTRIED = {"Speculation.break_even"}
 #: Quantities that are counted, so that they have no interval.
-COUNTED = re.compile(r"Model\.|Memory\.|AllocatedMemory\.|Quant\.(size|memory)")
+COUNTED = re.compile(r"Model\.|OwnKld\.|Memory\.|AllocatedMemory\.|Quant\.(size|memory)")
 FIXTURES = ("throughput", "latency", "memory", "model", "gate", "ladder", "energy", "speculation")
 ON_A_TERMINAL = """
 def pytest_sessionstart(session):

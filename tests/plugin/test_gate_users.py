@@ -18,6 +18,13 @@ def test_gate(gate):
     assert_no_regression(gate({names}))
 """
 
+QUANTITY = """
+@pytest.mark.model("asperf-draft", threads=1)
+def test_users(model):
+    assert model.kld("logits@c4") <= "0.02 nats"
+    assert model.kld("logits@c4").largest <= 1
+"""
+
 
 def test_a_build_that_computes_one_sequence_of_a_batch_fails(live: Project) -> None:
     """It is right wherever there is one sequence, as in every other check."""
@@ -41,3 +48,18 @@ def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     live.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4'))\n")
     result = live.run("--asperf-candidate=current", "-v")
     result.stdout.fnmatch_lines(["✓ *gate logits@c4 *"])
+
+
+def test_several_sequences_as_a_quantity(live: Project) -> None:
+    """A sound build is within the limit; one that computes the first sequence alone is not."""
+    live.test(QUANTITY)
+    live.run("-v").stdout.fnmatch_lines(["✓ *KLD of logits@c4 *", "✓ *largest KLD of *"])
+    sabotaged = write_sabotaged(live.path, "first_of_several")
+    result = live.run(f"--asperf-python={sabotaged}", "-v")
+    result.stdout.fnmatch_lines(["*users together and alone disagree*", "✗ *KLD of logits@c4 *"])
+
+
+def test_a_kld_of_something_else_is_refused(live: Project) -> None:
+    """The message names the checks that it has, and where the other KLDs are."""
+    live.test('def test_it(model):\n    assert model.kld("ppl") < 1\n')
+    live.run().stdout.fnmatch_lines(["*name logits, logits@d1024, logits@c4 or logits@turns*"])
