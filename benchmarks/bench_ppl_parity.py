@@ -1,8 +1,14 @@
-"""PPL, ΔPPL and KLD beside llama-perplexity's, on the whole shipped corpus."""
+"""PPL, ΔPPL and KLD beside llama-perplexity's, on the shipped corpus.
+
+    python benchmarks/bench_ppl_parity.py [MODEL.gguf [CHUNKS]]
+
+Without a model it is the shipped one, and without a number the whole corpus.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +19,7 @@ from peers import Peers
 from scored import score
 from timing import table
 
+from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:
@@ -33,12 +40,17 @@ _PRINTED: Final = 0.5e-6
 def main() -> bool:
     """Print the comparison, and return whether all figures agree."""
     peers, corpus = Peers(tools_folder()), shipped_corpus()
-    files = level_files(shipped_target(), _LEVELS)
-    ours = score(files, corpus, chunks=None)
+    spec, chunks = shipped_target(), None
+    match sys.argv[1:]:
+        case [path, *number]:
+            spec = ModelSpec("model", gguf=Path(path))
+            chunks = int(number[0]) if number else None
+    files = level_files(spec, _LEVELS)
+    ours = score(files, corpus, chunks=chunks)
     with tempfile.TemporaryDirectory() as folder:
         logits = Path(folder) / "logits"
         base, *levels = _LEVELS
-        theirs = peers.perplexity(files[base], corpus, chunks=None, logits=logits)
+        theirs = peers.perplexity(files[base], corpus, chunks=chunks, logits=logits)
         divergence = {level: peers.divergence(files[level], logits) for level in levels}
     print(f"### PPL and KLD over {theirs.n_chunks} chunks, figure by figure\n")
     ppl = {base: theirs.ppl, **{level: run.ppl for level, run in divergence.items()}}
