@@ -27,15 +27,17 @@ from pytest_asperf.audit.llama_bench import distinct_names
 from pytest_asperf.audit.quoted import BENCHY
 from pytest_asperf.audit.result import EQUAL, FileFindings
 from pytest_asperf.audit.tables import UNREAD_ROWS
+from pytest_asperf.audit.titles import grouped, labels, prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_asperf.audit.log import Log
-    from pytest_asperf.audit.mlx_log import MlxReader, MlxTrial
+    from pytest_asperf.audit.mlx_log import MlxTrial
     from pytest_asperf.audit.powermetrics import PowerLog
     from pytest_asperf.audit.read import FileReading
     from pytest_asperf.audit.tables import TableRow
+    from pytest_asperf.audit.titles import Title
     from pytest_asperf.worker.printed.bench_rows import BenchRow
     from pytest_asperf.worker.printed.model_facts import ModelFacts
     from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
@@ -90,7 +92,7 @@ def widened(estimate: Estimate, rounding: float) -> Estimate:
 
 
 def _judge_benches(rows: Sequence[BenchRow], known: Known, findings: FileFindings) -> None:
-    printed = [row for row in rows if not row.rates]
+    printed = [row for row in rows if not row.rates and row.sd_rate is not None]
     # Rates of several runs that are equal to the last decimal do not occur in every test.
     repetitions = known.options.repetitions or (
         DEFAULT_REPETITIONS if any(row.sd_rate for row in printed) else 1
@@ -121,13 +123,18 @@ def _judge_bench(
         estimate = rate_of(row.rates, known.options.confidence, "repetitions")
         mean, sd, n = coefficient_of_variation(row.rates)
     else:
-        mean, sd, n = row.mean_rate, max(row.sd_rate, row.resolution), repetitions
+        mean, sd = row.mean_rate, max(row.sd_rate or 0.0, row.resolution)
+        n = 1 if row.sd_rate is None else repetitions
         estimate = summary_interval_t(
             mean, sd, n, known.options.confidence, unit=_RATE, counted="repetitions"
         )
         estimate = widened(estimate, row.resolution)
     findings.measured(name, estimate)
-    findings.add(name, guards.spread(mean, sd, n))
+    if row.sd_rate is None:
+        found = f"{mean:.4g} is printed without its deviation, so its spread is unknown"
+        findings.add(name, Guard.SPREAD.finding(found, "the deviation of two runs or more"))
+    else:
+        findings.add(name, guards.spread(mean, sd, n))
     _note_means(row, name, estimate, findings)
     if row.is_generation:
         _judge_roofline(row, name, mean, known, findings)
@@ -169,18 +176,20 @@ def _judge_log(log: Log, known: Known, findings: FileFindings) -> None:
     _judge_benches(log.bench.rows, known, findings)
     judge_loads(log.load, known, findings)
     _show_quoted(log, known, findings)
-    for prefix, (scored, _) in _numbered(log.perplexities):
+    for prefix, (scored, _) in _numbered(log.perplexities, log.titles_of("scores")):
         _judge_perplexity(scored, prefix, known, findings)
     speculations = log.speculations
-    for prefix, (run, models) in _numbered(speculations):
+    for prefix, (run, models) in _numbered(speculations, log.titles_of("drafting")):
         _judge_speculation(run, prefix, models, known, findings)
     for program, requests in log.timed.items():
         suffix = f", {program}" if len(log.timed) > 1 else ""
-        _judge_requests(requests, suffix, known, findings)
-    if log.mlx.trials:
-        _judge_trials(log.mlx, known, findings)
-    if log.power.log.n_samples:
-        _judge_power(log.power.log, findings)
+        for title, its_requests in grouped(requests, log.titles_of(program)):
+            its_suffix = f"{suffix}, {title}" if title else suffix
+            _judge_requests(its_requests, its_suffix, known, findings)
+    _judge_trials(log, known, findings)
+    power_titles = labels(title for title, _ in log.powers)
+    for title, (_, power) in zip(power_titles, log.powers, strict=True):
+        _judge_power(power, findings, f", {title}" if title else "")
     if log.drafting.is_synthetic:
         asked, ran = {"acceptance": "by the target"}, {"acceptance": "drawn at random"}
         findings.add("log", guards.path_mismatch(asked, ran))
@@ -199,10 +208,9 @@ def _what(log: Log) -> str:
     return "a llama.cpp log" if log.tools == ("llama.cpp",) else ", ".join(log.tools)
 
 
-def _numbered(runs: Sequence[_T]) -> Iterator[tuple[str, _T]]:
-    """Each run with what begins the names of its figures: its number, if there are several."""
-    for number, run in enumerate(runs, start=1):
-        yield (f"run {number}: " if len(runs) > 1 else ""), run
+def _numbered(runs: Sequence[_T], titles: Sequence[Title]) -> Iterator[tuple[str, _T]]:
+    """Each run with what begins the names of its figures: its title, or its number."""
+    yield from zip(prefixes(len(runs), labels(titles)), runs, strict=True)
 
 
 def _show_what_ran(log: Log, findings: FileFindings) -> None:
@@ -222,8 +230,7 @@ def _judge_errors(log: Log, findings: FileFindings) -> None:
     findings.add("log", guards.decode_errors(errors.lines))
     findings.add("log", guards.remote_errors(errors.lines))
     if crash := errors.crash:
-        found = f"a program ended before it was done: '{crash}'"
-        findings.add("log", Guard.CRASHED.finding(found, "the program ends by itself"))
+        findings.add("log", _crashed(crash))
     elif trouble := errors.trouble:
         findings.notes.append(f"a program had trouble: {trouble}")
     cut = len(errors.truncated) or sum(
@@ -236,12 +243,17 @@ def _judge_errors(log: Log, findings: FileFindings) -> None:
         findings.notes.append(f"{errors.left_out} more error lines are not counted")
 
 
+def _crashed(line: str) -> GuardFinding:
+    found = f"a program ended before it was done: '{line}'"
+    return Guard.CRASHED.finding(found, "the program ends by itself")
+
+
 def _note_left_out(log: Log, findings: FileFindings) -> None:
     """Note what stands in the file and was not read."""
     findings.notes += log.bench.problems[:_MOST_PROBLEMS]
     if more := len(log.bench.problems[_MOST_PROBLEMS:]):
         findings.notes.append(f"{more} more tests of llama-bench were not read")
-    if n := log.tables.unread + log.own.unread:
+    if n := log.unread_rows:
         findings.notes.append(f"{n} {UNREAD_ROWS}")
     if log.documents.broken:
         findings.notes.append(f"{log.documents.broken} JSON objects are cut off or broken")
@@ -448,14 +460,18 @@ def _note_counting(requests: Sequence[Request], findings: FileFindings) -> None:
         )
 
 
-def _judge_trials(mlx: MlxReader, known: Known, findings: FileFindings) -> None:
-    by_size: dict[tuple[int, int, int, bool], list[MlxTrial]] = {}
-    for trial in mlx.trials:
-        key = trial.n_prompt, trial.n_gen, trial.batch, trial.is_average
+def _judge_trials(log: Log, known: Known, findings: FileFindings) -> None:
+    mlx, titles = log.mlx, log.titles_of("mlx")
+    if not mlx.trials:
+        return
+    by_size: dict[tuple[int, int, int, bool, str], list[MlxTrial]] = {}
+    for trial, title in zip(mlx.trials, labels(titles), strict=True):
+        key = trial.n_prompt, trial.n_gen, trial.batch, trial.is_average, title
         by_size.setdefault(key, []).append(trial)
-    for (n_prompt, n_gen, batch, _), trials in by_size.items():
+    for (n_prompt, n_gen, batch, _, title), trials in by_size.items():
         suffix = f" in batches of {batch}" if batch > 1 else ""
         suffix += ", average" if trials[0].is_average else ""
+        suffix += f", {title}" if title else ""
         generated = [rate for trial in trials if (rate := trial.rate)]
         prompts = [trial.prompt_rate for trial in trials if trial.prompt_rate]
         for name, samples in (
@@ -473,16 +489,18 @@ def _judge_trials(mlx: MlxReader, known: Known, findings: FileFindings) -> None:
         "mlx_lm divides n generated tokens by the time of n - 1 steps, which is taken out here; "
         "its prompt rate includes the first decode"
     )
-    if mlx.is_cut_short:
+    if mlx.is_cut_short and log.errors.trouble:
+        findings.add("log", _crashed(log.errors.trouble))
+    elif mlx.is_cut_short:
         findings.notes.append("the benchmark did not finish: it printed no averages")
 
 
-def _judge_power(power: PowerLog, findings: FileFindings) -> None:
+def _judge_power(power: PowerLog, findings: FileFindings, suffix: str = "") -> None:
     findings.ran.append(("machine", power.machine or "unknown"))
     for rail, sums in power.rails.items():
         mean_w = sums.energy_j / power.elapsed_s
         findings.measured(
-            f"{rail.upper()} energy",
+            f"{rail.upper()} energy{suffix}",
             Estimate.exact(sums.energy_j, "J"),
             f"{mean_w:.3g} W over {power.elapsed_s:.4g} s, {sums.least_w:.3g} to "
             f"{sums.most_w:.3g} W by sample (n = {power.n_samples})",

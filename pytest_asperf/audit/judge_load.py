@@ -13,6 +13,7 @@ from pytest_asperf.analysis.serving_metrics import (
     ttft_percentile,
 )
 from pytest_asperf.audit.known import CACHE_BYTES
+from pytest_asperf.audit.titles import prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,8 @@ _TOKENS_PER_GAP: Final = 1.25
 
 def judge_loads(runs: Sequence[LoadRun], known: Known, findings: FileFindings) -> None:
     """Show the figures of all runs by our names, what differs from ours, and the guards."""
-    for number, run in enumerate(runs, 1):
-        _judge_run(run, f"run {number}: " if len(runs) > 1 else "", known, findings)
+    for prefix, run in zip(prefixes(len(runs), [run.title for run in runs]), runs, strict=True):
+        _judge_run(run, prefix, known, findings)
     defined = {figure.definition: None for run in runs for figure in run.figures}
     findings.notes += [
         f"{definition.quantity} here: {definition.text}; {definition.differs}"
@@ -41,7 +42,8 @@ def judge_loads(runs: Sequence[LoadRun], known: Known, findings: FileFindings) -
 
 
 def _judge_run(run: LoadRun, prefix: str, known: Known, findings: FileFindings) -> None:
-    if load := ", ".join(f"{name} {value}" for name, value in run.work.items()):
+    title = [run.title] * (bool(run.title) and not prefix.startswith(run.title))
+    if load := ", ".join([*title, *(f"{name} {value}" for name, value in run.work.items())]):
         findings.ran.append((f"{prefix}load", load))
     for figure in run.figures:
         own = f"{figure.value:.4g} {figure.unit} ({figure.field})"

@@ -12,10 +12,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from pytest_asperf.audit.html_tables import with_bars
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from pytest_asperf.audit.titles import TitleReader
 
 _BLOCK_CHARS: Final = 1 << 18
 #: The longest line of a tool: PPL of 50,000 chunks, or the samples of a long llama-bench test.
@@ -32,10 +35,12 @@ _WIDE_SHARE: Final = 0.8
 #: A plus-minus sign that was read in another code page than it was written in.
 _MISREAD: Final = ("cp437", "cp1252", "cp1251", "mac_roman", "gbk", "shift_jis", "cp949")
 _PLUS_MINUS: Final = re.compile(
-    "|".join({re.escape("±".encode().decode(page)) for page in _MISREAD}) + r"|\\xb1|\\xf1|\ufffd"
+    "|".join({re.escape("±".encode().decode(page)) for page in _MISREAD})
+    + r"|\$?\\pm\b\$?|\\xb1|\\xf1|\ufffd"
 )
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
-_QUOTE: Final = re.compile(r"(?:[ \t]*>)+ ?")
+#: Three without blanks are a prompt of ollama's, or Python's.
+_QUOTE: Final = re.compile(r"(?!>>> )(?:[ \t]*>)+ ?")
 _TIME: Final = (
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
     r"(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
@@ -46,7 +51,7 @@ _TIME: Final = (
 _LEVEL: Final = r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\]?"
 #: What others put before a line: comment signs, times, the name of a container or a program.
 _PREFIX: Final = re.compile(
-    r"(?:#+ |\(\w+ pid=\d+\) "
+    r"(?:\(\w+ pid=\d+\) "
     rf"|[^\t]{{1,200}}\t[^\t]{{1,200}}\t\ufeff?(?={_TIME})"  # job and step of a CI run
     # A time, and a level, a stream or a place in a source file with it.
     rf"|(?:{_LEVEL}[ \t]+)?\[?{_TIME}\]?(?:[ \t]+|: )(?:std(?:out|err) [FP] |\d\dO[+ ])?"
@@ -58,6 +63,7 @@ _PREFIX: Final = re.compile(
     r"|[\w.-]+\.exe ?: "
     r")[ \t]*"
 )
+_COMMENT: Final = re.compile(r"^#+ ")
 _BARS: Final = str.maketrans(
     {"┃": "|", "│": "|", "║": "|", "\xa0": " ", **dict.fromkeys("\0\u200b\u200e\ufeff")}
 )
@@ -66,8 +72,8 @@ _ENTITIES: Final = {
     "&plusmn;": "±", "&#177;": "±", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&amp;": "&",
 }  # fmt: skip
 _LINE_BREAK: Final = re.compile(r"(?:<br ?/?>|(?<![\\])\\)$")
-#: A decimal comma, where a rate and its deviation both have one.
-_COMMAS: Final = re.compile(r"(?<![\d,.])(\d{1,9}),(\d\d) ± (\d{1,9}),(\d\d)(?![\d,.])")
+#: A decimal comma; that of thousands has three digits behind it.
+_COMMA: Final = re.compile(r"(?<![^\s(])(\d{1,9}),(\d\d)(?=[\s)]|$)")
 _LEAST_WIDTH: Final = 40
 #: A line that may go on: an open parenthesis, a timing without one, a perplexity's chunks.
 _OPEN: Final = re.compile(r"\([^()]*$|time +=[^)]*$")
@@ -142,14 +148,17 @@ class Layout:
         base = cls(indent, width if width >= _LEAST_WIDTH else 0)
         return [base, *(replace(base, prefix=found) for found in _shared_prefixes(plain))]
 
-    def lines(self, raw: Iterable[str]) -> Iterator[str]:
-        """Yield the lines as their tool printed them."""
+    def lines(self, raw: Iterable[str], titles: TitleReader | None = None) -> Iterator[str]:
+        """Yield the lines as their tool printed them; `titles` takes each before it is yielded."""
         plain = (
             line[min(self.indent, len(line) - len(line.lstrip())) :] for line in map(_plain, raw)
         )
-        for line in unwrapped(plain, self.width):
+        for line in unwrapped(with_bars(plain), self.width):
             prefix = self.prefix and self.prefix.match(line)
-            yield from clean(line[prefix.end() :] if prefix else line)
+            bare = _without_prefixes(line[prefix.end() :] if prefix else line)
+            if titles:
+                titles.feed(bare)
+            yield from clean(bare)
 
 
 def _plain(line: str) -> str:
@@ -197,30 +206,35 @@ def _kind(token: str) -> str:
     return _DIGITS if token[0].isdecimal() else r"\s+" if token.isspace() else re.escape(token)
 
 
-def clean(line: str) -> Iterator[str]:
-    """Yield a line without what others put before it; two where a log line begins within it."""
-    line = line.strip()
+def _without_prefixes(line: str) -> str:
+    """A line without what collectors put before it."""
+    line = line.lstrip()
     while prefix := _PREFIX.match(line):
         line = line[prefix.end() :]
-    line = _COMMAS.sub(r"\1.\2 ± \3.\4", _PLUS_MINUS.sub("±", line))
+    return line.rstrip(" \r\n")  # cells between tabs may be empty
+
+
+def clean(line: str) -> Iterator[str]:
+    """Yield a line without comment and bold signs; two where a log line begins within it."""
+    line = _without_prefixes(_COMMENT.sub("", line)).replace("**", "")
+    line = _COMMA.sub(r"\1.\2", _PLUS_MINUS.sub("±", line))
     for part in LOG_PREFIX.split(line, maxsplit=1):
-        if stripped := part.strip():
+        if stripped := part.strip(" \r\n"):
             yield stripped
 
 
 def unwrapped(lines: Iterable[str], width: int) -> Iterator[str]:
     """Join what a terminal of this width broke: a line of full width that goes on, or a row."""
     whole, is_full = "", False
-    for line in lines:
+    for number, line in enumerate(lines):
         if whole and len(whole) < MAX_LINE and _goes_on(whole, line, is_full=is_full):
             whole += line
         else:
-            if whole:
+            if number:
                 yield whole
             whole = line
         is_full = len(line) == width
-    if whole:
-        yield whole
+    yield whole
 
 
 def _goes_on(whole: str, line: str, *, is_full: bool) -> bool:

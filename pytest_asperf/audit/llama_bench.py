@@ -1,13 +1,13 @@
-"""llama-bench's output in each of its forms: JSON, JSON lines, CSV, SQL and Markdown."""
+"""llama-bench's output in each of its forms: JSON, JSON lines, SQL and tables."""
 
 from __future__ import annotations
 
-import csv
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
+from pytest_asperf.audit.tables import measured
+from pytest_asperf.worker.printed import COUNT, NUMBER
 from pytest_asperf.worker.printed.bench_rows import (
     BenchRow,
     BrokenRowError,
@@ -18,8 +18,9 @@ from pytest_asperf.worker.printed.bench_rows import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
-    from pytest_asperf.audit.tables import PipeTable
+    from pytest_asperf.audit.tables import Table
 
 #: Columns without which a table is none of llama-bench's.
 COLUMNS: Final = frozenset({"n_prompt", "n_gen", "avg_ns", "avg_ts", "stddev_ts"})
@@ -30,12 +31,12 @@ _INSERT: Final = re.compile(
 )
 #: With a space until March 2024.
 _TEST: Final = re.compile(rf"(?:pp ?({COUNT}))?\+?(?:tg ?({COUNT}))?(?: *@ *d({COUNT}))?")
-_RATE: Final = re.compile(rf"({NUMBER}){PLUS_MINUS}({NUMBER})")
 _SIZE: Final = re.compile(rf"({NUMBER}) ([MG])iB")
-_HEADER: Final = frozenset({"model", "test"})
-_RATES: Final = re.compile(r"t/s(?: .*)?")
-#: A column of an HTTP client that prints llama-bench's table, or of compare-llama-bench.py.
-_OF_OTHERS: Final = re.compile(r"ttfr|ttft|est_ppt|peak|speedup")
+_RATES: Final = re.compile(r"(?:t|tok|tokens)/s(?: .*)?")
+#: A column of an HTTP client that prints llama-bench's table.
+_OF_CLIENT: Final = re.compile(r"ttfr|ttft|est_ppt|peak")
+#: Columns of compare-llama-bench.py, which has no rate of one build alone.
+_COMPARED: Final = "speedup"
 
 
 @dataclass(slots=True)
@@ -51,26 +52,19 @@ class BenchReader:
     build: str = ""
     begun: bool = False
     problems: list[str] = field(default_factory=list)
-    _columns: list[str] = field(default_factory=list)
 
     def feed(self, line: str) -> bool:
-        """Take one line of CSV or SQL, and whether it was one."""
-        if self._columns and line[:1] in "\"'" and (cells := _csv_cells(line)):
-            self.add(dict(zip(self._columns, cells, strict=False)))
-            return True
-        if "avg_ts" in line and {*(cells := _csv_cells(line))} >= COLUMNS:
-            self._columns, self.begun = cells, True
-            return True
+        """Take one line of SQL, and whether it was one."""
         if insert := _INSERT.match(line):
             self.add(_sql_entry(insert))
             return True
         return False
 
-    def add(self, entry: Mapping[str, Any]) -> None:
+    def add(self, entry: Mapping[str, Any], title: str = "") -> None:
         """Keep a test from its cells, or why it is none."""
         self.begun = True
         try:
-            row = bench_row(entry)
+            row = replace(bench_row(entry), title=title)
         except BrokenRowError as error:
             number = len(self.rows) + len(self.problems) + 1
             self.problems.append(f"test {number} of llama-bench {error}")
@@ -78,24 +72,29 @@ class BenchReader:
         if len(self.rows) < _MAX_BAR_ROWS:
             self.rows.append(row)
 
-    def add_table(self, table: PipeTable) -> bool:
+    def add_table(self, table: Table) -> bool:
         """Keep the tests of a table, and whether it is llama-bench's."""
         columns = {column.lower(): column for column in table.header}
-        rates = [column for column in columns if _RATES.fullmatch(column)]
-        if not (rates and columns.keys() >= _HEADER) or any(map(_OF_OTHERS.match, columns)):
+        if not is_bench_header(columns.keys()):
             return False
         self.begun, self.build = True, self.build or table.build
+        if columns.keys() >= COLUMNS:
+            for printed in table.rows:
+                cells = {column.lower(): cell for column, cell in printed.items()}
+                self.add(cells, table.title)
+            return True
+        rates = [column for column in columns if _RATES.fullmatch(column)]
         for printed in table.rows:
             cells = {column.lower(): cell for column, cell in printed.items()}
             for column in rates:
                 # People put the rates of two builds side by side, and leave some out.
                 if len(rates) == 1 or cells[column][:1].isdecimal():
-                    model = f"{cells['model']} {columns[column][len('t/s') :].strip()}".strip()
-                    self._add_row({**cells, "model": model, "t/s": cells[column]}, table.build)
+                    model = f"{cells.get('model', '')} {columns[column].partition(' ')[2]}".strip()
+                    self._add_row({**cells, "model": model, "t/s": cells[column]}, table)
         return True
 
-    def _add_row(self, cells: Mapping[str, str], build: str) -> None:
-        row = _row_of_table(cells, build)
+    def _add_row(self, cells: Mapping[str, str], table: Table) -> None:
+        row = _row_of_table(cells, table)
         if row is None:
             test = f"{cells['test']} {cells['t/s']}".strip()
             self.problems.append(f"a row of llama-bench's table is none of its tests: {test}")
@@ -103,16 +102,16 @@ class BenchReader:
             self.rows.append(row)
 
 
+def is_bench_header(names: AbstractSet[str]) -> bool:
+    """True if columns, in lower case, are those of llama-bench's CSV or of its table."""
+    rates = [name for name in names if _RATES.fullmatch(name)]
+    is_other = any(map(_OF_CLIENT.match, names)) or (_COMPARED in names and len(rates) > 1)
+    return names >= COLUMNS or ("test" in names and bool(rates) and not is_other)
+
+
 def is_bench_entry(document: object) -> bool:
     """True if a JSON value is a test of llama-bench."""
     return isinstance(document, dict) and document.keys() >= COLUMNS
-
-
-def _csv_cells(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        return []
 
 
 def _sql_entry(insert: re.Match[str]) -> dict[str, str]:
@@ -125,9 +124,9 @@ def _sql_entry(insert: re.Match[str]) -> dict[str, str]:
     return dict(zip(names, values, strict=False))
 
 
-def _row_of_table(cells: Mapping[str, str], build: str) -> BenchRow | None:
-    test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
-    if not (test and rate and float(rate[1]) and cells["test"]):
+def _row_of_table(cells: Mapping[str, str], table: Table) -> BenchRow | None:
+    test, rate = _TEST.fullmatch(cells["test"]), measured(cells["t/s"])
+    if not (test and rate and rate.mean and cells["test"]):
         return None
     n_prompt, n_gen, n_depth = (int(n or 0) for n in test.groups())
     if not n_prompt + n_gen:
@@ -137,35 +136,36 @@ def _row_of_table(cells: Mapping[str, str], build: str) -> BenchRow | None:
     return BenchRow(
         model=cells["model"],
         model_type=cells["model"],
-        build=build,
+        build=cells.get("build") or table.build,
         device=cells.get("backend", ""),
         n_prompt=n_prompt,
         n_gen=n_gen,
         n_depth=n_depth,
-        mean_rate=float(rate[1]),
-        sd_rate=float(rate[2]),
+        mean_rate=rate.mean,
+        sd_rate=rate.sd,
         model_bytes=round(float(size[1]) * 2 ** (30 if size[2] == "G" else 20)) if size else None,
         unresolved=unresolved(requested),
         settings=settings(cells),
-        resolution=0.5 * 10.0 ** -len(rate[1].partition(".")[2]),
+        resolution=rate.resolution,
+        title=table.title,
     )
 
 
 def distinct_names(rows: Iterable[BenchRow]) -> list[str]:
-    """A name for each test, with every setting in which tests of that name differ."""
+    """A name for each test, with its title and every setting in which tests of that name differ."""
     rows = list(rows)
     groups: dict[str, list[BenchRow]] = {}
     for row in rows:
-        groups.setdefault(f"{row.test} {row.model}", []).append(row)
-    names, seen = [], dict[str, int]()
+        groups.setdefault(f"{row.test} {row.model}".rstrip(), []).append(row)
+    names = []
     for row in rows:
-        name = f"{row.test} {row.model}"
+        name = f"{row.test} {row.model}".rstrip()
         alike = groups[name]
         if len({one.build for one in alike}) > 1:
             name += f" build={row.build}"
         keys = dict.fromkeys(key for one in alike for key in one.settings)
         varied = [key for key in keys if len({one.settings.get(key) for one in alike}) > 1]
         name = " ".join([name, *(f"{key}={row.settings.get(key, '-')}" for key in varied)])
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name} (again, {seen[name]})")
+        differs = len({one.title for one in alike}) > 1
+        names.append(f"{name}, {row.title}" if differs and row.title else name)
     return names

@@ -192,6 +192,7 @@ class LoadRun:
         n_failed: requests that the tool counts as failed.
         acceptance: share of drafted tokens that was accepted; None without speculation.
         accepted_length: tokens that a step emits with speculation.
+        title: what stands above it and not above other runs of the file.
     """
 
     tool: str
@@ -202,6 +203,7 @@ class LoadRun:
     n_failed: int = 0
     acceptance: float | None = None
     accepted_length: float | None = None
+    title: str = ""
 
     def value(self, quantity: str, statistic: str = "mean") -> float | None:
         """One of its figures by our name; None if the file does not have it."""
@@ -250,6 +252,7 @@ def flat_run(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]
         n_failed,
         acceptance=share / 100 if share is not None else None,
         accepted_length=next((n for length in lengths if (n := _number(length))), None),
+        title=str(document.get("title", "")),
     )
 
 

@@ -1,4 +1,4 @@
-"""A text of any tools, read in one pass by all readers; with the consoles of load generators."""
+"""A text of any tools, read in one pass by all readers."""
 
 from __future__ import annotations
 
@@ -6,192 +6,43 @@ import json
 import re
 from collections import Counter
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.audit import load_generators as defined
+from pytest_asperf.audit.delimited import DelimitedReader
 from pytest_asperf.audit.lines import Layout
-from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry
+from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry, is_bench_header
+from pytest_asperf.audit.load_consoles import ServingReader, loads_of_tables
 from pytest_asperf.audit.load_generators import (
     LoadRun,
-    aiperf_run,
-    flat_run,
-    guidellm_figures,
     load_runs_of_document,
     request_of_record,
     run_of_records,
 )
 from pytest_asperf.audit.mlx_log import MlxReader
-from pytest_asperf.audit.powermetrics import PowerTextReader
-from pytest_asperf.audit.quoted import Quoted, TaskReader, quoted_of_document, quoted_of_table
+from pytest_asperf.audit.powermetrics import PowerLog, PowerTextReader
+from pytest_asperf.audit.quoted import (
+    Quoted,
+    TaskReader,
+    is_quoted_header,
+    quoted_of_document,
+    quoted_of_table,
+)
 from pytest_asperf.audit.sniff import DocumentReader, named_without_figures
-from pytest_asperf.audit.tables import OwnTableReader, TableReader
+from pytest_asperf.audit.tables import OwnTableReader, TableReader, is_own_header
+from pytest_asperf.audit.titles import Title, TitleReader, labels
 from pytest_asperf.engine_process import MetalFacts
-from pytest_asperf.worker.printed import NUMBER
 from pytest_asperf.worker.printed.metal_log import metal_facts
-from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader
+from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader, base_name
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
 from pytest_asperf.worker.printed.timings import PROGRAM, RequestReader, request_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from pytest_asperf.analysis.serving_metrics import ServedRequest
-    from pytest_asperf.audit.tables import PipeTable
-
-
-_HEADER: Final = re.compile(r"={4,} *(?:\w+ )*Benchmark Result(?: \w+)* *={4,}")
-_END: Final = re.compile(r"={20,}$")
-_LINE: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)$")
-_TIME: Final = re.compile(
-    r"(Mean|Median|P\d{1,2}(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)$"
-)
-#: What vLLM and SGLang print, and its key in their JSON.
-_KEYS: Final = {
-    "Successful requests": "completed",
-    "Failed requests": "failed",
-    "Benchmark duration (s)": "duration",
-    "Total input tokens": "total_input_tokens",
-    "Total generated tokens": "total_output_tokens",
-    "Request throughput (req/s)": "request_throughput",
-    "Request goodput (req/s)": "request_goodput",
-    "Output token throughput (tok/s)": "output_throughput",
-    "Maximum request concurrency": "max_concurrency",
-    "Max request concurrency": "max_concurrency",
-    "Request rate configured (RPS)": "request_rate",
-    "Traffic request rate": "request_rate",
-    "Backend": "backend",
-    "Acceptance rate (%)": "spec_decode_acceptance_rate",
-    "Acceptance length": "spec_decode_acceptance_length",
-    "Accept length": "accept_length",
-}
-#: Such a figure has two decimals; one with fewer is cut off.
-_WITH_DECIMALS: Final = ("_ms", "_throughput")
-_CUT: Final = re.compile(r"[\d,]+(?:\.\d?)?")
-_IS_NUMBER: Final = re.compile(NUMBER)
-_MAX_RUNS: Final = 1000
-
-
-@dataclass(slots=True)
-class ServingReader:
-    """Gathers each "Serving Benchmark Result" of vLLM, SGLang and what grew out of them."""
-
-    documents: list[dict[str, Any]] = field(default_factory=list)
-    _found: dict[str, Any] = field(default_factory=dict)
-    _is_open: bool = False
-
-    def feed(self, line: str) -> None:
-        """Take one line."""
-        if _HEADER.match(line):
-            self.end()
-            self._is_open = True
-        elif self._is_open and _END.match(line):
-            self.end()
-        elif found := _LINE.match(line):
-            time = _TIME.match(found[1])
-            quantity = time[2].lower().replace(" ", "_") if time else ""
-            key = f"{time[1].lower()}_{quantity}_ms" if time else _KEYS.get(found[1], "")
-            if key.endswith(_WITH_DECIMALS) and _CUT.fullmatch(found[2]):
-                return
-            if key and (self._is_open or key in {"max_concurrency", "request_rate"}):
-                self._found[key] = _value(found[2])
-
-    def end(self) -> None:
-        """End the run that is open."""
-        if self._is_open and len(self._found) > 1 and len(self.documents) < _MAX_RUNS:
-            self.documents.append(self._found)
-        if self._is_open:
-            self._found, self._is_open = {}, False
-
-    @property
-    def runs(self) -> Iterator[LoadRun]:
-        """The runs that were printed."""
-        for document in self.documents:
-            is_sglang = "sglang" in str(document.get("backend")) or any(
-                key.endswith("_e2e_latency_ms") for key in document
-            )
-            if is_sglang:
-                yield flat_run("SGLang bench_serving", defined.SGLANG, document)
-            else:
-                yield flat_run("vLLM bench serve", defined.VLLM, document)
-
-
-def _value(text: str) -> object:
-    number = text.replace(",", "")
-    if _IS_NUMBER.fullmatch(number) is None:
-        return text
-    return float(number) if "." in number else int(number)
-
-
-#: Factors to ms, by the unit in a row's name.
-_TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "sec": 1e3, "s": 1e3}
-_LABEL: Final = re.compile(r"(.*?) *(?:\(([\w/ ]+)\))?$")
-_STATISTIC: Final = {"Mdn": "median", "Mean": "mean", "Second": "mean"}
-#: Columns of GuideLLM's tables.
-_GUIDELLM: Final = (
-    (re.compile(r"TTFT \(?ms\)? (\w+)"), "time_to_first_token_ms", 1.0),
-    (re.compile(r"ITL \(?ms\)? (\w+)"), "inter_token_latency_ms", 1.0),
-    (re.compile(r"TPOT \(?ms\)? (\w+)"), "time_per_output_token_ms", 1.0),
-    (re.compile(r"Request Latency Sec (\w+)"), "request_latency", 1.0),
-    # Seconds under both names: the first was a slip, which a later release put right.
-    (re.compile(r"Req Latency \((?:ms|sec)\) (\w+)"), "request_latency", 1.0),
-    (re.compile(r"Requests Per Sec (Mean)"), "requests_per_second", 1.0),
-    (re.compile(r"Output Tokens Per Sec (Mean)"), "output_tokens_per_second", 1.0),
-    (re.compile(r"Out Tok/sec (mean)"), "output_tokens_per_second", 1.0),
-    (re.compile(r"Request Stats Per (Second)"), "requests_per_second", 1.0),
-)
-
-
-def loads_of_tables(tables: Sequence[PipeTable]) -> list[LoadRun]:
-    """The runs of load generators that print tables."""
-    runs = [run for table in tables for run in _aiperf(table)]
-    return runs + _guidellm(tables)
-
-
-def _aiperf(table: PipeTable) -> Iterator[LoadRun]:
-    """The run of a table of AIPerf, or of genai-perf that it grew out of."""
-    if table.header[0] not in {"Metric", "Statistic"} or "avg" not in table.header:
-        return
-    document: dict[str, Any] = {}
-    for cells in table.rows:
-        label = _LABEL.match(cells[table.header[0]])
-        name, unit = (label[1], label[2] or "") if label else ("", "")
-        key = re.sub(r"[ -]+", "_", name.lower())
-        factor = _TO_MS.get(unit, 1.0) if "latency" in key or "token" in key else 1.0
-        values = {column: _value(cell) for column, cell in cells.items() if column}
-        document[key] = {
-            column: value * factor
-            for column, value in values.items()
-            if isinstance(value, int | float)
-        }
-    tool = "AIPerf" if table.header[0] == "Metric" else "genai-perf"
-    if run := aiperf_run(document, tool):
-        yield run
-
-
-def _guidellm(tables: Sequence[PipeTable]) -> list[LoadRun]:
-    """The runs of GuideLLM, whose tables have a row for each."""
-    runs: list[tuple[str, dict[str, dict[str, Any]]]] = []
-    for table in tables:
-        columns = [
-            (column, key, _STATISTIC.get(found[1], found[1]), factor)
-            for column in table.header
-            for pattern, key, factor in _GUIDELLM
-            if (found := pattern.fullmatch(column))
-        ]
-        for number, cells in enumerate(table.rows if columns else ()):
-            if number == len(runs):
-                runs.append((cells[table.header[0]], {}))
-            for column, key, statistic, factor in columns:
-                value = _value(cells[column])
-                if isinstance(value, int | float):
-                    summary = runs[number][1].setdefault(key, {"successful": {}})
-                    summary["successful"].setdefault(statistic, value * factor)
-    return [
-        LoadRun("GuideLLM", guidellm_figures(metrics), {"strategy": strategy})
-        for strategy, metrics in runs
-    ]
 
 
 _BUILD: Final = re.compile(
@@ -203,13 +54,20 @@ _TRUNCATED: Final = re.compile(r"input truncated|truncating input prompt|\btrunc
 # Wider than any guard's rule: a line that is not kept cannot trip one.
 _ERRORS: Final = (
     *("fail", "error", "returned", "crash", "assert", "abort", "terminat", "memory", "fault"),
-    *("core dumped", "decode batches"),
+    *("core dumped", "decode batches", "traceback", "kill", "illegal", "trap"),
 )
 _SOURCE: Final = r"\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm|metal|hip):\d+: "
+_SIGNALS: Final = (
+    r"(?:[Ss]egmentation fault|[Bb]us error|[Ii]llegal (?:hardware )?instruction|[Tt]race trap"
+    r"|[Ff]loating point exception|[Kk]illed|[Aa]bort(?:ed)?)\b"
+)
 #: What ends a program; ggml names the line of its source.
 _CRASH: Final = re.compile(
-    r"GGML_ASSERT|GGML_ABORT|ggml_abort|Segmentation fault|core dumped|Abort trap|terminating due"
-    r"|terminate called|libc\+\+abi|Remote RPC server crashed"
+    r"GGML_ASSERT|GGML_ABORT|ggml_abort|core dumped|Abort trap|terminating due|terminate called"
+    r"|libc\+\+abi|Remote RPC server crashed|oom[-_]kill|^(?:CUDA|ROCm|HIP|MUSA) error: "
+    # As shells say it: of a job with its number, or as the whole line.
+    rf"|^(?:zsh: |\S+: line \d+: +\d+ |\[\d+\] .*){_SIGNALS}"
+    rf"|^{_SIGNALS}(?:: \d+)?(?: \(core dumped\))?$"
     rf"|(?:ggml|llama)[\w./\\-]*{_SOURCE}(?!\d|warning|note)"
     rf"|{_SOURCE}(?:fatal error|\w+ error\b)"
 )
@@ -274,6 +132,10 @@ class ErrorReader:
         )
 
 
+def _is_header(names: AbstractSet[str]) -> bool:
+    return is_bench_header(names) or is_own_header(names) or is_quoted_header(names)
+
+
 @dataclass(slots=True)
 class Log:
     """The content of one text of any tools, by the readers that gather it.
@@ -296,9 +158,15 @@ class Log:
     power: PowerTextReader = field(default_factory=PowerTextReader)
     documents: DocumentReader = field(default_factory=DocumentReader)
     tables: TableReader = field(default_factory=TableReader)
+    delimited: DelimitedReader = field(default_factory=lambda: DelimitedReader(_is_header))
     own: OwnTableReader = field(default_factory=OwnTableReader)
     quoted: list[Quoted] = field(default_factory=list)
     load: list[LoadRun] = field(default_factory=list)
+    titles: TitleReader = field(default_factory=TitleReader)
+    _title: Title = field(default_factory=Title)
+    _n_loaded: int = 0
+    _titled: dict[str, list[Title]] = field(default_factory=dict)
+    powers: list[tuple[Title, PowerLog]] = field(default_factory=list)
     _serving: ServingReader = field(default_factory=ServingReader)
     _loads: ModelReader = field(default_factory=ModelReader)
     _scores: PerplexityReader = field(default_factory=PerplexityReader)
@@ -310,10 +178,13 @@ class Log:
 
     def feed(self, line: str) -> None:
         """Take one line."""
+        if (self.titles.heading, self.titles.command) != self._title[:2]:
+            self._begin_title()
         if line.endswith("}") and _LOGGED.match(line) and self._feed_logged(line):
             return
-        if not self._build and (match := _BUILD.match(line)):
-            self._build = f"{match[1]} ({match[2]})"
+        if "build" in line and (match := _BUILD.match(line)):
+            self._build = self._build or f"{match[1]} ({match[2]})"
+            self._begin_title(build=f"build {match[1]} ({match[2]})")
         if not self.remote and ":" in line and (endpoint := _ENDPOINT.search(line)):
             self.remote = endpoint[1]
         if "_metal" in line and len(self._metal) < _MAX_METAL_LINES:
@@ -322,7 +193,9 @@ class Log:
         is_document, document = self.documents.feed(line)
         if document is not None and not self.add_document(document):
             is_document = False  # such as a line of a log in JSON
-        if is_document or any(reader.feed(line) for reader in (self.bench, self.own, self.tables)):
+        if is_document or any(
+            reader.feed(line) for reader in (self.bench, self.delimited, self.tables)
+        ):
             return
         for reader in (
             *(self.drafting, self.requests, self.mlx, self.tasks, self.power, self._serving),
@@ -340,6 +213,8 @@ class Log:
         elif load := load_runs_of_document(document):
             self.load += load
         elif request := request_of(document):
+            if isinstance(model := document.get("model"), str):  # type: ignore[attr-defined]
+                self._begin_title(model=base_name(model))
             self.requests.add(*request)
         elif record := request_of_record(document):
             self._records += [record] * (len(self._records) < _MAX_RECORDS)
@@ -366,16 +241,58 @@ class Log:
     def end(self) -> None:
         """Take what is open when the text ends."""
         self.documents.end()
-        self._serving.end()
-        self.power.end()
-        others = [table for table in self.tables.tables if not self.bench.add_table(table)]
+        self.delimited.end()
+        self._begin_title()
+        for document, title in zip(
+            self._serving.documents, labels(self._titled["serving"]), strict=True
+        ):
+            document["title"] = title
+        tables = [*self.tables.tables, *self.delimited.tables]
+        titles = (*self._titled["tables"], *self._titled["delimited"])
+        # A build is printed behind a table.
+        for table, title in zip(tables, labels(Title(*one[:2]) for one in titles), strict=True):
+            table.title = title
+        others = [
+            table
+            for table in tables
+            if not any(r.add_table(table) for r in (self.bench, self.own, self._serving))
+        ]
+        self.load += self._serving.runs
         self.quoted += (figure for table in others for figure in quoted_of_table(table))
-        self.load += (*self._serving.runs, *loads_of_tables(others))
+        self.load += loads_of_tables(others)
         if self._records:
             self.load.append(run_of_records(self._records))
 
+    def _begin_title(self, **changed: str) -> None:
+        """Give the title so far to what stands under it."""
+        self._serving.end()
+        self.power.end()
+        if self.power.log.n_samples:
+            self.powers.append((self._title, self.power.log))
+        self.power = PowerTextReader()
+        for reader, n in self._counts().items():
+            held = self._titled.setdefault(reader, [])
+            held += [self._title] * (n - len(held))
+        heading, command = self.titles.heading, self.titles.command
+        self._title = self._title._replace(heading=heading, command=command, **changed)
+
+    def _counts(self) -> dict[str, int]:
+        """How much each reader has found that a title may be above."""
+        return {
+            "tables": len(self.tables.tables),
+            "delimited": len(self.delimited.tables),
+            "serving": len(self._serving.documents),
+            "mlx": len(self.mlx.trials),
+            "scores": self._scores.n_begun,
+            "drafting": len(self.drafting.runs()),
+            **{program: len(requests) for program, requests in self.requests.of.items()},
+        }
+
     def _note_models(self) -> None:
         """Keep which model was loaded last when a run began, or ended."""
+        if self._loads.n_loaded > self._n_loaded:
+            self._n_loaded = self._loads.n_loaded
+            self._begin_title(model=self._loads.last_file)
         if self._scores.n_begun > len(self._scored):
             models = self._loads.models
             self._scored.append(models[-1] if models else None)
@@ -436,6 +353,10 @@ class Log:
             if not (program == PROGRAM and is_own)
         }
 
+    def titles_of(self, reader: str) -> list[Title]:
+        """The title of each thing that a reader found, once the text has ended."""
+        return self._titled.get(reader, [])
+
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools whose lines it holds; empty for any other text."""
@@ -445,7 +366,7 @@ class Log:
             "llama-speculative": self.drafting.runs(),
             **self.timed,
             "mlx_lm": self.mlx.trials or self.mlx.perplexities,
-            "powermetrics": self.power.log.n_samples,
+            "powermetrics": self.powers,
             "a table of results": self.own.rows,
             **{figure.tool: True for figure in self.quoted},
             **{run.tool: True for run in self.load},
@@ -461,13 +382,18 @@ class Log:
         facts: list[ModelFacts | SpeculationRun] = [*self.models, *self.drafting.runs()]
         counts = [
             *(len(self.bench.rows), len(self.quoted), len(self.own.rows), len(self.mlx.trials)),
-            *(len(self.tasks.results()), self.power.log.n_samples),
+            *(len(self.tasks.results()), sum(log.n_samples for _, log in self.powers)),
             *map(len, self.requests.of.values()),
             *(1 + len(run.figures) for run in self.load),
             *(1 + len(run.running_ppl) + len(run.statistics) for run in runs),
             *(sum(map(bool, astuple(fact))) for fact in facts),
         ]
         return sum(counts)
+
+    @property
+    def unread_rows(self) -> int:
+        """Rows of tables that look like results and were not read."""
+        return self.tables.unread + self.delimited.unread
 
     @property
     def begun(self) -> str:
@@ -481,7 +407,7 @@ def read_log(
 ) -> Log:
     """Read a text; one without any tool's output to `give_up_after` characters."""
     log, unread = Log(), 0
-    for line in (layout or Layout()).lines(lines):
+    for line in (layout or Layout()).lines(lines, log.titles):
         log.feed(line)
         unread += len(line)
         if unread > give_up_after:

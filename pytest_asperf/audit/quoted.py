@@ -10,8 +10,9 @@ from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
-    from pytest_asperf.audit.tables import PipeTable
+    from pytest_asperf.audit.tables import Table
 
 _ONE_RUN: Final = "tok/s in one run: no interval"
 _MAX: Final = 10_000
@@ -75,12 +76,18 @@ _JSON_COLUMNS: Final = {
 }  # fmt: skip
 
 
-def quoted_of_table(table: PipeTable) -> Iterator[Quoted]:
+def is_quoted_header(names: AbstractSet[str]) -> bool:
+    """True if columns, in lower case, are those of a table that is read here."""
+    return any({column.lower() for column in columns} <= names for _, columns, _ in _TABLES)
+
+
+def quoted_of_table(table: Table) -> Iterator[Quoted]:
     """Yield the figures of a table; none if it is no tool's."""
     for tool, columns, read in _TABLES:
         if columns <= {*table.header}:
+            title = f", {table.title}" if table.title else ""
             for cells in table.rows:
-                yield from (Quoted(tool, name, text) for name, text in read(cells))
+                yield from (Quoted(tool, name + title, text) for name, text in read(cells))
             return
 
 

@@ -123,8 +123,8 @@ def _what_it_is(log: Log, problem: str) -> str:
     """The reason why a text without a figure was not read."""
     if log.bench.problems:
         return log.bench.problems[0]
-    if log.begun:
-        return log.begun
-    if n := log.tables.unread + log.own.unread:
+    if n := log.unread_rows:
         return f"{n} {UNREAD_ROWS}"
+    if log.begun:
+        return ": ".join(filter(None, [log.begun, log.errors.trouble]))
     return log.named or problem or "not the output of a tool that audit knows"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,9 +54,13 @@ class FileFindings:
     figures: list[AuditedFigure] = field(default_factory=list)
     guard_findings: list[tuple[str, GuardFinding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    _seen: Counter[str] = field(default_factory=Counter)
 
     def measured(self, name: str, value: Estimate | None = None, text: str = "") -> None:
-        """Keep a figure."""
+        """Keep a figure; one whose name is there already gets its number."""
+        self._seen[name] += 1
+        if (n := self._seen[name]) > 1:
+            name += f" (again, {n})"
         self.figures.append(AuditedFigure(name, value, text))
 
     def add(self, about: str, guard_finding: GuardFinding | None) -> None:

@@ -1,45 +1,84 @@
-"""Tables of results: people's own in CSV or JSON with known columns, and tools' between bars."""
+"""Tables: those between bars, and the rows of people's own with known columns."""
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.worker.printed import NUMBER, PLUS_MINUS
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
 
 _RULE: Final = re.compile(r"[|+:=\-━─═╇┳┻┡┩├┤┼┬┴┏┓┗┛└┘┌┐╭╮╰╯ ]+")
 #: A bar within a rule.
 _INNER: Final = re.compile(r"(?<=[-=:━─═ ])[|+┼╇╪┬┴┳┻](?=[-=:━─═ ])")
 _BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
-_MAX_BAR_ROWS: Final = 20_000
+#: Of one table.
+MAX_ROWS: Final = 20_000
 #: Said of their number.
 UNREAD_ROWS: Final = (
     "rows with figures were not read: they are cut off, or their header is not above them"
 )
+_BAR: Final = re.compile(r"(?<!\\)\|")
+#: Columns of regular expressions, which llama-bench prints as they were given.
+_OF_PATTERNS: Final = frozenset({"ot", "tensor_buft_overrides"})
 #: Bars of a line that begins with none.
 _LEAST_BARS: Final = 4
 #: A row of results without its header: a rate with its deviation is the last but few cells.
 _RESULT: Final = re.compile(r"\d+\.\d+ *± *\d")
 
 
+#: A rate or another figure; people add a unit, and in parentheses a change.
+_MEASURED: Final = re.compile(
+    rf"({NUMBER})(?:{PLUS_MINUS}({NUMBER}))?(?: *(?:t|tok|tokens)/s(?:ec)?)?(?: *\([^()]*\))?"
+)
+#: A comma between thousands, as decimals follow.
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?:,\d{3})*\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A printed figure.
+
+    Attributes:
+        sd: the deviation behind `±`; None without one.
+        resolution: half a unit of the last printed decimal.
+    """
+
+    mean: float
+    sd: float | None
+    resolution: float
+
+
+def measured(cell: str) -> Measured | None:
+    """The figure in a cell; None if there is none."""
+    found = _MEASURED.fullmatch(_THOUSANDS.sub("", cell))
+    if found is None:
+        return None
+    sd = float(found[2]) if found[2] else None
+    return Measured(float(found[1]), sd, 0.5 * 10.0 ** -len(found[1].partition(".")[2]))
+
+
 @dataclass(slots=True)
-class PipeTable:
+class Table:
     """A header with its rows; cells are by column, in the header's order.
 
     Attributes:
         build: of llama.cpp, as the line behind the table has it.
         is_bare: whether its lines begin with no bar.
+        title: what stands above it and not above other tables of the file.
     """
 
     header: tuple[str, ...]
     rows: list[dict[str, str]] = field(default_factory=list)
     build: str = ""
     is_bare: bool = False
+    title: str = ""
 
 
 @dataclass(slots=True)
@@ -52,21 +91,28 @@ class TableReader:
         unread: rows that look like results and are cut off, or have no header that fits.
     """
 
-    tables: list[PipeTable] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     unread: int = 0
     _heads: dict[bool, list[list[str]]] = field(default_factory=lambda: {False: [], True: []})
     _apart: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
     _ends_open: bool = False
+    _before: str = ""
     _n_rows: int = 0
 
     def feed(self, line: str) -> bool:
         """Take one line; whether it is one of a table."""
+        if line.startswith("\\|"):
+            line = line.replace("\\|", "|")  # as a table that is no Markdown is pasted
         has_bar = line.startswith("|")
+        before, self._before = self._before, line
         if line and _RULE.fullmatch(line):
-            self._end_head(1 + len(_INNER.findall(line)))
+            n_columns = 1 + len(_INNER.findall(line))
+            if 0 < before.count("|") == n_columns - 1 < _LEAST_BARS and before[0] != "|":
+                self._add_cells(f"|{before}|", is_bare=True)
+            self._end_head(n_columns)
         elif has_bar:
             self._add_cells(line, is_bare=False)
-        elif line.count("|") >= _LEAST_BARS:
+        elif line.count("|") >= _LEAST_BARS or self._is_short_row(line):
             self._apart[False] = True
             self._add_cells(f"|{line}|", is_bare=True)
             return True
@@ -76,19 +122,28 @@ class TableReader:
                 self._add_build(f"{build[2]} ({build[1]})")
         return has_bar
 
+    def _is_short_row(self, line: str) -> bool:
+        table = self.tables[-1] if self.tables else None
+        return bool(
+            table and table.is_bare and not self._apart[True]
+            and 0 < line.count("|") == len(table.header) - 1
+        )  # fmt: skip
+
     def _add_cells(self, line: str, *, is_bare: bool) -> None:
-        raw = line.removeprefix("|").removesuffix("|").split("|")
+        raw = _BAR.split(line.removeprefix("|").removesuffix("|"))
+        if self.tables:
+            raw = _joined(raw, self.tables[-1].header)
         cells = [cell.strip(" *`") for cell in raw]
-        heads, has_figure = self._heads[is_bare], _has_figure(cells)
-        if has_figure and heads and len(heads[-1]) == len(cells) and all(heads[-1]):
+        heads, holds_figure = self._heads[is_bare], has_figure(cells)
+        if holds_figure and heads and len(heads[-1]) == len(cells) and all(heads[-1]):
             heads[:-1] = []
             self._add_header(is_bare=is_bare)  # its rule was left out
         table = self.tables[-1] if self.tables else None
         fits = table and (table.is_bare, len(table.header)) == (is_bare, len(cells))
         new_names = {*cells} - {*table.header} if table and table.rows and all(cells) else set()
-        is_head = not has_figure and (
-            (heads and not self._apart[is_bare]) or 0 < 2 * len(new_names) <= len(cells)
-        )
+        # A heading of several lines may have another program's between them.
+        is_near = not self._apart[is_bare] or bool(heads and len(heads[-1]) == len(raw))
+        is_head = not holds_figure and ((heads and is_near) or 0 < 2 * len(new_names) <= len(cells))
         if table and fits and not is_head:
             if line.endswith("|") or self._ends_open:
                 heads.clear()
@@ -96,11 +151,11 @@ class TableReader:
             else:
                 self.unread += 1
         elif _RESULT.search(line) or (
-            table and has_figure and not is_bare and not self._apart[False]
+            table and holds_figure and not is_bare and not self._apart[False]
         ):
             self.unread += 1
         else:
-            if self._apart[is_bare]:
+            if not is_near:
                 heads.clear()
             heads.append(raw)
             self._ends_open = not line.endswith("|")
@@ -116,18 +171,18 @@ class TableReader:
                 break
         for heads in self._heads.values():
             heads.clear()
-        if last and all(last[-1].values()) and not _has_figure(last[-1].values()):
+        if last and all(last[-1].values()) and not has_figure(last[-1].values()):
             # Another table follows at once.
             self._heads[False] = [[*last.pop().values()]]
             self._add_header(is_bare=False)
         self._apart = {False: False, True: False}
 
-    def _add_row(self, table: PipeTable, cells: list[str]) -> None:
+    def _add_row(self, table: Table, cells: list[str]) -> None:
         if table.rows and cells[0] and not any(cells[1:]):
             table.rows[-1][table.header[0]] += f" {cells[0]}"  # the name goes on below
         elif tuple(cells) == table.header:
-            self.tables.append(PipeTable(table.header, is_bare=table.is_bare))
-        elif self._n_rows < _MAX_BAR_ROWS:
+            self.tables.append(Table(table.header, is_bare=table.is_bare))
+        elif self._n_rows < MAX_ROWS:
             self._n_rows += 1
             table.rows.append(dict(zip(table.header, cells, strict=True)))
 
@@ -141,12 +196,22 @@ class TableReader:
         spread = [_spread(head, width) for head in heads]
         columns = zip(*spread, strict=True)
         header = tuple(" ".join(filter(None, column)) for column in columns)
-        self.tables.append(PipeTable(header, is_bare=is_bare))
+        self.tables.append(Table(header, is_bare=is_bare))
         heads.clear()
 
 
-def _has_figure(cells: Iterable[str]) -> bool:
+def has_figure(cells: Iterable[str]) -> bool:
+    """True if a cell begins with a digit."""
     return any(cell[:1].isdecimal() for cell in cells)
+
+
+def _joined(raw: list[str], header: Sequence[str]) -> list[str]:
+    """A row's cells, where bars within the cell of patterns made more than the header has."""
+    more = len(raw) - len(header)
+    at = next((i for i, name in enumerate(header) if name in _OF_PATTERNS), None)
+    if at is None or more <= 0:
+        return raw
+    return [*raw[:at], "|".join(raw[at : at + more + 1]), *raw[at + more + 1 :]]
 
 
 def _spread(head: list[str], width: int) -> list[str]:
@@ -172,28 +237,19 @@ _NUMBERS: Final = {
     "ttft_ms": "TTFT ms", "total_time_ms": "total ms", "prefill_time_ms": "prefill ms",
     "peak_memory_gb": "peak GB",
 }  # fmt: skip
+_TITLE: Final = "title"
+_DEVIATIONS: Final = {"rate": "rate sd", "PPL": "PPL se"}
 _WORDS: Final = (
-    *("machine", "framework", "engine", "backend", "rpc_backend", "model", "model_label", "quant"),
-    *(
-        "model_id",
-        "name",
-        "prompt_set",
-        "concurrency",
-        "target",
-        "draft",
-        "prompt_type",
-        "prompt_length",
-        "config",
-        "status",
-    ),
-)
+    _TITLE, "machine", "framework", "engine", "backend", "rpc_backend", "model", "model_label",
+    "quant", "model_id", "name", "prompt_set", "concurrency", "target", "draft", "prompt_type",
+    "prompt_length", "config", "status",
+)  # fmt: skip
 #: Columns that say which arm a row belongs to, and how an arm to compare with is called.
-_ARM_WORDS: Final = frozenset({"framework", "engine", "backend", "rpc_backend"})
+_ARM_WORDS: Final = frozenset({"framework", "engine", "backend", "rpc_backend", _TITLE})
 _BASELINES: Final = ("baseline", "local")
 #: One of these makes a table one of results.
 _TELLING: Final = frozenset({"rate", "PPL", "drafted"})
 _MAX_ROWS: Final = 10_000
-_MAX_CELL: Final = 1 << 16
 _MAX_DEPTH: Final = 8
 
 
@@ -237,42 +293,23 @@ class TableRow:
 
 @dataclass(slots=True)
 class OwnTableReader:
-    """Gathers the rows of people's own tables from CSV among other lines, and from JSON.
+    """Gathers the rows of people's own tables, from tables and from JSON.
 
     Attributes:
         begun: what is there if a header was read; empty without one.
-        unread: rows with another number of cells than their header.
     """
 
     rows: list[TableRow] = field(default_factory=list)
     begun: str = ""
-    unread: int = 0
-    _columns: list[str] = field(default_factory=list)
-    _held: str = ""
 
-    def feed(self, line: str) -> bool:
-        """Take one line, and whether it is one of a table."""
-        if "," not in line and not self._held:
+    def add_table(self, table: Table) -> bool:
+        """Keep the rows of a table, and whether it is one of results."""
+        if not is_own_header({column.lower() for column in table.header}):
             return False
-        line = f"{self._held}\n{line}" if self._held else line
-        self._held = line if line.count('"') % 2 and len(line) < _MAX_CELL else ""
-        if self._held:
-            return bool(self._columns)
-        try:
-            cells = next(csv.reader([line], strict=True), [])
-        except csv.Error:
-            return False
-        if len(cells) > 1 and _TELLING & {_NUMBERS.get(name) for name in cells}:
-            self._columns, self.begun = (
-                cells,
-                "a table of results, CSV, without a row: nothing was measured",
-            )
-        elif len(cells) == len(self._columns):
-            self._add(_row(dict(zip(self._columns, cells, strict=True))))
-        else:
-            is_row = bool(self._columns) and len(cells) > len(self._columns) / 2
-            self.unread += is_row
-            return is_row
+        self.begun = "a table of results, without a row: nothing was measured"
+        for cells in table.rows:
+            row = {column.lower(): cell for column, cell in cells.items()}
+            self._add(_row({**row, _TITLE: table.title}))
         return True
 
     def add(self, document: object) -> bool:
@@ -286,6 +323,11 @@ class OwnTableReader:
     def _add(self, row: TableRow) -> None:
         if len(self.rows) < _MAX_ROWS:
             self.rows.append(row)
+
+
+def is_own_header(names: AbstractSet[str]) -> bool:
+    """True if one of the columns, in lower case, has a result."""
+    return any(_NUMBERS.get(name) in _TELLING for name in names)
 
 
 def _entries(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -305,17 +347,22 @@ def _row(cells: Mapping[Any, Any]) -> TableRow:
     words = {name: str(cells[name]) for name in _WORDS if cells.get(name)}
     numbers: dict[str, float] = {}
     for column, name in _NUMBERS.items():
-        number = _number(cells.get(column))
+        number, deviation = _number(cells.get(column))
         if number is not None:
             numbers.setdefault(name, number)
+        if deviation is not None and name in _DEVIATIONS:
+            numbers.setdefault(_DEVIATIONS[name], deviation)
     return TableRow(words, numbers)
 
 
-def _number(cell: object) -> float | None:
+def _number(cell: object) -> tuple[float | None, float | None]:
+    """The number of a cell, and its deviation; None without."""
+    if isinstance(cell, str) and (found := measured(cell)):
+        return found.mean, found.sd
     if isinstance(cell, bool) or not isinstance(cell, str | int | float):
-        return None
+        return None, None
     try:
         number = float(cell)
     except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+        return None, None
+    return (number if math.isfinite(number) and number >= 0 else None), None

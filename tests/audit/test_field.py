@@ -25,9 +25,20 @@ if TYPE_CHECKING:
 FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
     "aiperf_console.txt": ({"TTFT mean": "120 ms", "E2E median": "1388 ms"}, [], ""),
     "batched.jsonl": ({"pp128 B=2": "1024 tok/s", "tg64 B=2": "100 tok/s"}, [], ""),
+    "bench.tsv": ({"pp512 q.gguf": "1024.0 tok/s [1022.1"}, [], ""),
+    "bench_before_after.md": (
+        {"tg128 qwen3 4B Q4_K - Medium, Master": "58.30", "pp512 qwen3 4B Q4_K - Medium, PR": "9"},
+        [], "",
+    ),
     "bench_cp1252.md": ({"pp512 qwen3 4B Q4_K - Medium": "802.2 tok/s"}, [], ""),
+    "bench_github.html": ({"tg128 qwen3 4B Q4_K - Medium": "58.30 tok/s [58.10"}, [], ""),
+    "bench_killed.md": ({"pp512 qwen3 4B Q4_K - Medium": "801.2"}, ["program-crashed"], ""),
+    "bench_no_deviation.md": (
+        {"tg128 qwen3 4B Q4_K - Medium": "58.3 tok/s (too few"}, ["spread", "spread"], "",
+    ),
     "bench_powershell.md": ({"tg128 qwen3 4B Q4_K - Medium": "58.30 tok/s [58.10"}, [], ""),
     "bench_r1.csv": ({"tg128 m.gguf": "100 tok/s (too few"}, ["spread"], "one run (-r 1)"),
+    "bench_semicolon.csv": ({"pp512 q.gguf": "1024.0 tok/s [1022.1"}, [], ""),
     "bench_stderr.csv": (
         {"tg128 phi.Q4_0.gguf build=7000 (abc12345) backends=ROCm flash_attn=True": "50.0"},
         [], "2 builds",
@@ -38,7 +49,7 @@ FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
         [], "1 JSON objects are cut off or broken",
     ),
     "bench_two_builds.md": (
-        {"tg128 qwen3 4B Q4_K - Medium build=7100 (def67890)": "49.10 tok/s"},
+        {"tg128 qwen3 4B Q4_K - Medium build=7100 (def67890), After": "49.10 tok/s"},
         [], "1 rows with figures were not read",
     ),
     "bench_unreachable.md": ({}, ["path-mismatch"], ""),
@@ -58,6 +69,9 @@ FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
         {"run 1: E2E median": "4100 ms", "run 2: TTFT p99": "1380 ms", "run 2: output rate": "990"},
         [], "",
     ),
+    "guidellm_stderr.txt": (
+        {"run 1: TTFT median": "206.4 ms", "run 2: output rate": "1800 tok/s"}, ["not-timed"], "",
+    ),
     "hellaswag.txt": (
         {"HellaSwag accuracy": "74.0 % [70", "Winogrande accuracy": "60.0 %"}, [], "",
     ),
@@ -69,13 +83,21 @@ FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
     "llama_cli_and_server.txt": (
         {"TG, llama-cli": "50 tok/s", "TG, llama-server": "40 tok/s"}, [], "",
     ),
+    "llama_cli_before_after.md": (
+        {"TG, CPU": "50 tok/s (too few", "TG, GPU": "60 tok/s (too few"}, [], "",
+    ),
     "llama_cli_oldest.txt": ({"TG": "10 tok/s", "PP": "10 tok/s"}, [], ""),
     "mlx_averages.txt": ({"TG, average": "80.13 tok/s (too few"}, [], "sizes are not in these"),
     "mlx_perplexity.txt": ({"run 1: PPL": "7.25 ± 0.061"}, ["broken-logits"], ""),
     "mlx_trials.txt": ({"TG": "30.20 tok/s", "PP": "166.7 tok/s"}, [], "sizes are not in these"),
     "mtp_bench.json": ({"tg192 story": "39 tok/s, acceptance 50.00%"}, [], ""),
     "ollama_api.json": ({"TG": "50 tok/s", "PP": "500 tok/s"}, [], ""),
+    "ollama_before_after.md": (
+        {"TG, With version 0.1.29 I get this output": "29.5 tok/s (too few"}, [],
+        "n tokens by the time of n - 1 steps",
+    ),
     "ollama_verbose.txt": ({"TG": "9.0 tok/s ["}, [], "n tokens by the time of n - 1 steps"),
+    "own_table.md": ({"PPL Q4_0": "5.44 ± 0.11, unpaired"}, [], "only what its author kept"),
     "powermetrics_2020.txt": ({"GPU energy": "5.000 J, 3.33 W", "CPU energy": "2.500 J"}, [], ""),
     "ppl_rows.txt": (
         {"run 1: PPL": "4.90 [4.27, 5.62]", "run 2: PPL": "4.90 [4.27, 5.62]"}, [], "",
@@ -83,10 +105,15 @@ FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
     "ppl_wrapped.txt": ({"PPL": "5.265 [5.1"}, [], ""),
     "server_timings.json": ({"TG": "50 tok/s", "PP": "500 tok/s"}, [], ""),
     "server_truncated.log": ({"TG": "40 tok/s"}, ["context-cut"], ""),
+    "serving_before_after.txt": (
+        {"vllm bench serve --x: TTFT mean": "310 ms", "vllm bench serve --y: TTFT mean": "210 ms"},
+        [], "",
+    ),
     "serving_sglang.txt": (
         {"E2E median": "1940 ms", "ITL p95": "60 ms", "acceptance": "3.2 tokens in each step"},
         ["tokens-per-chunk"], "",
     ),
+    "serving_table.md": ({"A: TPOT median": "20 ms", "B: TTFT mean": "210 ms"}, [], ""),
     "serving_vllm_sweep.txt": (
         {"run 1: TPOT median": "14.9 ms", "run 2: TTFT median": "0 ms"},
         ["tokens-per-chunk", "not-timed"], "",

@@ -185,7 +185,7 @@ def test_a_chips_name_means_this_machine(
     ("text", "reason"),
     [
         (",".join(FIELDS) + "\n", "without a test: the run measured nothing"),
-        (as_csv(entry())[:-40], "test 1 of llama-bench is cut off or broken"),
+        (as_csv(entry())[:-40], "1 rows with figures were not read: they are cut off"),
         (as_csv(entry(avg_ts="nan")), "a time or rate that is none"),
         (as_csv(entry(avg_ts=0)), "a time or rate that is none"),
         (json.dumps([entry(samples_ns=[1, 0])]), "a time or rate that is none"),

@@ -14,7 +14,7 @@ from pytest_asperf.errors import printable
 #: What llama.cpp logs for a batch that was not decoded (`llama_decode` and its callers).
 _DECODE_ERROR: Final = re.compile(
     r"failed to (?:de|en)code|llama_(?:de|en)code\(?\)? (?:failed|returned -?[1-9])|failed to eval"
-    r"|cannot decode batches",
+    r"|cannot decode batches|command buffer \d+ failed with status",
     re.IGNORECASE,
 )
 #: What ggml-rpc and Core ML log where the device that was asked for does no work: ggml-rpc.cpp, and

@@ -38,12 +38,14 @@ class BenchRow:
         model: file name, or the type that a table shows.
         device: CPU and GPU, or the backends that were registered.
         n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
-        mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed.
+        mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed; a deviation may be left
+            out.
         mean_ns: of the repetitions' times; None where not printed.
         samples_ns: each repetition's time; only JSON has them.
         unresolved: settings of which the file has only the request, with it.
         settings: every other cell of one word or number, by its column.
         resolution: of the rates, tok/s: half a unit of their last printed decimal.
+        title: what stands above its table and not above other tables.
     """
 
     model: str
@@ -54,13 +56,14 @@ class BenchRow:
     n_gen: int
     n_depth: int
     mean_rate: float
-    sd_rate: float
+    sd_rate: float | None
     mean_ns: float | None = None
     samples_ns: tuple[int, ...] = ()
     model_bytes: int | None = None
     unresolved: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     resolution: float = 0.0
+    title: str = ""
 
     @property
     def test(self) -> str:
@@ -115,7 +118,7 @@ def bench_row(entry: Mapping[str, Any]) -> BenchRow:
 
 def _is_sound(row: BenchRow) -> bool:
     positive = (row.mean_rate, row.mean_ns or 1.0, row.n_tokens, *row.samples_ns)
-    sizes = (row.sd_rate, row.n_depth, row.n_prompt, row.n_gen)
+    sizes = (row.sd_rate or 0.0, row.n_depth, row.n_prompt, row.n_gen)
     return all(0 < x < _MOST for x in positive) and all(0 <= x < _MOST for x in sizes)
 
 
@@ -136,5 +139,5 @@ def settings(entry: Mapping[str, Any]) -> dict[str, str]:
     return {
         key: text
         for key, text in cells
-        if text and len(text) <= _LONGEST_SETTING and not _FIGURES.fullmatch(str(key))
+        if key and text and len(text) <= _LONGEST_SETTING and not _FIGURES.fullmatch(str(key))
     }

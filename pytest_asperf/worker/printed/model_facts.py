@@ -144,6 +144,11 @@ class ModelReader:
         return len(self._loads)
 
     @property
+    def last_file(self) -> str:
+        """The name of the file that was loaded last; empty without one."""
+        return base_name(self._loads[-1]["file"]) if self._loads else ""
+
+    @property
     def models(self) -> tuple[ModelFacts, ...]:
         """The loads, in their order."""
         return tuple(ModelFacts(**load) for load in self._loads)

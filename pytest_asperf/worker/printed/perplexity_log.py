@@ -18,7 +18,7 @@ _PLAN: Final = re.compile(
 )
 #: Without a comma it is cut off, unless its four decimals are there.
 _CHUNK: Final = re.compile(
-    rf"\[({COUNT})\](-?\d{{1,15}}\.\d{{4}}|-?{NUMBER}(?=,)|-?nan(?:\(ind\))?|-?inf),?"
+    rf"\[({COUNT})\](-?\d{{1,15}}\.\d{{4}}|-?{NUMBER}(?=,(?:\[|\s|$))|-?nan(?:\(ind\))?|-?inf),?"
 )
 #: `--ppl-output-type 1`: the tokens before the batch, PPL, and ln PPL ± but in strided runs.
 _ROW: Final = re.compile(

@@ -27,7 +27,8 @@ _DRAFTED: Final = re.compile(
 )
 #: `ollama run --verbose`; its durations are Go's.
 _OLLAMA: Final = re.compile(
-    rf"((?:prompt )?eval) (count|duration|rate): +((?:{NUMBER}[a-zµμ]+)+|{NUMBER})(?: |$)"
+    r"((?:prompt )?eval) (count|duration|rate): +"
+    rf"((?:{NUMBER}[a-zµμ]+)+|{NUMBER}|NaN|[+-]?Inf)(?: |$)"
 )
 _DURATION: Final = re.compile(rf"({NUMBER})(h|ms|m|s|[uµμ]s|ns)")
 _MS: Final = {"h": 3.6e6, "m": 6e4, "s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}

@@ -1,0 +1,82 @@
+"""Tables whose cells are separated by commas, semicolons or tabs, among other lines."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.audit.tables import MAX_ROWS, Table, has_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+_DELIMITERS: Final = "\t;,"
+_MAX_CELL: Final = 1 << 16
+#: A decimal comma: a file with semicolons has them because its commas are in numbers.
+_COMMA: Final = re.compile(r"(?<=\d),(?=\d)")
+
+
+@dataclass(slots=True)
+class DelimitedReader:
+    """Gathers tables with a header that is known, each with the delimiter of its header.
+
+    Attributes:
+        is_header: whether column names, in lower case, are those of a table that is read.
+        unread: rows with another number of cells than their header, or cut off.
+    """
+
+    is_header: Callable[[AbstractSet[str]], bool]
+    tables: list[Table] = field(default_factory=list)
+    unread: int = 0
+    _delimiter: str = ","
+    _held: str = ""
+
+    def feed(self, line: str) -> bool:
+        """Take one line, and whether it is one of a table."""
+        if self._held:
+            line = f"{self._held}\n{line}"
+        elif self._begins(line):
+            return True
+        if not self.tables or self._delimiter not in line:
+            return False
+        self._held = line if line.count('"') % 2 and len(line) < _MAX_CELL else ""
+        return bool(self._held) or self._add(_cells(line, self._delimiter))
+
+    def end(self) -> None:
+        """Count a row that ends within a cell."""
+        self.unread += bool(self._held)
+        self._held = ""
+
+    def _begins(self, line: str) -> bool:
+        """True if a line is a header, whose table is then begun."""
+        for delimiter in _DELIMITERS:
+            if delimiter in line:
+                cells = _cells(line, delimiter)
+                if len(cells) > 1 and self.is_header({cell.lower() for cell in cells}):
+                    self.tables.append(Table(tuple(cells)))
+                    self._delimiter = delimiter
+                    return True
+        return False
+
+    def _add(self, cells: list[str]) -> bool:
+        table = self.tables[-1]
+        if not has_figure(cells) or len(cells) <= len(table.header) / 2:
+            return False
+        if len(cells) != len(table.header):
+            self.unread += 1
+        elif len(table.rows) < MAX_ROWS:
+            if self._delimiter == ";":
+                cells = [_COMMA.sub(".", cell) for cell in cells]
+            table.rows.append(dict(zip(table.header, cells, strict=True)))
+        return True
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    try:
+        cells = next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in cells]

@@ -1,0 +1,200 @@
+"""The consoles of load generators: blocks of vLLM and SGLang, tables of AIPerf and GuideLLM."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_asperf.audit import load_generators as defined
+from pytest_asperf.audit.load_generators import LoadRun, aiperf_run, flat_run, guidellm_figures
+from pytest_asperf.worker.printed import NUMBER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_asperf.audit.tables import Table
+
+
+_HEADER: Final = re.compile(r"={4,} *(?:\w+ )*Benchmark Result(?: \w+)* *={4,}")
+_END: Final = re.compile(r"={20,}$")
+_LINE: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)$")
+_TIME: Final = re.compile(
+    r"(Mean|Median|P\d{1,2}(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)$"
+)
+#: What vLLM and SGLang print, and its key in their JSON.
+_KEYS: Final = {
+    "Successful requests": "completed",
+    "Failed requests": "failed",
+    "Benchmark duration (s)": "duration",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Request throughput (req/s)": "request_throughput",
+    "Request goodput (req/s)": "request_goodput",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Maximum request concurrency": "max_concurrency",
+    "Max request concurrency": "max_concurrency",
+    "Request rate configured (RPS)": "request_rate",
+    "Traffic request rate": "request_rate",
+    "Backend": "backend",
+    "Acceptance rate (%)": "spec_decode_acceptance_rate",
+    "Acceptance length": "spec_decode_acceptance_length",
+    "Accept length": "accept_length",
+}
+#: What is printed before the header.
+_BEFORE: Final = {"max_concurrency", "request_rate"}
+#: Such a figure has two decimals; one with fewer is cut off.
+_WITH_DECIMALS: Final = ("_ms", "_throughput")
+_CUT: Final = re.compile(r"[\d,]+(?:\.\d?)?")
+_IS_NUMBER: Final = re.compile(NUMBER)
+_MAX_RUNS: Final = 1000
+
+
+@dataclass(slots=True)
+class ServingReader:
+    """Gathers each "Serving Benchmark Result" of vLLM, SGLang and what grew out of them."""
+
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    _found: dict[str, Any] = field(default_factory=dict)
+    _is_open: bool = False
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if _HEADER.match(line):
+            self.end()
+            self._found = {key: self._found[key] for key in _BEFORE & self._found.keys()}
+            self._is_open = True
+        elif _END.match(line):
+            self.end()
+        elif (found := _LINE.match(line)) and (key := _key(found[1])):
+            if key.endswith(_WITH_DECIMALS) and _CUT.fullmatch(found[2]):
+                return
+            if key in self._found and not self._is_open:
+                self.end()  # another one whose header was left out
+            self._found[key] = _value(found[2])
+
+    def add_table(self, table: Table) -> bool:
+        """Keep the runs of a table with a metric in each row and a run in each column."""
+        n_before = len(self.documents)
+        name, *runs = table.header
+        for run in runs:
+            known = ((_key(cells[name].rstrip(":")), cells[run]) for cells in table.rows)
+            self._found = {key: _value(text) for key, text in known if key}
+            self.end()
+            for document in self.documents[n_before:][-1:]:
+                document.setdefault("title", run if len(runs) > 1 else table.title)
+        return len(self.documents) > n_before
+
+    def end(self) -> None:
+        """End the run that is open, or that has times."""
+        is_run = self._is_open or any(key.endswith("_ms") for key in self._found)
+        if is_run and len(self._found) > 1 and len(self.documents) < _MAX_RUNS:
+            self.documents.append(self._found)
+        if is_run:
+            self._found, self._is_open = {}, False
+
+    @property
+    def runs(self) -> Iterator[LoadRun]:
+        """The runs that were printed."""
+        for document in self.documents:
+            is_sglang = "sglang" in str(document.get("backend")) or any(
+                key.endswith("_e2e_latency_ms") for key in document
+            )
+            if is_sglang:
+                yield flat_run("SGLang bench_serving", defined.SGLANG, document)
+            else:
+                yield flat_run("vLLM bench serve", defined.VLLM, document)
+
+
+def _key(label: str) -> str:
+    """The key in JSON of a figure that is printed under a label; empty for any other line."""
+    time = _TIME.match(label)
+    quantity = time[2].lower().replace(" ", "_") if time else ""
+    return f"{time[1].lower()}_{quantity}_ms" if time else _KEYS.get(label, "")
+
+
+def _value(text: str) -> object:
+    number = text.replace(",", "")
+    if _IS_NUMBER.fullmatch(number) is None:
+        return text
+    return float(number) if "." in number else int(number)
+
+
+#: Factors to ms, by the unit in a row's name.
+_TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "sec": 1e3, "s": 1e3}
+_LABEL: Final = re.compile(r"(.*?) *(?:\(([\w/ ]+)\))?$")
+_STATISTIC: Final = {"Mdn": "median", "Mean": "mean", "Second": "mean"}
+#: Columns of GuideLLM's tables.
+_GUIDELLM: Final = (
+    (re.compile(r"TTFT \(?ms\)? (\w+)"), "time_to_first_token_ms"),
+    (re.compile(r"ITL \(?ms\)? (\w+)"), "inter_token_latency_ms"),
+    (re.compile(r"TPOT \(?ms\)? (\w+)"), "time_per_output_token_ms"),
+    (re.compile(r"Request Latency Sec (\w+)"), "request_latency"),
+    # Seconds under both names: the first was a slip, which a later release put right.
+    (re.compile(r"Req Latency \((?:ms|sec)\) (\w+)"), "request_latency"),
+    (re.compile(r"Requests Per Sec (Mean)"), "requests_per_second"),
+    (re.compile(r"Output Tokens Per Sec (Mean)"), "output_tokens_per_second"),
+    (re.compile(r"Out Tok/sec (mean)"), "output_tokens_per_second"),
+    (re.compile(r"Request Stats Per (Second)"), "requests_per_second"),
+)
+
+
+def loads_of_tables(tables: Sequence[Table]) -> list[LoadRun]:
+    """The runs of load generators that print tables."""
+    runs = [run for table in tables for run in _aiperf(table)]
+    return [*runs, *_guidellm(tables)]
+
+
+def _aiperf(table: Table) -> Iterator[LoadRun]:
+    """The run of a table of AIPerf, or of genai-perf that it grew out of."""
+    if table.header[0] not in {"Metric", "Statistic"} or "avg" not in table.header:
+        return
+    document: dict[str, Any] = {}
+    for cells in table.rows:
+        label = _LABEL.match(cells[table.header[0]])
+        name, unit = (label[1], label[2] or "") if label else ("", "")
+        key = re.sub(r"[ -]+", "_", name.lower())
+        factor = _TO_MS.get(unit, 1.0) if "latency" in key or "token" in key else 1.0
+        values = {column: _value(cell) for column, cell in cells.items() if column}
+        document[key] = {
+            column: value * factor
+            for column, value in values.items()
+            if isinstance(value, int | float)
+        }
+    tool = "AIPerf" if table.header[0] == "Metric" else "genai-perf"
+    if run := aiperf_run(document, tool):
+        yield replace(run, title=table.title)
+
+
+def _guidellm(tables: Sequence[Table]) -> Iterator[LoadRun]:
+    """The runs of GuideLLM's consoles, which have a row for each run in several tables."""
+    console: list[Table] = []
+    for table in tables:
+        if any(pattern.fullmatch(column) for column in table.header for pattern, *_ in _GUIDELLM):
+            if table.header in {other.header for other in console}:
+                yield from _guidellm_console(console)
+                console = []
+            console.append(table)
+    yield from _guidellm_console(console)
+
+
+def _guidellm_console(tables: Sequence[Table]) -> Iterator[LoadRun]:
+    runs: list[tuple[str, dict[str, dict[str, Any]]]] = []
+    for table in tables:
+        columns = [
+            (column, key, _STATISTIC.get(found[1], found[1]))
+            for column in table.header
+            for pattern, key in _GUIDELLM
+            if (found := pattern.fullmatch(column))
+        ]
+        for number, cells in enumerate(table.rows):
+            if number == len(runs):
+                runs.append((cells[table.header[0]], {}))
+            for column, key, statistic in columns:
+                value = _value(cells[column])
+                if isinstance(value, int | float):
+                    summary = runs[number][1].setdefault(key, {"successful": {}})
+                    summary["successful"].setdefault(statistic, value)
+    for strategy, metrics in runs:
+        work, title = {"strategy": strategy}, tables[0].title
+        yield LoadRun("GuideLLM", guidellm_figures(metrics), work, title=title)
