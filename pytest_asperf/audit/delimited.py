@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.audit.tables import MAX_ROWS, Table, has_figure
+from pytest_asperf.audit.tables import MAX_ROWS, PrintedTable, has_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ class DelimitedReader:
     """
 
     is_header: Callable[[AbstractSet[str]], bool]
-    tables: list[Table] = field(default_factory=list)
+    tables: list[PrintedTable] = field(default_factory=list)
     unread: int = 0
     _delimiter: str = ","
     _held: str = ""
@@ -56,7 +56,7 @@ class DelimitedReader:
             if delimiter in line:
                 cells = _cells(line, delimiter)
                 if len(cells) > 1 and self.is_header({cell.lower() for cell in cells}):
-                    self.tables.append(Table(tuple(cells)))
+                    self.tables.append(PrintedTable(tuple(cells)))
                     self._delimiter = delimiter
                     return True
         return False

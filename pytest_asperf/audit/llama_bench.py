@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from pytest_asperf.audit.tables import Table
+    from pytest_asperf.audit.tables import PrintedTable
 
 #: Columns without which a table is none of llama-bench's.
 COLUMNS: Final = frozenset({"n_prompt", "n_gen", "avg_ns", "avg_ts", "stddev_ts"})
@@ -72,7 +72,7 @@ class BenchReader:
         if len(self.rows) < _MAX_BAR_ROWS:
             self.rows.append(row)
 
-    def add_table(self, table: Table) -> bool:
+    def add_table(self, table: PrintedTable) -> bool:
         """Keep the tests of a table, and whether it is llama-bench's."""
         columns = {column.lower(): column for column in table.header}
         if not is_bench_header(columns.keys()):
@@ -93,7 +93,7 @@ class BenchReader:
                     self._add_row({**cells, "model": model, "t/s": cells[column]}, table)
         return True
 
-    def _add_row(self, cells: Mapping[str, str], table: Table) -> None:
+    def _add_row(self, cells: Mapping[str, str], table: PrintedTable) -> None:
         row = _row_of_table(cells, table)
         if row is None:
             test = f"{cells['test']} {cells['t/s']}".strip()
@@ -124,7 +124,7 @@ def _sql_entry(insert: re.Match[str]) -> dict[str, str]:
     return dict(zip(names, values, strict=False))
 
 
-def _row_of_table(cells: Mapping[str, str], table: Table) -> BenchRow | None:
+def _row_of_table(cells: Mapping[str, str], table: PrintedTable) -> BenchRow | None:
     test, rate = _TEST.fullmatch(cells["test"]), measured(cells["t/s"])
     if not (test and rate and rate.mean and cells["test"]):
         return None

@@ -13,7 +13,7 @@ from pytest_asperf.worker.printed import NUMBER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_asperf.audit.tables import Table
+    from pytest_asperf.audit.tables import PrintedTable
 
 
 _HEADER: Final = re.compile(r"={4,} *(?:\w+ )*Benchmark Result(?: \w+)* *={4,}")
@@ -73,7 +73,7 @@ class ServingReader:
                 self.end()  # another one whose header was left out
             self._found[key] = _value(found[2])
 
-    def add_table(self, table: Table) -> bool:
+    def add_table(self, table: PrintedTable) -> bool:
         """Keep the runs of a table with a metric in each row and a run in each column."""
         n_before = len(self.documents)
         name, *runs = table.header
@@ -139,13 +139,13 @@ _GUIDELLM: Final = (
 )
 
 
-def loads_of_tables(tables: Sequence[Table]) -> list[LoadRun]:
+def loads_of_tables(tables: Sequence[PrintedTable]) -> list[LoadRun]:
     """The runs of load generators that print tables."""
     runs = [run for table in tables for run in _aiperf(table)]
     return [*runs, *_guidellm(tables)]
 
 
-def _aiperf(table: Table) -> Iterator[LoadRun]:
+def _aiperf(table: PrintedTable) -> Iterator[LoadRun]:
     """The run of a table of AIPerf, or of genai-perf that it grew out of."""
     if table.header[0] not in {"Metric", "Statistic"} or "avg" not in table.header:
         return
@@ -166,9 +166,9 @@ def _aiperf(table: Table) -> Iterator[LoadRun]:
         yield replace(run, title=table.title)
 
 
-def _guidellm(tables: Sequence[Table]) -> Iterator[LoadRun]:
+def _guidellm(tables: Sequence[PrintedTable]) -> Iterator[LoadRun]:
     """The runs of GuideLLM's consoles, which have a row for each run in several tables."""
-    console: list[Table] = []
+    console: list[PrintedTable] = []
     for table in tables:
         if any(pattern.fullmatch(column) for column in table.header for pattern, *_ in _GUIDELLM):
             if table.header in {other.header for other in console}:
@@ -178,7 +178,7 @@ def _guidellm(tables: Sequence[Table]) -> Iterator[LoadRun]:
     yield from _guidellm_console(console)
 
 
-def _guidellm_console(tables: Sequence[Table]) -> Iterator[LoadRun]:
+def _guidellm_console(tables: Sequence[PrintedTable]) -> Iterator[LoadRun]:
     runs: list[tuple[str, dict[str, dict[str, Any]]]] = []
     for table in tables:
         columns = [

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from pytest_asperf.audit.tables import Table
+    from pytest_asperf.audit.tables import PrintedTable
 
 _ONE_RUN: Final = "tok/s in one run: no interval"
 _MAX: Final = 10_000
@@ -81,7 +81,7 @@ def is_quoted_header(names: AbstractSet[str]) -> bool:
     return any({column.lower() for column in columns} <= names for _, columns, _ in _TABLES)
 
 
-def quoted_of_table(table: Table) -> Iterator[Quoted]:
+def quoted_of_table(table: PrintedTable) -> Iterator[Quoted]:
     """Yield the figures of a table; none if it is no tool's."""
     for tool, columns, read in _TABLES:
         if columns <= {*table.header}:

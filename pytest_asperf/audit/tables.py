@@ -42,7 +42,7 @@ _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?:,\d{3})*\.)")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PrintedFigure:
     """A printed figure.
 
     Attributes:
@@ -55,17 +55,17 @@ class Measured:
     resolution: float
 
 
-def measured(cell: str) -> Measured | None:
+def measured(cell: str) -> PrintedFigure | None:
     """The figure in a cell; None if there is none."""
     found = _MEASURED.fullmatch(_THOUSANDS.sub("", cell))
     if found is None:
         return None
     sd = float(found[2]) if found[2] else None
-    return Measured(float(found[1]), sd, 0.5 * 10.0 ** -len(found[1].partition(".")[2]))
+    return PrintedFigure(float(found[1]), sd, 0.5 * 10.0 ** -len(found[1].partition(".")[2]))
 
 
 @dataclass(slots=True)
-class Table:
+class PrintedTable:
     """A header with its rows; cells are by column, in the header's order.
 
     Attributes:
@@ -91,7 +91,7 @@ class TableReader:
         unread: rows that look like results and are cut off, or have no header that fits.
     """
 
-    tables: list[Table] = field(default_factory=list)
+    tables: list[PrintedTable] = field(default_factory=list)
     unread: int = 0
     _heads: dict[bool, list[list[str]]] = field(default_factory=lambda: {False: [], True: []})
     _apart: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
@@ -177,11 +177,11 @@ class TableReader:
             self._add_header(is_bare=False)
         self._apart = {False: False, True: False}
 
-    def _add_row(self, table: Table, cells: list[str]) -> None:
+    def _add_row(self, table: PrintedTable, cells: list[str]) -> None:
         if table.rows and cells[0] and not any(cells[1:]):
             table.rows[-1][table.header[0]] += f" {cells[0]}"  # the name goes on below
         elif tuple(cells) == table.header:
-            self.tables.append(Table(table.header, is_bare=table.is_bare))
+            self.tables.append(PrintedTable(table.header, is_bare=table.is_bare))
         elif self._n_rows < MAX_ROWS:
             self._n_rows += 1
             table.rows.append(dict(zip(table.header, cells, strict=True)))
@@ -196,7 +196,7 @@ class TableReader:
         spread = [_spread(head, width) for head in heads]
         columns = zip(*spread, strict=True)
         header = tuple(" ".join(filter(None, column)) for column in columns)
-        self.tables.append(Table(header, is_bare=is_bare))
+        self.tables.append(PrintedTable(header, is_bare=is_bare))
         heads.clear()
 
 
@@ -302,7 +302,7 @@ class OwnTableReader:
     rows: list[TableRow] = field(default_factory=list)
     begun: str = ""
 
-    def add_table(self, table: Table) -> bool:
+    def add_table(self, table: PrintedTable) -> bool:
         """Keep the rows of a table, and whether it is one of results."""
         if not is_own_header({column.lower() for column in table.header}):
             return False
