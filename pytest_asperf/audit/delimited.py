@@ -55,7 +55,11 @@ class DelimitedReader:
         for delimiter in _DELIMITERS:
             if delimiter in line:
                 cells = _cells(line, delimiter)
-                if len(cells) > 1 and self.is_header({cell.lower() for cell in cells}):
+                if (
+                    len(cells) > 1
+                    and not has_figure(cells)
+                    and self.is_header({cell.lower() for cell in cells})
+                ):
                     self.tables.append(PrintedTable(tuple(cells)))
                     self._delimiter = delimiter
                     return True

@@ -69,6 +69,7 @@ _TABLES: Final[
     (BENCHY := "llama-benchy", {"model", "test", "ttfr (ms)"}, _benchy),
     (BENCHY, {"model", "test", "e2e_ttft (ms)"}, _benchy),
 )
+_LOWER: Final = [{column.lower() for column in columns} for _, columns, _ in _TABLES]
 #: The same in JSON lines.
 _JSON_COLUMNS: Final = {
     "pp": "PP", "tg": "TG", "pl": "B", "n_kv": "N_KV", "speed_pp": "S_PP t/s",
@@ -78,7 +79,7 @@ _JSON_COLUMNS: Final = {
 
 def is_quoted_header(names: AbstractSet[str]) -> bool:
     """True if columns, in lower case, are those of a table that is read here."""
-    return any({column.lower() for column in columns} <= names for _, columns, _ in _TABLES)
+    return any(columns <= names for columns in _LOWER)
 
 
 def quoted_of_table(table: PrintedTable) -> Iterator[Quoted]:
