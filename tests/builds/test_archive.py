@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import llama_cpp
 import pytest
 
 from pytest_asperf.builds.environment import completed
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     OpenBuildCache = Callable[[], BuildCache]
 
 PROGRAMS: frozenset[Engine] = frozenset({"llama_tools"})
-LIBRARIES = Path(llama_cpp.__file__).parent / "lib"
 
 
 def packed(tree: Path, archive: Path, inside: str) -> Path:
@@ -210,8 +208,9 @@ def test_mlx_lm_comes_with_what_computes(
 @pytest.fixture
 def release(tmp_path: Path) -> Archive:
     """A release with the real libraries of llama.cpp."""
-    name = "llama-b11000-bin-ubuntu-x64.zip"
-    return Archive(packed(LIBRARIES, tmp_path / name, "build/bin"))
+    llama_cpp = pytest.importorskip("llama_cpp")
+    libraries = Path(llama_cpp.__file__).parent / "lib"
+    return Archive(packed(libraries, tmp_path / "llama-b11000-bin-ubuntu-x64.zip", "build/bin"))
 
 
 def test_the_library_of_a_release_is_what_runs(

@@ -157,6 +157,7 @@ print("\\n".join(log.lines))
 """
 
 
+@pytest.mark.live
 def test_the_library_s_log_keeps_the_lines_of_the_device() -> None:
     """They are printed before the first load, after which the log of each load begins anew."""
     root = Path(__file__).parents[2]
