@@ -139,8 +139,10 @@ _ANSWERED: Final = 6
 _TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)))
 #: Pieces, and replies, of the longest conversation.
 _LONGEST: Final = (4, 3)
-#: Models up to this size are cheap to hold more than once.
-SMALL_BYTES: Final = 2**28
+#: Weights up to which both builds load and run at once: starting their processes then takes longer
+#: than their steps. The threads of larger ones, as many as there are cores in each, wait for each
+#: other: `logits` of 98 MB took 132 s at once on two cores, and 17 s one after the other.
+SMALL_BYTES: Final = 2**25
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
