@@ -34,6 +34,12 @@ TERMS = {
     r"in force": "selected",
     r"arms?": "build, or side",
     r"quantis\w+": "quantiz…",
+    r"beside": "in addition to, compared with, next to",
+    r"likewise": "repeat the words",
+    r"withh(o|e)ld": "the verdict that comes instead",
+    r"fleets?": "several machines",
+    r"elsewhere": "the place, or out of scope",
+    r"told": "report, print",
 }
 
 

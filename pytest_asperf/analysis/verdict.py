@@ -72,7 +72,7 @@ class Verdict:
         details: further remarks, one line each.
         accepted: what the claim accepts of each figure; empty where it sets no such limits.
         brief: the result in a table, where it is another phrase.
-        bound: the threshold in a table, likewise: ``< 1 %``.
+        bound: the threshold as a table shows it: ``< 1 %``.
         why: why it is not decided, in a few words.
         basis: what the result rests on, where that is no number of observations.
         guards: what guards found.

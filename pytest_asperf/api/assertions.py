@@ -228,7 +228,7 @@ def assert_sd_gain(
     """Assert that speculation gains from a speed ratio on, and does not gain below it.
 
     At or above the ratio: PASS if a gain is shown, FAIL if a gain is ruled out. Below it: PASS if
-    no gain is shown, FAIL if one is. The verdict gives the measured break-even beside the ratio.
+    no gain is shown, FAIL if one is. The verdict gives the ratio and the measured break-even.
 
     Args:
         speculation: the fixture.

@@ -207,7 +207,7 @@ def environment_failure(error: StepFailure, title: str, *, folder: Path, log: Pa
     if first_match(_NO_ENSUREPIP, error.lines):
         return BuildError(
             f"no environment can be made for {title}: this Python has no ensurepip",
-            remedy="install the system's package for it (python3-venv), or pip beside "
+            remedy="install the system's package for it (python3-venv), or pip next to "
             "pytest-asperf (in an environment that uv made: uv pip install pip)",
             opt_out="name the path of an interpreter that has the engine installed",
             detail=_detail(error, log),

@@ -399,7 +399,7 @@ def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
         f"{where}: {shown(name)} is not a package of an engine{suggest(name, DISTRIBUTIONS)}",
         why="a misspelt name could install a stranger's package",
         remedy=f"name one of {listing(DISTRIBUTIONS)}",
-        opt_out='for a fork, name the engine: engine = "llama_cpp" beside its requirements, '
+        opt_out='for a fork, name the engine too: engine = "llama_cpp" with its requirements, '
         "in [tool.asperf.builds.NAME]",
     )
 
