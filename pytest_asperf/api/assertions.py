@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _RATES: Final = 'assert_monotonic([throughput("tg64"), throughput("tg64@d1024")])'
-#: Quantities of a ladder by name; any workload's name stands for its rate.
+#: Quantities of a quant sweep by name; any workload's name means its rate.
 _SCORES: Final = {"ppl": metrics.PPL, "kld": metrics.KLD, "size": metrics.SIZE}
 Direction = Literal["rising", "falling"]
 
@@ -63,8 +63,8 @@ def assert_monotonic(
     """Assert that a quantity rises, or falls, from each quantization or rate to the next.
 
     Args:
-        series: a ladder in its marker's order, or rates in the asserted order.
-        quantity: of a ladder, `ppl`, `kld`, `size` or a workload such as `tg128`.
+        series: a quant sweep in its marker's order, or rates in the asserted order.
+        quantity: of a quant sweep: `ppl`, `kld`, `size` or a workload such as `tg128`.
         direction: `rising` or `falling` along the order.
 
     Raises:
@@ -111,7 +111,7 @@ def assert_pareto_optimal(
 
     Args:
         ladder: the quantizations.
-        level: the one that the assertion is about.
+        level: the quantization that the assertion is about.
         objectives: of `ppl`, `kld`, `size` and workloads such as `tg128`.
 
     Raises:
@@ -152,7 +152,7 @@ def _require_two(labels: Sequence[str]) -> None:
 
 
 def metric_of(quantity: str) -> metrics.Metric:
-    """The metric of a ladder's quantity: `ppl`, `kld`, `size` or a workload."""
+    """The metric of a sweep's quantity: `ppl`, `kld`, `size` or a workload."""
     if quantity in _SCORES:
         return _SCORES[quantity]
     if quantity[:2] in {"tg", "pp"}:
@@ -165,7 +165,7 @@ def _is_scored(quantity: str) -> bool:
 
 
 def _subject(ladder: Ladder, what: str, quantities: Sequence[str]) -> Subject:
-    """The subject of an assertion about the whole ladder, with what ran for these quantities."""
+    """The subject of an assertion about the whole sweep, with these quantities' run records."""
     first = ladder.quants[0]
     timed = [name for name in quantities if name not in _SCORES]
     if any(map(_is_scored, quantities)):
@@ -213,7 +213,7 @@ def _difference(
     )
 
 
-#: What two models generate of the shipped prompts.
+#: The outputs of two models for the shipped prompts.
 _TOKENS: Final = 64
 _PROMPTS: Final = 4
 
@@ -234,7 +234,8 @@ def assert_sd_gain(
         speculation: the fixture.
         when_ratio: speed ratio, TG of the draft over TG of the target, from which it should gain.
         at_least: the gain that must be exceeded to count as one, `"10%"` or a fraction.
-        only: `"above"` or `"below"` to gate one side of the ratio; the other then passes.
+        only: `"above"` or `"below"` to gate one direction of the ratio; the other direction then
+            passes.
 
     Raises:
         VerdictError: the verdict is not a PASS.

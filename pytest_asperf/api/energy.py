@@ -45,7 +45,7 @@ class EnergyFigure(TimedQuantity):
     Attributes:
         of_rail: the rail that it is of; `machine` for all of them, which is INVALID if the
             processor, or a GPU that works, is not measured; empty for those that have a figure.
-        is_net: whether what the idle machine takes in the same time is left out.
+        is_net: True leaves out what the idle machine uses in the same time.
     """
 
     of_rail: str = ""
@@ -101,7 +101,7 @@ class EnergyFigure(TimedQuantity):
 
     @property
     def side(self) -> ComparedSide:
-        """The side that runs for it in pairs; skips the test if no energy counter can be read."""
+        """The build or variant that runs for it in pairs. Skips the test without a counter."""
         _require_phase(self.workload, self.unit)
         _require_counter(self.variant.measurement)
         return super().side
@@ -120,9 +120,10 @@ class _OfSameRails(Apart):
     """Two figures of energy that were measured apart."""
 
     def find(self) -> Found:
-        """Measure both; refused if a rail has a figure of one of them only.
+        """Measure both; an error if a rail has a figure of only one of them.
 
-        A counter that stood still in one and moved in the other is alive, and counts as 0 W there.
+        If a rail's counter moves for only one of the two, it works, and the other one counts as 0
+        W.
         """
         results = {
             side: measured_energy(side.variant, side.workload)
@@ -133,7 +134,7 @@ class _OfSameRails(Apart):
         for result in results.values():
             idle = {counter.rail for counter in result.phases[-1].still}
             for rail in sorted(rails - {*result.rails, *idle}):
-                _known_rail(result, rail)  # refuses it, and says why
+                _known_rail(result, rail)  # raises the error with its reason
         return super().find()
 
 

@@ -40,7 +40,7 @@ class GatedWorkloads(NoTruthValue):
     Nothing runs before the assertion, because its limits decide how long to measure.
 
     Attributes:
-        cells: the models and workloads that are decided.
+        cells: the checks: models and workloads.
     """
 
     cells: tuple[GateCell, ...]
@@ -55,7 +55,7 @@ class GatedWorkloads(NoTruthValue):
         return f"<GatedWorkloads {cells}: {_versus(self.builds)}>"
 
     def judged(self, budget: Budget, ppl_below: float, kld_below: float) -> Iterator[CellResult]:
-        """The result of each cell, measured unless the same assertion was made before.
+        """The result of each check, measured unless an earlier assertion measured it.
 
         Args:
             budget: what is accepted of times.
@@ -84,7 +84,7 @@ class Gate(FixtureValue):
     def __call__(self, *names: str) -> GatedWorkloads:
         """Workloads (`tg128`, `pp512`, ...), `ppl`, `kld`, `logits` or `sd`, to be gated.
 
-        The error rates hold for all that are named together.
+        The error rates apply to all checks that are named together.
 
         Raises:
             ConfigError: no such workload.
@@ -154,8 +154,8 @@ def assert_no_regression(
 ) -> tuple[Verdict, ...]:
     """Assert that the candidate build is no worse than the baseline, or that it is faster.
 
-    If it is to be faster, the typical run pair is judged, and not the total time. What is not timed
-    (`ppl`, `kld`, `logits`) has the same limits either way.
+    If it is to be faster, the median run pair is judged, and not the total time. Values without a
+    time (`ppl`, `kld`, `logits`) have the same limits in both cases.
 
     Args:
         gate: the workloads, from `gate(...)`.

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Quant(FixtureValue):
-    """One quantization of a ladder, or its baseline; the `perplexity` fixture is the test's own.
+    """One quantization of a sweep, or its baseline; the `perplexity` fixture is the test's own.
 
     Everything is measured when it is compared.
 
     Attributes:
-        name: its name in the ladder.
-        ladder: where it is scored.
+        name: its name in the sweep.
+        ladder: the sweep that scores it.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Quant(FixtureValue):
         return energy_of(self.variant, metered_phase(workload), "J/token")
 
     def memory(self, context: int) -> AllocatedMemory:
-        """The memory that it takes with its context filled, GiB."""
+        """The memory with the context filled, GiB."""
         return memory_at(self.variant, context)
 
     @property
@@ -195,7 +195,7 @@ class Ladder(FixtureValue):
         """A quantization by its name; the baseline by its own, or as `"baseline"`.
 
         Raises:
-            ConfigError: the ladder does not have it.
+            ConfigError: the sweep does not have it.
         """
         ref = self.rungs.get(name)
         if ref is None and name in {"baseline", *self._names_of_base()}:
@@ -230,7 +230,7 @@ class Ladder(FixtureValue):
     def timed(
         self, workload: str, *, with_baseline: bool = False
     ) -> dict[ModelRef, ThroughputResult]:
-        """A workload measured on every quantization, in turns."""
+        """A workload measured on every quantization, in run pairs."""
         parsed = parse_workload(workload, where="ladder")
         refs = (*([self.base] if with_baseline else []), *self.rungs.values())
         results = self.measurement.runner.throughputs(refs, parsed)
@@ -271,7 +271,7 @@ def assert_ppl_delta(
     """Assert that a quantization's ΔPPL against its baseline is below, or above, a limit.
 
     Args:
-        perplexity: the fixture, or a quantization of a ladder.
+        perplexity: the fixture, or a quantization of a sweep.
         below: the limit, `"1%"` or a fraction.
         above: the same, if it is to be worse than that.
 

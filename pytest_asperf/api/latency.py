@@ -64,7 +64,7 @@ class Time(TimedQuantity):
             )
         what = f"p{percentile:g} of{_of_token(self.workload)}"
         figure = self._figure(what, "ms", partial(_percentile, percentile=percentile))
-        # A tail is what a spread is about.
+        # A spread shows itself in p95 and p99.
         return replace(figure, measure=lambda: replace(figure.measure(), guard_findings=()))
 
     @property
@@ -93,7 +93,7 @@ class Time(TimedQuantity):
 
     @property
     def handoff(self) -> Figure:
-        """The time of a pipeline besides its prompt and its output, ms."""
+        """The time of a pipeline outside its prompt and its output, ms."""
         return self._figure("handoff in", "ms", lambda r: _handoff(r, self.name))
 
     @property

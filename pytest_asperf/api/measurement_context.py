@@ -1,4 +1,4 @@
-"""The context in which every fixture value measures, and which a test's record takes."""
+"""The context in which every fixture value measures, and that writes into a test's record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Measured = TypeVar("Measured")
 
 
 class Record(Protocol):
-    """Takes what one test measures and asserts."""
+    """The record of what one test measures and asserts."""
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
@@ -125,7 +125,7 @@ class ModelUnderTest:
         return self.measurement.runner.build.engine
 
     def side(self, workload: Workload | None = None) -> ComparedSide:
-        """It as one side of a comparison."""
+        """The value as one variant of a comparison."""
         return ComparedSide(self.measurement.runner, (self.ref,), self.build, workload)
 
     def other(
@@ -266,7 +266,7 @@ class NoRecord:
 
 
 def require_kind(given: object, kinds: type | tuple[type, ...], example: str) -> None:
-    """Refuse what an assertion cannot judge, such as a fixture that was not called.
+    """Reject a value that an assertion cannot judge, such as a fixture that was not called.
 
     Args:
         given: what it was given.

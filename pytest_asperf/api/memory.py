@@ -24,7 +24,7 @@ _EXAMPLE: Final = "assert_fits(memory(4096), hardware)"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AllocatedMemory(Figure):
-    """The memory that a model takes with its context filled, GiB, by the engine's own count."""
+    """The memory of a model with its context filled, GiB, by the engine's own count."""
 
     variant: ModelUnderTest
     context: int
@@ -33,17 +33,17 @@ class AllocatedMemory(Figure):
 
     @property
     def weights(self) -> Figure:
-        """The part that the weights take, GiB."""
+        """The memory of the weights, GiB."""
         return self._part("weights", lambda result: result.memory.weights)
 
     @property
     def kv(self) -> Figure:
-        """The part that the KV cache and the state of recurrent layers take, GiB."""
+        """The memory of the KV cache and the state of recurrent layers, GiB."""
         return self._part("KV cache", lambda result: result.memory.kv)
 
     @property
     def compute(self) -> Figure:
-        """The part that the buffers of a step take, GiB."""
+        """The memory of the buffers of one step, GiB."""
         return self._part("compute buffers", lambda result: result.memory.compute)
 
     @property
@@ -152,8 +152,8 @@ def assert_fits(
         VerdictError: the verdict is not a PASS.
         ConfigError: no model and no measurement, a context that the model does not have, or one
             in addition to a measurement's.
-        HardwareError: no such profile, or its memory is not known.
-        ModelError: the model's sizes are not known.
+        HardwareError: no such profile, or its memory size is unknown.
+        ModelError: the model's sizes are unknown.
     """
     __tracebackhide__ = True
     require_kind(model, (Model, AllocatedMemory), _EXAMPLE)

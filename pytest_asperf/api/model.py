@@ -1,4 +1,4 @@
-"""The `model` fixture: what is known of a model without timing it."""
+"""The `model` fixture: properties of a model that need no timing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def size_of(variant: ModelUnderTest) -> FileSize:
 
 
 def disk_of(variant: ModelUnderTest, paths: Sequence[str | Path]) -> Figure:
-    """The room on the disk that files take together, or a variant's own file if none is named."""
+    """The disk space of these files together, or of the model's own file if none is named."""
     own = " and ".join(str(path) for path in paths[:2]) or variant.title
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
 
@@ -205,11 +205,11 @@ class Model(FixtureValue):
 
     @property
     def disk(self) -> Figure:
-        """The disk space that its file takes, GiB."""
+        """The disk space of its file, GiB."""
         return disk_of(self.variant, ())
 
     def disk_of(self, *paths: str | Path) -> Figure:
-        """The disk space that files and folders take together, GiB.
+        """The disk space of these files and folders together, GiB.
 
         A file of several names counts once: hard links, and the blobs that snapshots of a hub's
         cache share. Files that a file system clones silently, as APFS does, count in full.
@@ -228,8 +228,8 @@ class Model(FixtureValue):
     ) -> PlannedShare:
         """The share of a Core ML model's estimated cost that its plan places on a device.
 
-        The plan says what is anticipated. With `observed` the comparison is about the run: in
-        addition to the plan, the device's rail must take energy and the GPU must be near idle.
+        The plan says which device is expected. With `observed` the comparison is about the run: in
+        addition to the plan, the device's rail must draw energy and the GPU must be near idle.
 
         Args:
             device: `ANE`, `GPU` or `CPU`.
@@ -237,7 +237,7 @@ class Model(FixtureValue):
             units: what Core ML may use: `ALL`, `CPU_AND_NE`, `CPU_AND_GPU`, `CPU_ONLY`.
             function: of a model with several.
             observed: `energy("pp512")` of the program that runs the model.
-            unlike: the same of the same work on the GPU, whose time per token must differ.
+            unlike: a GPU run of the same work, whose time per token must differ.
 
         Raises:
             ConfigError: no such device or units.
@@ -293,7 +293,7 @@ class Model(FixtureValue):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The model and function that Core ML is asked to plan."""
+    """The model and function that Core ML plans."""
 
     path: Path
     device: Device

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
 LimitText: TypeAlias = "str | float"
-#: Of a ratio, and of a difference.
+#: First of a ratio, then of a difference.
 Sign: TypeAlias = Literal["/", "-"]
 
 #: The ratio, and the difference, of two quantities that are the same.
@@ -43,8 +43,7 @@ _SAME: Final = {True: 1.0, False: 0.0}
 class Asserted(Verdict):
     """A verdict on a comparison: true if it is a PASS, and otherwise raised.
 
-    A comparison of which nobody reads the verdict is a forgotten `assert`; the test's record takes
-    it for one until then.
+    A comparison whose verdict nobody reads is a forgotten `assert`; the test's record reports it.
     """
 
     __slots__ = ("_record", "_row", "_verdict")
@@ -57,7 +56,7 @@ class Asserted(Verdict):
         object.__setattr__(self, "_row", None)
 
     def take(self, judged: Judged) -> None:
-        """Be this verdict, in the record too, in place of the one on a chain's first limit."""
+        """Be this verdict, in the record too, instead of the one on a chain's first limit."""
         verdict, record = judged.verdict, self._record
         for slot in fields(Verdict):  # the slots of a frozen dataclass
             getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
@@ -169,7 +168,7 @@ class Quantity(NoTruthValue, ABC):
     Attributes:
         name: the quantity and the model.
         unit: of its estimate and of limits that are numbers.
-        record: takes the verdicts.
+        record: collects the verdicts.
         about: the model with its settings, which two names may have in common.
     """
 
@@ -213,7 +212,7 @@ class Quantity(NoTruthValue, ABC):
         __tracebackhide__ = True
         return self._compared(">=", other)
 
-    def __eq__(self, other: object) -> NoReturn:  # `!=` asks this too
+    def __eq__(self, other: object) -> NoReturn:  # `!=` calls this too
         raise ConfigError(
             f"{self.name} is compared for equality",
             why="no measurement shows that two quantities are the same to the last digit",
@@ -223,11 +222,11 @@ class Quantity(NoTruthValue, ABC):
     __hash__ = object.__hash__
 
     def __truediv__(self, other: Quantity) -> Quantity:
-        """How many times the other quantity this one is; both are measured in turns."""
+        """The ratio of this quantity to the other one; both are measured in run pairs."""
         return self._paired_with(other, "/")
 
     def __sub__(self, other: Quantity) -> Quantity:
-        """By how much this quantity exceeds the other one; both are measured in turns."""
+        """The difference of this quantity and the other one; both are measured in run pairs."""
         return self._paired_with(other, "-")
 
     @property
@@ -272,7 +271,7 @@ class Quantity(NoTruthValue, ABC):
         return Apart(joined_name(self, "/", other), RATIO, self.record, self, other, "/")
 
     def difference_from(self, other: Quantity) -> Quantity:
-        """The quantity of `self - other`, likewise."""
+        """The quantity of `self - other`, both measured in run pairs."""
         return Apart(joined_name(self, "-", other), self.unit, self.record, self, other, "-")
 
     def _compared(self, operator: Operator, other: object) -> Verdict:
@@ -365,7 +364,7 @@ class Apart(Compound):
         ran = tuple(dict.fromkeys((*one.subject.ran, *other.subject.ran)))
         name = f"{one.subject.name} {self.sign} {other.subject.name}"
         subject = replace(one.subject, name=name, brief="", ran=ran)
-        # Whatever a guard found in either matters: neither has a limit of its own.
+        # A guard's result for either one counts: neither has a limit of its own.
         findings = [
             finding
             for found in (one, other)
@@ -394,7 +393,7 @@ def joined_name(first: Quantity, sign: Sign, second: Quantity) -> str:
 
 
 def noted(judged: Judged, record: Record) -> Asserted:
-    """Take a comparison's verdict into the test's record, for the test to assert."""
+    """Put a comparison's verdict into the test's record, for the test to assert."""
     asserted = Asserted(record)
     asserted.take(judged)
     return asserted
@@ -417,7 +416,7 @@ def settle(verdict: Verdict, record: Record, *, stopped: bool = False) -> Verdic
 def conclude(verdict: Verdict, record: Record) -> None:
     """Raise VerdictError unless a verdict is a PASS, or is undecided and waits for the test's end.
 
-    What a test asserts after an undecided assertion may be a FAIL, which must be seen.
+    An assertion that follows an undecided one may be a FAIL, which must be seen.
     """
     __tracebackhide__ = True
     record.asserted(verdict)

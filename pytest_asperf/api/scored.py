@@ -116,7 +116,7 @@ _UNITS: Final = {"mean": "nats", "ppl": "", "change": CHANGE}
 
 @dataclass(frozen=True)
 class ScoredRung:
-    """The scores of one quantization against its baseline, made when they are asked for.
+    """The scores of one quantization against its baseline, measured when first needed.
 
     Attributes:
         title: names it before it was scored.
@@ -166,7 +166,7 @@ class Scored(Quantity):
     Attributes:
         metric: its name in a table.
         kind: how the mean becomes the quantity.
-        rungs: what is scored for it.
+        rungs: the quantizations or other variants to score.
         values: gives a value of each token, by chunk.
     """
 

@@ -41,7 +41,7 @@ class Speculation(FixtureValue):
 
     Attributes:
         pairing: the draft and the target, and what is generated.
-        find: gives a draft by its address, None for lookup.
+        find: returns the draft of a model spec, None for lookup.
         remote: the RPC server of another machine, if the session names one.
     """
 
@@ -57,10 +57,10 @@ class Speculation(FixtureValue):
         return f"<Speculation {self.pairing.label}>"
 
     def drafted_by(self, address: str) -> Speculation:
-        """The same target with another draft, all else equal.
+        """The same target with another draft and equal settings.
 
         Args:
-            address: the draft's, or `ngram`.
+            address: the draft's model spec, or `ngram`.
 
         Raises:
             ConfigError: an unknown model or quantization.
@@ -74,7 +74,7 @@ class Speculation(FixtureValue):
             remote: its RPC server, as the engine setting `remote` names it: `"10.0.0.2:50052"`.
 
         Raises:
-            ConfigError: no such address, or the draft is no model.
+            ConfigError: no such model spec, or the draft is no model.
         """
         where = f"{self.pairing.label}: drafted_on"
         draft = self.pairing.draft
@@ -96,7 +96,7 @@ class Speculation(FixtureValue):
                 the setting `remote` names, without which the test is skipped.
 
         Raises:
-            ConfigError: no such address, the draft is no model, or the pair samples.
+            ConfigError: no such model spec, the draft is no model, or the pair samples.
         """
         if self.pairing.temperature:
             raise ConfigError(
@@ -128,7 +128,8 @@ class Speculation(FixtureValue):
     def against(self, *limits: float) -> SpeculationResult:
         """The result of pairs that were run until the gain was above or below each limit.
 
-        A result that says it was interrupted is for a verdict; nothing is to be measured after it.
+        After an interrupted result nothing more may be measured; its verdict covers the finished
+        pairs.
 
         Raises:
             AsperfError: it cannot be measured, or what was measured is broken.
@@ -210,7 +211,7 @@ class Speculation(FixtureValue):
         """The result of pairs that show whether it gains.
 
         Raises:
-            KeyboardInterrupt: it was stopped; a verdict says what the finished pairs show.
+            KeyboardInterrupt: the run was stopped; a verdict covers the finished pairs.
         """
         result = self.against(0.0)
         if result.interrupted:
@@ -243,7 +244,7 @@ class Speculation(FixtureValue):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Gain(Quantity):
-    """The gain of a pairing, measured until its side of a limit is shown."""
+    """The gain of a pairing, measured until it is shown to be above or below a limit."""
 
     speculation: Speculation
 
@@ -292,8 +293,8 @@ class PromptSpeculation(NoTruthValue):
 class RemoteOverhead(NoTruthValue):
     """The cost of a draft on another machine, from `speculation.overhead_on(remote)`.
 
-    The same prompts are generated with the draft here and there, in turns. Outputs that differ make
-    each figure INVALID.
+    The draft runs here and there on the same prompts, in run pairs. Outputs that differ make each
+    figure INVALID.
     """
 
     here: Speculation

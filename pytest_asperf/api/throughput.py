@@ -19,8 +19,8 @@ from pytest_asperf.errors import Advice, ConfigError
 class Rate(TimedQuantity):
     """The rate of one workload, tok/s: the median of its runs.
 
-    If loading is cheap, each run is from a fresh load, and the interval covers differences between
-    loads. The verdict says which it was.
+    If loading is cheap, each run starts from a fresh load, and the interval covers differences
+    between loads. The verdict says which kind of run it was.
     """
 
     @property
@@ -37,7 +37,7 @@ class Rate(TimedQuantity):
 
         Raises:
             ConfigError: a prompt is timed.
-            HardwareError: the bandwidth is not known, when it is compared.
+            HardwareError: the bandwidth is unknown, when it is compared.
         """
         if self.workload.kind != "tg":
             raise _undefined(self.workload.name)

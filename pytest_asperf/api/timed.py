@@ -45,7 +45,7 @@ _LARGEST_RATIO: Final = 1e4
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRuns:
-    """One workload of one variant, measured when it is asked for and once a session."""
+    """One workload of one variant, measured when first needed and once a session."""
 
     variant: ModelUnderTest
     workload: Workload
@@ -105,7 +105,7 @@ class WorkloadRuns:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimedQuantity(Figure):
-    """A quantity whose ratio to another one is measured in turns of both.
+    """A quantity whose ratio to another one is measured in run pairs.
 
     Attributes:
         variant: what runs.
@@ -117,7 +117,7 @@ class TimedQuantity(Figure):
 
     @property
     def side(self) -> ComparedSide:
-        """The side that runs for it in pairs."""
+        """The build or variant that runs for it in pairs."""
         is_time = self.unit == "ms" and self.workload.is_rate
         return self.variant.side(replace(self.workload, timed=is_time))
 
@@ -131,7 +131,7 @@ class TimedQuantity(Figure):
         return super().ratio_to(other) if pair is None else pair
 
     def difference_from(self, other: Quantity) -> Quantity:
-        """The quantity of `self - other`, likewise."""
+        """The quantity of `self - other`, measured in run pairs."""
         pair = self._in_pairs(other, "-")
         return super().difference_from(other) if pair is None else pair
 
@@ -146,14 +146,14 @@ class TimedQuantity(Figure):
 class Paired(Compound):
     """The ratio or difference of two timed quantities, run in pairs until a comparison is decided.
 
-    Pairs count for all comparisons of the same two sides.
+    Pairs count for all comparisons of the same two variants.
     """
 
     first: TimedQuantity
     second: TimedQuantity
 
     def find(self) -> Found:
-        """Run pairs until they show which side is larger."""
+        """Measure run pairs until they show which of the two is larger."""
         claim = self._claim((Limit(">", 0.0 if self.is_signed else 1.0, self.unit),))
         result, verdict, _ = self._judged(claim)
         if result.interrupted:
@@ -222,7 +222,7 @@ class Paired(Compound):
         )
 
     def _twins(self, result: ABResult) -> str:
-        """How the two sides are shown to be one; empty if they are not."""
+        """The proof that the two are one and the same; empty if they are not."""
         base, candidate = result.ran
         is_one_file = base.sha256 == candidate.sha256 and base.requested == candidate.requested
         first, second = self.first, self.second
@@ -234,7 +234,7 @@ class Paired(Compound):
 
 
 def _names_of_sides(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[str, str], str]:
-    """The names of two sides by what differs, and what they have in common."""
+    """The names of two variants by their differences, and their common part."""
     one, other = first.variant, second.variant
     if one == other:
         return (first.workload.name, second.workload.name), one.title

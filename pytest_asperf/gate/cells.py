@@ -1,4 +1,4 @@
-"""The cells of a gate: one model, with its engine settings, and one workload, under two builds."""
+"""The checks of a gate: one model, with its engine settings, and one workload, under two builds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class GateCheck:
 
     Attributes:
         kind: `ppl`; `kld`, the candidate's distribution against the baseline's; `logits`, prefill
-            against decoding; `embeddings`, the vectors of texts; `memory`, what both builds take;
-            or `sd`, speculation.
+            against decoding; `embeddings`, the vectors of texts; `memory`, allocations of both
+            builds; or `sd`, speculation.
         depth: tokens of context before those that are scored; 0 for as few as usual.
         users: sequences that are computed together, if each is compared with itself alone.
-        turns: whether the turns of conversations are compared with the same prompts on their own.
+        turns: True if the replies of conversations are compared with equal prompts on their own.
     """
 
     kind: CheckKind
@@ -114,7 +114,7 @@ class GateCell:
 
     @property
     def left_to_engine(self) -> GateCell:
-        """The same cell with flash attention as the engine decides by itself."""
+        """This check with flash attention as the engine decides by itself."""
         spec = self.ref.spec
         spec = replace(spec, settings=replace(spec.settings, flash_attn=None))
         return replace(self, ref=replace(self.ref, spec=spec))
@@ -123,7 +123,7 @@ class GateCell:
     def shares_error(self) -> bool:
         """True if its verdict shares the error of a FAIL with others.
 
-        What is computed once cannot be wrong by chance, and `kld` has an error of its own.
+        A value that is computed once cannot be wrong by chance, and `kld` has an error of its own.
         """
         return not isinstance(self.workload, GateCheck) or self.workload.kind in {"ppl", "sd"}
 
@@ -135,7 +135,7 @@ class Outlook:
     Attributes:
         n: how many units were measured.
         counted: what they are, such as ``pairs``.
-        spent_s: seconds that they took.
+        spent_s: seconds of these pairs.
         units_left: units that would decide it, None where more would not.
         spread: robust standard deviation of log ratios from pair to pair; None of other units.
     """
@@ -148,7 +148,7 @@ class Outlook:
 
     @property
     def unit_s(self) -> float:
-        """Seconds that one takes."""
+        """Seconds per pair."""
         return self.spent_s / max(1, self.n)
 
     @property
@@ -162,15 +162,15 @@ class CellResult:
     """The result of a check.
 
     Attributes:
-        cell: the cell.
-        elapsed_s: time that it took, loads included.
+        cell: the check.
+        elapsed_s: its duration, loads included.
         verdict: the verdict, None where it could not be measured.
         error: why it could not, or what broke the measurement.
         note: remarks on the machine, whatever the verdict, one a line.
         interrupted: whether it was stopped from outside.
         outlook: what it still needs; None once it is decided.
-        same_runs: whether runs that leave flash attention to the engine decide this cell, as both
-            builds chose what it asks for.
+        same_runs: True if runs that leave flash attention to the engine decide this check, because
+            both builds chose the setting that it requests.
         effect: the change of PPL, the KLD, or the change of the total time whichever cost decided,
             so that gates can be compared; None where nothing was measured, or several things were.
     """
@@ -249,5 +249,5 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
 
 
 def shared_by(cells: Iterable[GateCell]) -> int:
-    """The number of cells that share the error."""
+    """The number of checks that share the error."""
     return max(1, sum(cell.shares_error for cell in cells))

@@ -1,4 +1,4 @@
-"""Compares two builds on the cells of a gate, and judges each."""
+"""Compares two builds on the checks of a gate, and judges each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _TRIALS: Final = 2
-#: A candidate hangs if a call takes so many times as long as all of the baseline's trial, and
+#: A candidate hangs if a call lasts this many times as long as all of the baseline's trial, and
 #: longer than this.
 _PATIENCE: Final = 20
 _LEAST_PATIENCE_S: Final = 60.0
@@ -56,7 +56,7 @@ _LEAST_PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The result of trials of both sides.
+    """The result of trials of both builds.
 
     Attributes:
         failures: how the candidate failed, each after a trial in which the baseline did not.
@@ -72,7 +72,7 @@ def tried(
     sides: tuple[ComparedSide, ComparedSide],
     experiment: PairedExperiment[Any],
 ) -> Tried:
-    """Try the smallest unit of an experiment with each side in turn.
+    """Try the smallest unit of an experiment with each build, one after the other.
 
     Raises:
         AsperfError: a trial broke for a reason that is not the engine's.
@@ -140,10 +140,10 @@ class GateLimits:
     """The limits of a gate, and its budget.
 
     Attributes:
-        budget: the slowdown that is accepted, pairs of each cell, and seconds of all cells.
+        budget: the accepted slowdown, pairs of each check, and seconds of all checks.
         max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
         max_kld: mean KLD against the baseline to stay below, nats.
-        comparisons: cells that share the error of a FAIL.
+        comparisons: checks that share the error of a FAIL.
     """
 
     budget: Budget
@@ -158,11 +158,11 @@ def judge_cells(
     builds: tuple[Build, Build],
     limits: GateLimits,
 ) -> Iterator[CellResult]:
-    """Compare the candidate with the baseline; timed workloads of one model take turns.
+    """Compare the candidate with the baseline; timed workloads of one model run in rotation.
 
     Args:
         runner: of the engine that the models run on.
-        cells: what is decided.
+        cells: the checks to decide.
         builds: baseline and candidate.
         limits: what is accepted, and what all of it may cost.
 
@@ -172,8 +172,8 @@ def judge_cells(
         the processes of both builds died.
 
     Raises:
-        BuildError: a build cannot be made, so that no cell can be decided.
-        KeyboardInterrupt: it was stopped before anything of a cell was measured.
+        BuildError: a build cannot be made, so that no check can be decided.
+        KeyboardInterrupt: it was stopped before any check was measured.
     """
     planned = tuple(cells)
     costs = expected_costs(planned, runner.noise.calibrations, limits.budget)
@@ -188,7 +188,7 @@ def judge_cells(
         group, *seconds = turn
         results = comparing.visit(group, *seconds)
         if not results:
-            schedule.split(group)  # one cell's fault must not cost the others their result
+            schedule.split(group)  # one check's fault must not cost the others their result
             continue
         is_over = any(result.interrupted for result in results)
         yield from (r for r in results if r.outlook is None or is_over)
@@ -210,10 +210,10 @@ def _total_change(pairs: WorkloadPairs) -> Estimate | None:
 
 
 def _taking_turns(cells: Iterable[GateCell]) -> list[list[GateCell]]:
-    """Group the cells that one experiment measures; others stay by themselves.
+    """Group the checks that one experiment measures; others stay by themselves.
 
-    The timed cells of a model share processes, and those that score chunks share the chunks. A load
-    takes processes of its own.
+    The timed checks of a model share processes, and those that score chunks share the chunks. A
+    load has processes of its own.
     """
     groups: dict[object, list[GateCell]] = {}
     for cell in cells:
@@ -234,15 +234,15 @@ class _BuildComparison:
     builds: tuple[Build, Build]
     limits: GateLimits
     schedule: Schedule
-    #: For a FAIL, of the cells whose times were measured so far.
+    #: For a FAIL: the checks whose times were measured so far.
     evidence: dict[GateCell, float] = field(default_factory=dict)
-    #: Of the timed cells, with what ran in each build.
+    #: For the timed checks, with each build's run record.
     measured: dict[GateCell, tuple[CellResult, tuple[Provenance, Provenance]]] = field(
         default_factory=dict
     )
 
     def visit(self, group: Turns, max_seconds: float, most_seconds: float) -> list[CellResult]:
-        """Measure cells that take turns for a while; nothing where together they cannot be."""
+        """Measure checks in rotation for a while; nothing if they cannot run together."""
         known = [result for result in map(self.known, group.cells) if result]
         if len(known) == len(group.cells):
             return known
@@ -272,7 +272,7 @@ class _BuildComparison:
         return judged
 
     def known(self, cell: GateCell) -> CellResult | None:
-        """The result so far of a cell if both builds chose by themselves what it asks for."""
+        """The result so far of a check if both builds chose its setting by themselves."""
         wanted = cell.ref.spec.settings.flash_attn
         result, ran = self.measured.get(cell.left_to_engine, (None, ()))
         if result is None or any(r.context is None or r.context.flash_attn != wanted for r in ran):
@@ -280,13 +280,13 @@ class _BuildComparison:
         verdict, outlook = result.verdict, result.outlook
         if verdict is not None:
             verdict = replace(verdict, compared=None, details=(_SAME_RUNS, *verdict.details))
-        if outlook is not None:  # it takes no time of its own
+        if outlook is not None:  # it needs no time of its own
             outlook = replace(outlook, spent_s=0.0, units_left=0)
         found = replace(result, cell=cell, elapsed_s=0.0, verdict=verdict, outlook=outlook)
         return replace(found, note="", same_runs=True)
 
     def not_begun(self, cell: GateCell) -> CellResult:
-        """The result of a cell for which no time was left."""
+        """The result of a check for which no time was left."""
         verdict = Verdict(
             Outcome.INCONCLUSIVE,
             self._subject(cell),
@@ -351,7 +351,7 @@ class _BuildComparison:
     def _broken(
         self, cell: GateCell, error: AsperfError, try_again: Callable[[], Tried]
     ) -> Verdict | None:
-        """FAIL if the candidate alone cannot run it, INVALID if it broke; None if it was refused.
+        """FAIL if only the candidate cannot run it, INVALID if it broke; None if neither can.
 
         Raises:
             AsperfError: neither build could be tried again.
@@ -372,7 +372,7 @@ class _BuildComparison:
 
 
 def _earlier_s(group: Turns, cell: GateCell) -> float:
-    """Time that a cell's earlier visits took."""
+    """Duration of a check's earlier visits."""
     earlier = group.results.get(cell)
     return earlier.elapsed_s if earlier else 0.0
 

@@ -27,14 +27,14 @@ from pytest_asperf.worker.engine import RefusalError
 if TYPE_CHECKING:
     from pytest_asperf.config.catalogue import Catalogue
 
-#: Levels that the shipped models are gated at: a quantized one, whose kernels most people run.
+#: Quantizations of the shipped models in a gate: a quantized one, whose kernels most people run.
 _LEVELS: Final[dict[Engine, str]] = {
     **dict.fromkeys(GGUF_ENGINES, "Q4_K_M"),
     **dict.fromkeys(MLX_ENGINES, "4bit"),
 }
 _TARGET: Final = "asperf-target"
 _MOE: Final = "asperf-target+experts"
-#: Of the shipped pair: as floats, batches differ least from single tokens, and outputs agree.
+#: For the shipped pair: as floats, batches differ least from single tokens, and outputs agree.
 _SHIPPED_PAIR: Final[dict[Engine, tuple[str, str]]] = {
     "llama_cpp": ("asperf-draft:Q8_0", "asperf-target:F16"),
     "mlx": ("asperf-draft:8bit", "asperf-target:F16"),
@@ -48,7 +48,7 @@ _KV: Final[dict[Engine, EngineSettings]] = {
 _FLASH: Final[tuple[FlashAttention, ...]] = ("on", "off")
 #: Context at which decoding is timed, the largest that leaves room.
 _DEPTHS: Final = (4096, 1024, 256)
-#: What the users of a server wait for, one at a time and four at once.
+#: The waiting times of a server's users, one at a time and four at once.
 _SERVED: Final = (
     Workload("ttft", 512),
     Workload("tg", 128),
@@ -58,7 +58,7 @@ _SERVED: Final = (
 )
 _MOST_USERS: Final = 4
 _CHECKS: Final = (GateCheck.PPL, GateCheck.KLD, GateCheck.LOGITS)
-#: Of a server that shows the log-probabilities of its replies.
+#: For a server that shows the log-probabilities of its replies.
 _CHECKS_OF_SERVER: Final = (
     *_CHECKS,
     GateCheck("logits", users=_MOST_USERS),
@@ -76,10 +76,10 @@ _TG: Final = Workload("tg", 128)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A default cell that no build of an engine can have.
+    """A default check that no build of an engine can run.
 
     Attributes:
-        what: the cell.
+        what: the check.
         reason: why there is none.
     """
 
@@ -92,8 +92,8 @@ class GatePlan:
     """The plan of a gate.
 
     Attributes:
-        cells: in the order in which they are decided, each once.
-        left_out: default cells that no build of the engine can have.
+        cells: in the order of their decision, each once.
+        left_out: default checks that no build of the engine can run.
     """
 
     cells: tuple[GateCell, ...]
@@ -101,7 +101,7 @@ class GatePlan:
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
-    """The engine that is gated: the one named, else one that both builds can be of.
+    """The engine of the gate: the named one, otherwise one that both builds can be of.
 
     Raises:
         ConfigError: the builds are of different engines, or not of the one named.
@@ -109,8 +109,8 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
     fitting = [e for e in ENGINES if all(runs_on(build.source, e) for build in builds)]
     if named in fitting:
         return named
-    # A command line may run any build, and is meant only if it is named; so are the libraries
-    # beside programs.
+    # A command line can run any build, and is used only if it is named; the same applies to
+    # libraries next to binaries.
     fitting = [e for e in fitting if e != "command" or e == default]
     if any(has_programs(build.source) for build in builds):
         fitting = [e for e in fitting if e in FOLDER_ENGINES]
@@ -130,12 +130,12 @@ def named_cells(
     workloads: Sequence[Workload | GateCheck],
     pairs: Sequence[Pairing],
 ) -> GatePlan:
-    """The cells of workloads that a user names.
+    """The checks of workloads that a user names.
 
     Args:
         models: the models; each has them all.
         workloads: what is timed or checked.
-        pairs: whose speculation is gated; none for lookup in each model's own text.
+        pairs: target and draft of each speculation check; none for lookup in each model's own text.
     """
     cells = []
     for workload in workloads:
@@ -156,13 +156,13 @@ def default_cells(
     encoders: Mapping[ModelRef, str] = _NO_ENCODERS,
     shows_answers: bool = False,
 ) -> GatePlan:
-    """The cells in which regressions have hidden.
+    """The checks in which regressions have hidden.
 
     Args:
         models: the models; every one gets them all.
-        moe: a mixture of experts beside them, None where the models are the user's own.
+        moe: a mixture of experts in addition, None if the models are the user's own.
         engine: the engine.
-        pairs: whose speculation is gated.
+        pairs: target and draft of each speculation check.
         depth_of: gives the context at which a model's decoding is timed.
         encoders: those of the models that continue no text, with what they are.
         shows_answers: whether servers that we do not start show log-probabilities.
@@ -205,7 +205,7 @@ def default_cells(
 
 
 def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
-    """One model's cells: its times and what it computes; then with other settings, and at depth."""
+    """One model's checks: its times and its values; then with other settings, and at depth."""
     deep = replace(_TG, depth=depth)
     quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
     flash = [
@@ -221,7 +221,7 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
         cells += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
         cells += [GateCell(each, GateCheck("logits", depth)) for each in (ref, *quantised_kv)]
         cells.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
-        if engine != "mlx":  # which takes over 3 s for it on a processor
+        if engine != "mlx":  # which needs over 3 s for it on a processor
             cells.append(GateCell(ref, GateCheck("logits", turns=True)))
     return cells
 
@@ -229,7 +229,7 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
 def shipped_models_of(
     engine: Engine, catalogue: Catalogue, *, where: str
 ) -> tuple[ModelRef, ModelRef | None]:
-    """The shipped target and its mixture of experts, at the level that is gated.
+    """The shipped target and its mixture of experts, at the gate's quantization.
 
     Servers are gated on the target; of one that we do not start it is the one that it serves.
 
@@ -261,7 +261,7 @@ def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[
 
 
 def show_answers(builds: Sequence[Build], key_variable: str) -> bool:
-    """True if all builds are addresses at which llama-servers answer; each is asked.
+    """True if all builds are addresses at which llama-servers answer; each gets a request.
 
     A server that does not answer is reported when it is measured.
     """
@@ -281,7 +281,7 @@ def show_answers(builds: Sequence[Build], key_variable: str) -> bool:
 def deepest(n_ctx_train: int | None, *, has_gpu: bool) -> int:
     """The context at which decoding is timed by default, for a model trained on so many.
 
-    On a processor alone, reading 4,096 tokens before each run costs more than all other checks.
+    On a processor, prefilling 4,096 tokens before each run costs more than all other checks.
     """
     depths = _DEPTHS if has_gpu else _DEPTHS[1:]
     room = (n_ctx_train or depths[0] + _TG.n_tokens) - _TG.n_tokens

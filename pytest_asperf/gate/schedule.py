@@ -1,9 +1,9 @@
 """The schedule of a gate's checks: one budget, spent where it decides.
 
-Every cell is visited once, with an equal share of what is left, or up to half of it while that
-promises a verdict: where there is too little time for all, some cells are decided instead of none.
-What decided cells leave over goes to the undecided ones, in further rounds, until all are decided
-or the budget is spent.
+Every check is visited once, with an equal share of the remaining time, or up to half of it if that
+promises a verdict: if there is too little time for all, some checks are decided instead of none.
+Time that decided checks did not use goes to the undecided ones, in further rounds, until all are
+decided or the budget is spent.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 #: A further visit starts processes and loads models; less is not worth that.
 _LEAST_VISIT_S: Final = 3.0
-#: Of what is left, for a visit that promises a verdict while others wait.
+#: Share of the remaining time for a visit that promises a verdict while others wait.
 _LARGEST_SHARE: Final = 0.5
 
 
 @dataclass(slots=True)
 class Turns:
-    """Cells that take turns.
+    """Checks that are measured in rotation.
 
     Attributes:
-        cells: those that are undecided.
+        cells: the undecided checks.
         visits: how often they were measured.
         earlier: what the last visit came to.
-        results: of the undecided cells, as far as they were measured.
+        results: of the undecided checks, as far as they were measured.
     """
 
     cells: list[GateCell]
@@ -50,7 +50,7 @@ class Turns:
 
     @property
     def expected_s(self) -> float | None:
-        """Seconds that would decide them; None if that is not known of all."""
+        """Seconds that would decide them; None if there is no forecast for all."""
         outlooks = [r.outlook for r in self.results.values() if r.outlook is not None]
         known = [o.expected_s for o in outlooks if o.expected_s is not None]
         return sum(known) if outlooks and len(known) == len(outlooks) else None
@@ -60,9 +60,9 @@ class Schedule:
     """Shares one budget out.
 
     Args:
-        groups: cells that take turns; the groups are visited one after the other.
+        groups: checks that are measured in rotation; the groups are visited one after the other.
         max_seconds: the budget of all.
-        known_s: what cells are expected to take before they are measured, as far as that is known.
+        known_s: expected seconds of checks before they are measured, if there is a forecast.
         clock: gives seconds.
     """
 
@@ -91,7 +91,7 @@ class Schedule:
 
     @property
     def undecided(self) -> list[Turns]:
-        """All groups with undecided cells."""
+        """All groups with undecided checks."""
         return [*self._visited, *self._round]
 
     def next(self) -> tuple[Turns, float, float] | None:
@@ -101,7 +101,7 @@ class Schedule:
         """
         self._now = None
         if not self._round:
-            # What can be decided soonest comes first, and what cannot be foreseen last.
+            # The check that can be decided soonest comes first, and one without a forecast last.
             by_need = sorted(self._visited, key=_need)
             self._round, self._visited = deque(by_need), []
         least_s = _LEAST_VISIT_S if self._round and self._round[0].visits else 0.0
@@ -114,7 +114,7 @@ class Schedule:
         return group, self.left_s * share, self.left_s * max(share, _LARGEST_SHARE)
 
     def put_back(self, group: Turns, results: Iterable[CellResult]) -> None:
-        """Take a group's results; what is undecided waits for the next round."""
+        """Store a group's results; undecided checks wait for the next round."""
         of_cells = {result.cell: result for result in results}
         decided = [result for result in of_cells.values() if result.outlook is None]
         self._taken_s += [result.elapsed_s for result in decided]
@@ -126,7 +126,7 @@ class Schedule:
             self._visited.append(group)
 
     def split(self, group: Turns) -> None:
-        """Measure a group's cells one by one instead, at once."""
+        """Measure a group's checks one by one instead, at once."""
         alone = [
             Turns(
                 [cell],
@@ -140,7 +140,7 @@ class Schedule:
         self._round.extendleft(reversed(alone))
 
     def status(self) -> tuple[str, float]:
-        """How far a gate of several cells is, and how many seconds it will take."""
+        """The progress of a gate of several checks, and its forecast in seconds."""
         n_open = sum(len(group.cells) for group in (*self.undecided, *self._in_hand()))
         left_s = max(0.0, min(self._ends, self.deadline) - self._clock())
         n_cells = self._n_cells
@@ -189,9 +189,10 @@ def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
     """The reason why the budget will not decide a check, empty if it will.
 
     Args:
-        result: of a cell that is undecided.
-        schedule: knows what is left of the time.
-        budget: names the accepted slowdown, and pairs after which a cell is given up.
+        result: of an undecided check.
+        schedule: has the remaining time.
+        budget: has the accepted slowdown, and the number of pairs after which a check ends
+            undecided.
     """
     outlook, left_s, max_pairs = result.outlook, schedule.left_s, budget.max_pairs
     if outlook is None or not outlook.n:
@@ -221,7 +222,7 @@ class CellCost:
 
     Attributes:
         pairs: of equal builds, at most as many as are allowed.
-        known: the calibration that this rests on.
+        known: the calibration behind this forecast.
         is_own: whether that was of the same workload.
     """
 
@@ -238,7 +239,7 @@ class CellCost:
 def expected_costs(
     cells: Iterable[GateCell], calibrations: Sequence[Calibration], budget: Budget
 ) -> dict[GateCell, CellCost]:
-    """The expected cost of each timed check, as far as this machine's noise is known.
+    """The expected cost of each timed check, by this machine's measured noise.
 
     Args:
         cells: of the gate.
@@ -262,7 +263,7 @@ def _likeness(known: Calibration, cell: GateCell, workload: Workload) -> tuple[b
 
 
 def cost_text(cells: Sequence[GateCell], costs: Mapping[GateCell, CellCost]) -> str:
-    """The costs in a sentence; empty where nothing is known.
+    """The costs in a sentence; empty without a forecast.
 
     Args:
         cells: of the gate.

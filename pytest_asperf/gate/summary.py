@@ -1,4 +1,4 @@
-"""A gate's summary as facts: its answer, a row for each cell, notes, and what ran."""
+"""A gate's summary as facts: its answer, a row for each check, notes, and run records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GateOutcome:
         builds: names of baseline and candidate.
         plan: what was to be decided.
         limits: what is accepted, in words.
-        results: of the cells that were begun and ended, in the plan's order.
+        results: of the checks that were begun and ended, in the plan's order.
         elapsed_s: time of all.
         interrupted: whether it was stopped from outside.
     """
@@ -62,13 +62,13 @@ class GateOutcome:
 
     @property
     def answer(self) -> str:
-        """The result in one line: the verdict, what was compared, how long it took."""
+        """The result in one line: the verdict, the builds, the duration."""
         base, candidate = map(printable, self.builds)
         return f"{_ANSWERS[self.exit_code]}: {candidate} against {base}, {self.headline}"
 
     @property
     def headline(self) -> str:
-        """How many cells came to which verdict."""
+        """The number of checks with each verdict."""
         words = [result.word for result in self.results]
         counts = [f"{words.count(word)} {word}" for word in _WORDS if word in words]
         open_cells = len(self.plan.cells) - len(words)
@@ -77,7 +77,7 @@ class GateOutcome:
 
 
 def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
-    """How often the times of a gate mislead, in words; of a claimed gain, or of a gate."""
+    """The error rates of a gate's times in words; for an asserted gain, or for a gate."""
     if is_gain:
         wrong = "a FAIL of such a gain, or a PASS of a smaller one"
         return f"Errors: {wrong} in at most {100 * BETA:g} % of runs"
@@ -90,7 +90,7 @@ def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A cell in the summary.
+    """A check in the summary.
 
     Attributes:
         word: its verdict, or ``left out``.
@@ -98,7 +98,7 @@ class SummaryRow:
         what: the model, with settings.
         measured: the effect with its interval, or why there is none.
         counted: pairs or chunks that it rests on.
-        elapsed_s: time that it took, loads included; None where it was left out.
+        elapsed_s: its duration, loads included; None if it was left out.
     """
 
     word: str
@@ -116,7 +116,7 @@ class SummaryRow:
 
 
 def summary_rows(outcome: GateOutcome) -> list[SummaryRow]:
-    """A row for each cell, then for those that are left out."""
+    """A row for each check, then for those that are left out."""
     left_out = [SummaryRow(LEFT_OUT, "", left.what, left.reason) for left in outcome.plan.left_out]
     return [*map(_row, outcome.results), *left_out]
 
@@ -134,9 +134,9 @@ def _row(result: CellResult) -> SummaryRow:
 
 
 def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
-    """The notes on all cells that do not pass, the failures first; with all that ran, or not.
+    """The notes on all checks that do not pass, the failures first; with all run records.
 
-    One that several cells share, such as an engine that does not start, stands once.
+    A note of several checks, such as an engine that does not start, is printed once.
     """
     not_passed = [r for r in results if r.word != Outcome.PASS]
     cells: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
 
 
 def noted(outcome: GateOutcome) -> tuple[Noted, ...]:
-    """A report's record of each cell, under the cell's name."""
+    """A report's record of each check, under the check's name."""
     return tuple(Noted(f"{r.cell.name} {r.cell.what}", _record(r)) for r in outcome.results)
 
 
@@ -201,7 +201,7 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
 
     Args:
         outcome: what the gate came to.
-        columns: width that cells are wrapped at, None for one line each.
+        columns: width at which checks are wrapped, None for one line each.
     """
     yield outcome.answer
     yield from _hanging("", f"{outcome.limits} {UNIT}", columns)
@@ -226,7 +226,7 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
 def _cell_lines(
     cells: Sequence[SummaryRow], rows: Sequence[SummaryRow], columns: int | None
 ) -> Iterator[str]:
-    """One model's cells, in columns as wide as all rows need."""
+    """One model's checks, in columns as wide as all rows need."""
     words = max(len(row.word) for row in rows if row.word != LEFT_OUT)
     names = max(len(row.name) for row in rows)
     measured = max((n for row in rows if (n := len(row.measured)) <= _MOST_MEASURED), default=0)

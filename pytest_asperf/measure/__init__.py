@@ -1,1 +1,1 @@
-"""The parent's side of every measurement: what is asked of a worker, in which order."""
+"""The parent's side of every measurement: the requests to a worker, and their order."""

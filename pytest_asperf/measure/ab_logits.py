@@ -1,14 +1,14 @@
 """The same tokens computed in two ways under each build, which must give the same logits.
 
 Prefill against decoding: the tokens in one batch, and one at a time. Or several users: each one's
-tokens alone, and among those of the others in the same calls. Or the turns of conversations: after
-what earlier prompts left in the caches, and anew.
+tokens alone, and in the same calls as those of the other users. Or a conversation: each reply after
+the caches that earlier prompts left, and computed anew.
 
-Batches and single tokens go through different kernels. A build whose prefill is corrupt decodes
-as fast and as well as ever once the cache is filled, and one whose decoding is corrupt has the PPL
-of its prefill: either shows only where the two are compared. A build that computes only the first
-sequence of a batch is right wherever there is one, and one that keeps too much of an earlier prompt
-is right wherever each prompt is the first.
+Batches and single tokens go through different kernels. A build with a corrupt prefill decodes as
+fast and as well as ever once the cache is filled, and one with corrupt decoding has the PPL of its
+prefill: only their comparison shows the fault. A build that computes only the first sequence of a
+batch is right for single sequences, and one that keeps too much of an earlier prompt is right for
+the first prompt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def decoded_together(
 
     Raises:
         WorkerError: the process died, hangs or answered nonsense.
-        EngineRefusedError: the engine takes one sequence at a time.
+        EngineRefusedError: the engine computes one sequence at a time.
     """
     texts = [list(sequence) for sequence in sequences]
     answer = worker.call("run_together", model=name, sequences=texts, n_prompt=n_prompt)
@@ -64,7 +64,7 @@ def replied_together(
 ) -> tuple[Sequences, Sequences, ContextFacts]:
     """The logits of a server's replies of `n_new` tokens to prompts that are sent at once.
 
-    Then the logits of the same tokens, each asked for alone after all that is before it; and the
+    Then the logits of the same tokens, each computed alone after all tokens before it; and the
     context.
 
     Raises:
@@ -85,14 +85,14 @@ def replied_together(
 def replied_in_turn(
     worker: Worker, name: str, turns: Sequence[tuple[int, Sequence[int]]], n_new: int, n_ctx: int
 ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
-    """The logits of replies of `n_new` tokens, each after what the turns before it left.
+    """The logits of replies of `n_new` tokens, each after the cache that earlier messages left.
 
     Then the logits of the same texts computed anew; the first position of each reply; the context.
 
     Args:
         worker: the process.
         name: what the model is called in it.
-        turns: for each its conversation's number, and the tokens that it adds to it.
+        turns: for each message its conversation's number, and the tokens that it adds.
         n_new: tokens of a reply.
         n_ctx: tokens that the caches have room for.
 
@@ -119,7 +119,7 @@ def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> Sequences:
     return tuple(tuple(map(grouped_row, of_one)) for of_one in rows)
 
 
-#: What the second load of the model is called, which is fed one token at a time.
+#: The name of the second load of the model, which gets one token at a time.
 _SINGLY: Final = "singly"
 #: Tokens compared: one of llama.cpp's physical batches, and a half that follows it.
 _TOKENS: Final = 768
@@ -129,19 +129,20 @@ _DEEP_TOKENS: Final = 64
 #: one physical batch, and those that are decoded one call after the other.
 _PROMPT_TOGETHER: Final = 96
 _DECODED_TOGETHER: Final = 16
-#: Of a server's reply, in which each token is asked for again with all that is before it.
+#: For a server's reply: each token is requested again with all tokens before it.
 _REPLIED: Final = 24
-#: Of a conversation: tokens that a turn adds, and those of each reply.
+#: For a conversation: tokens that a message adds, and tokens of each reply.
 _ADDED: Final = 32
 _ANSWERED: Final = 6
-#: Turns: the conversation's number, and the pieces of text that it adds. All begin with the same
-#: one. The first conversation goes on, stops for another, comes back, and is begun once more.
+#: Messages: the conversation's number, and the pieces of text that it adds. All conversations begin
+#: with the same piece. The first one goes on, pauses for another, resumes, and is started once
+#: more.
 _TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)))
 #: Pieces, and replies, of the longest conversation.
 _LONGEST: Final = (4, 3)
 #: Weights up to which both builds load and run at once: starting their processes then takes longer
-#: than their steps. The threads of larger ones, as many as there are cores in each, wait for each
-#: other: `logits` of 98 MB took 132 s at once on two cores, and 17 s one after the other.
+#: than their steps. With larger models the threads of both, as many as there are cores, wait for
+#: each other: `logits` of 98 MB took 132 s at once on two cores, and 17 s one after the other.
 SMALL_BYTES: Final = 2**25
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
@@ -163,9 +164,8 @@ class Drift:
         same_tops: whether both have the same likeliest token, or group of tokens, at each position.
         ran: the run record.
         first: the first position.
-        users: whose positions follow one another; 1 if nobody else is computed.
-        turns: the first position of each turn's reply, which follow one another; none if it is no
-            conversation.
+        users: whose positions follow one another; 1 for a single user.
+        turns: the first position of each reply, in order; empty if it is no conversation.
     """
 
     kld: tuple[float, ...]
@@ -203,11 +203,11 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class LogitsComparison:
-    """Prefill against decoding, users together against alone, or turns against anew, in two arms.
+    """Both builds' logits: prefill or decoding, users together or alone, replies anew or not.
 
     Attributes:
         drifts: of baseline and candidate.
-        elapsed_s: time that it took, loads included.
+        elapsed_s: its duration, loads included.
     """
 
     drifts: tuple[Drift, Drift]
@@ -215,14 +215,14 @@ class LogitsComparison:
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:
-        """Run record of each arm, baseline first."""
+        """Run record of each build, baseline first."""
         base, candidate = self.drifts
         return base.ran, candidate.ran
 
 
 @dataclass(frozen=True, slots=True)
 class LogitsExperiment:
-    """Scores the same tokens in one batch and one at a time, or of users or turns, in both arms.
+    """Scores the same tokens in two ways, such as one batch and one at a time, in both builds.
 
     Without a depth the model is loaded twice in one process, which costs its memory twice where an
     engine does not share weights of one file.
@@ -230,7 +230,7 @@ class LogitsExperiment:
     Attributes:
         depth: tokens before those that are compared, decoded in batches; 0 for none.
         users: sequences that are computed together, and each alone; 1 for prefill against decoding.
-        turns: whether conversations are computed, and each of their turns anew.
+        turns: True computes conversations, and each reply anew.
     """
 
     depth: int = 0
@@ -241,7 +241,7 @@ class LogitsExperiment:
         """Score.
 
         Raises:
-            EngineError: an arm died or refused.
+            EngineError: a build's process died or reported an error.
         """
         began = time.monotonic()
         lease.progress("logits", 0, 1)
@@ -255,15 +255,15 @@ class LogitsExperiment:
         return LogitsComparison((base, candidate), time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
-        """Score with the lease's one side."""
+        """Score in the lease's only variant."""
         ((arm,),) = lease.sides
         self.drift(arm, lease)
 
     def drift(self, arm: Arm, lease: MachineLease) -> Drift:
-        """Score with one side.
+        """Score in one variant.
 
         Raises:
-            EngineError: it died or refused.
+            EngineError: it died or reported an error.
         """
         with RunningArm(arm, lease) as running:
             if self.turns:
@@ -291,7 +291,7 @@ class DriftExperiment:
         """Score.
 
         Raises:
-            EngineError: the engine died or refused.
+            EngineError: the engine died or reported an error.
         """
         ((arm,),) = lease.sides
         return self.ways.drift(arm, lease)
@@ -346,7 +346,7 @@ def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Dri
 
 
 def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, users: int) -> Drift:
-    """Compare a server's replies, sent at once, with the same tokens asked for one by one."""
+    """Compare a server's replies with the same tokens requested one by one."""
     length = depth or (_PROMPT_TOGETHER if users > 1 else PPL_N_CTX // 2)
     tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", users * length))
     prompts = _beginning_alike(tokens, length)
@@ -356,7 +356,7 @@ def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, user
 
 
 def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:
-    """Compare each turn's reply with the logits of the same text computed anew."""
+    """Compare each reply with the logits of the same text computed anew."""
     n_pieces, n_replies = _LONGEST
     room = (running.loaded.n_ctx_train - n_replies * _ANSWERED) // n_pieces
     length = min(_ADDED, room)

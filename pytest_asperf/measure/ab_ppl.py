@@ -41,7 +41,7 @@ MOST_CHANGED_TOPS: Final = 0.08
 #: Tokens of a chunk that follow the context at a depth, if the model has room for them.
 _MOST_SCORED: Final = 256
 _LEAST_SCORED: Final = 64
-#: The same of a server, which is asked for each token by itself; and those before them.
+#: For a server, which gets a request for each token; and the tokens before them.
 _SCORED_OF_SERVER: Final = 64
 _DEPTH_OF_SERVER: Final = 256
 #: Engines that start their program again for logits of a chunk before the last one. So many chunks
@@ -55,9 +55,9 @@ class ScoreLimits:
     """The limits that chunks are scored for.
 
     Attributes:
-        ppl_delta: ΔPPL to stay below, a fraction; None if nobody asks for it.
-        kld: mean KLD to stay below, nats; None if nobody asks for it.
-        changed_tops: share of changed top tokens to stay below, if KLD is asked for.
+        ppl_delta: upper limit of ΔPPL, a fraction; None if no check needs it.
+        kld: upper limit of the mean KLD, nats; None if no check needs it.
+        changed_tops: upper limit of the share of changed top tokens, if KLD is measured.
     """
 
     ppl_delta: float | None = None
@@ -67,14 +67,14 @@ class ScoreLimits:
 
 @dataclass(frozen=True, slots=True)
 class PplComparison:
-    """PPL, KLD or both of one model file in two arms.
+    """PPL, KLD or both of one model file in two builds.
 
     Attributes:
-        test: of ΔPPL, decided or stopped; None if nobody asked for it.
-        drift: of KLD; None if nobody asked for it.
-        elapsed_s: time that scoring took.
+        test: of ΔPPL, decided or stopped; None if it was not requested.
+        drift: of KLD; None if it was not requested.
+        elapsed_s: duration of the scoring.
         seed: of the chunks' order.
-        ran: run record of each arm, baseline first.
+        ran: run record of each build, baseline first.
         text: what was scored, in random order.
         interrupted: whether it was stopped from outside.
         depth: tokens before those that were scored; 0 for half of a chunk.
@@ -97,10 +97,10 @@ class PplComparison:
 
 @dataclass(frozen=True, slots=True)
 class PplExperiment:
-    """Scores one model file in two arms until the limits of ΔPPL and KLD are decided.
+    """Scores one model file in two builds until the limits of ΔPPL and KLD are decided.
 
     Attributes:
-        limits: what is asked for.
+        limits: the requested limits.
         seed: of the order in which chunks are drawn.
         comparisons: tests that share the error of a FAIL, these among them.
         visit: continues the chunks of an earlier one.
@@ -120,7 +120,7 @@ class PplExperiment:
 
         Raises:
             MeasurementError: the builds make different tokens of the corpus.
-            EngineError: an arm died or refused.
+            EngineError: a build's process died or reported an error.
         """
         deadline = time.monotonic() + self.visit.max_seconds
         latest = max(deadline, time.monotonic() + self.visit.most_seconds)
@@ -214,7 +214,7 @@ class PplExperiment:
         lease.progress(label, n, n_chunks, SoFar(", ".join(figures), "chunks"))
 
     def attempt(self, lease: MachineLease) -> None:
-        """Score one chunk with the lease's one side."""
+        """Score one chunk in the lease's only variant."""
         ((arm,),) = lease.sides
         with RunningArm(arm, lease) as running:
             (chunk, *_), _ = self._chunks(running, lease)
@@ -246,7 +246,7 @@ class PplExperiment:
 def _scored(
     arms: Sequence[RunningArm], order: Sequence[Sequence[int]], first: int, kept: Path | None
 ) -> Iterator[list[tuple[ChunkScore, ContextFacts]]]:
-    """Both arms' scores of each chunk, and their contexts.
+    """Both builds' scores of each chunk, and their contexts.
 
     With a folder to keep logits in, the candidate is compared with the baseline, which computes the
     next chunk meanwhile.
@@ -277,7 +277,7 @@ def _score(chunk: Sequence[int], first: int, arm: RunningArm) -> tuple[ChunkScor
 
 
 def _at_once(arms: Sequence[RunningArm], ask: Callable[[RunningArm], Answer]) -> list[Answer]:
-    """Ask all arms at once, as nothing is timed."""
+    """Send the request to all processes at once, as nothing is timed."""
     with ThreadPoolExecutor(len(arms)) as pool:
         return list(pool.map(ask, arms))
 

@@ -1,14 +1,13 @@
-"""Speed of two arms: randomised pairs of runs until the answer is decided.
+"""Speed of two variants: randomized pairs of runs until the answer is decided.
 
-One pair is a process of each arm, and turns of one run of each back to back, in an order that a
-fair coin decides: what the machine does over a second, it does to both. Before every run a piece of
-its own work is done untimed, so that no run finds what the other arm left in the caches.
-What it does to one core it does to both as well: where an arm computes on fewer cores than there
-are, the two share a draw of them. A process keeps to the core it is on, and cores differ (by 1.45
-times for seconds, on a virtual machine whose neighbours come and go).
-Every workload has a sequential test of its own, which shares the error with the others, and is
-measured until that test decides or the budget is spent. If the time does not allow new processes
-for each pair, a FAIL of a gate has to be shown again in other ones.
+One pair is a new process of each variant with several run pairs: one run of each, back to back, in
+random order. A disturbance of a second or longer hits both. Before every run a piece of its own
+work is done untimed, so that no run finds the other variant's data in the caches. If a variant
+computes on fewer cores than there are, both run on the same random draw of cores: cores differ by
+up to 1.45 times for seconds on a shared virtual machine. Every workload has a sequential test of
+its own, and all tests share the error. A workload is measured until its test decides or the budget
+is spent. If the time does not allow new processes for each pair, a FAIL of a gate must be
+reproduced in fresh processes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.measure.timed_work import ExaminedPair
 
-#: Turns without which no gate is a PASS: a quarter of slow runs hides from twelve in 3 %.
+#: Fewest run pairs for a gate's PASS: in twelve, 3 % of gates miss that a quarter of runs is slow.
 _TURNS_FOR_PASS: Final = 12
 
 
@@ -55,13 +54,13 @@ class Budget:
 
     Attributes:
         tolerance: slowdown that is accepted, a fraction.
-        claim: limits of the ratio of costs, candidate / baseline, between which it is claimed to
-            lie, instead of a tolerance; 0 and infinity are none. Total time is not judged then.
-        of_difference: whether the claim's limits are of the difference of both figures, in the
-            workload's unit, and not of the ratio of costs.
+        claim: asserted limits of the ratio of costs, candidate / baseline, instead of a tolerance;
+            0 and infinity are no limits. Total time is not judged then.
+        of_difference: True if the asserted limits are for the difference of both figures, in the
+            workload's unit, and not for the ratio of costs.
         max_pairs: pairs after which it gives up.
         max_seconds: seconds of each workload after which it begins no further pair.
-        seed: of the coin.
+        seed: of the random order.
         min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
             is fixed.
         beta: bound on a wrong PASS of each workload.
@@ -77,13 +76,13 @@ class Budget:
     beta: float = BETA
 
     def faster_by(self, share: float) -> Budget:
-        """The same, for the claim that the candidate's rate is higher by a share at least."""
+        """A budget for the assertion that the candidate's rate is higher by at least this share."""
         # Faster by a half is a cost of two thirds.
         return replace(self, claim=(0.0, 1 / (1 + share)))
 
     @property
     def least_gain(self) -> float:
-        """By how much the candidate is claimed to be faster, a fraction of the baseline's rate."""
+        """The asserted gain of the candidate, a fraction of the baseline's rate."""
         _, cost = self.claim or (0.0, 1.0)
         return 1 / cost - 1
 
@@ -106,10 +105,11 @@ class WorkloadPairs:
         workload: what is timed.
         test: decides.
         pairs: in the order they ran.
-        elapsed_s: time that its runs took.
+        elapsed_s: duration of its runs.
         failed_before: pairs of earlier processes that showed a FAIL, which these look for again.
-        examined_after: number of the pair after which both arms' last runs are examined, by coin.
-        examined: what that showed of each arm; None before it.
+        examined_after: number of the pair, drawn at random, after which both variants' last runs
+            are examined.
+        examined: the result for each variant; None before that pair.
     """
 
     workload: Workload
@@ -121,12 +121,12 @@ class WorkloadPairs:
     examined: ExaminedPair | None = None
 
     def add(self, pair: Pair) -> None:
-        """Take a pair and let the test look at it."""
+        """Add a pair and update the test."""
         self.take(pair)
         self.test.decide()
 
     def take(self, pair: Pair) -> None:
-        """Take a pair, for the test to look at."""
+        """Add a pair, for the test's next update."""
         self.pairs.append(pair)
         if isinstance(self.test, DifferenceTest):
             base, candidate = pair.figures(self.workload)
@@ -138,7 +138,7 @@ class WorkloadPairs:
 
     @property
     def n_processes(self) -> int:
-        """Processes of either arm that the pairs ran in."""
+        """Number of processes of either variant that ran pairs."""
         return sum(pair.is_renewed for pair in self.pairs)
 
     @property
@@ -183,14 +183,14 @@ class WorkloadPairs:
 
 @dataclass(frozen=True, slots=True)
 class ABResult:
-    """The pairs of two arms.
+    """The pairs of two variants.
 
     Attributes:
-        by_workload: in the order asked for.
-        draws_cores: whether each pair ran on a draw of the cores, the same for both arms.
+        by_workload: in the requested order.
+        draws_cores: True if each pair ran on a random draw of the cores, equal for both variants.
         budget: what it could cost.
-        ran: run record of each arm, baseline first.
-        same_tokens: whether both arms were fed the same tokens.
+        ran: run record of each variant, baseline first.
+        same_tokens: True if both variants got equal tokens.
         interrupted: whether it was stopped from outside.
         surroundings: what it ran in.
         phases: in which energy was measured, where it was.
@@ -206,14 +206,14 @@ class ABResult:
     phases: tuple[PhaseEnergy, ...] = ()
 
     def swapped(self) -> ABResult:
-        """The same pairs, with the candidate as baseline, for another claim to look at."""
+        """These pairs with the candidate as baseline, for another assertion."""
         by_workload = tuple(pairs.swapped() for pairs in self.by_workload)
         return replace(self, by_workload=by_workload, ran=self.ran[::-1])
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedExperiment:
-    """Times workloads of one model in pairs of two arms.
+    """Times workloads of one model in pairs of two variants.
 
     Attributes:
         workloads: what is timed.
@@ -233,7 +233,8 @@ class SpeedExperiment:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.
 
         Raises:
-            EngineError: an arm died or refused: what it was measuring is not decided but broken.
+            EngineError: a process died or reported an error, so the check is broken and not
+                decided.
         """
         (base,), (candidate,) = lease.sides
         every = None if self.visit.number else lease.plan.self_check_every
@@ -267,7 +268,7 @@ class SpeedExperiment:
         )
 
     def attempt(self, lease: MachineLease) -> None:
-        """Run each workload once with the lease's one side."""
+        """Run each workload once in the lease's only variant."""
         ((arm,),) = lease.sides
         with self._started(arm, lease) as running:
             for workload in self.workloads:
@@ -291,7 +292,7 @@ class SpeedExperiment:
             yield base, candidate
 
     def _started(self, arm: Arm, lease: MachineLease, cache: ArmCache | None = None) -> RunningArm:
-        """An arm that runs the workloads, or the one of its own; a load has no others beside it."""
+        """The variant that runs these workloads, or its own workload; a load runs alone."""
         workload = arm.workload or self.workloads[0]
         if workload.is_load:
             return LoadingArm(arm, lease, workload, cache)
@@ -299,12 +300,12 @@ class SpeedExperiment:
 
 
 def continued(earlier: ABResult, budget: Budget, number: int) -> SpeedExperiment:
-    """Times further pairs of two sides, for another claim about one workload.
+    """Times further pairs of two variants, for another assertion about one workload.
 
     Args:
-        earlier: the pairs so far, which count for this claim too: its test bets anew on each.
-        budget: the claim, and what all pairs together may cost.
-        number: of earlier claims about these sides.
+        earlier: the pairs so far, which count for this assertion too: its test bets anew on each.
+        budget: the assertion's limits, and the cost limit of all pairs together.
+        number: of earlier assertions about these variants.
     """
     (pairs,) = earlier.by_workload
     turns = len(pairs.pairs[0].baseline_costs) if pairs.pairs else 1
@@ -316,7 +317,7 @@ def continued(earlier: ABResult, budget: Budget, number: int) -> SpeedExperiment
 
 
 def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperiment) -> ABResult:
-    """Time the pairs of two arms, with what is known of the machine's noise.
+    """Time the pairs of two variants, with the noise of this machine as measured before.
 
     Args:
         lease: where and how.
@@ -331,7 +332,7 @@ def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperi
 
 
 def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progress) -> ABResult:
-    """Run pairs of two arms until every workload is decided or the budget is spent."""
+    """Measure pairs of two variants until every workload is decided or the budget is spent."""
     began = time.monotonic()
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
     begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
@@ -343,7 +344,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         deadline = min(began + visit.max_seconds, own_deadline)
         latest = max(deadline, min(began + visit.most_seconds, own_deadline))
         paired.rehearse(workloads, latest - time.monotonic())
-        ran = paired.ran()  # what is not what was asked for need not be timed
+        ran = paired.ran()  # a wrong run record makes timing pointless
         by_workload = tuple(
             begun.get(w)
             or WorkloadPairs(
@@ -381,7 +382,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
 def _will_decide(undecided: Sequence[WorkloadPairs], left_s: float) -> bool:
     """True if some of these workloads will probably be decided by pairs of all in so many seconds.
 
-    Of fewer pairs than any verdict needs nothing is known yet, and they are run.
+    With fewer pairs than any verdict needs, the test has no forecast yet, and pairs are run.
     """
     if any(pairs.test.n < pairs.test.min_pairs for pairs in undecided):
         return True
@@ -429,7 +430,7 @@ def _run_pair(
 
 
 def _test_of(experiment: SpeedExperiment, turns: int, unit: str) -> PairedTest | RatioTest:
-    """The test of a workload whose pairs have so many turns, and whose figures have a unit."""
+    """The test of a workload with this many run pairs a pair, and a unit."""
     budget = experiment.budget
     pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
     make: Callable[..., PairedTest | RatioTest] = partial(

@@ -1,4 +1,4 @@
-"""A target and a draft in one process, and what can be asked of both together."""
+"""A target and a draft in one process, and the operations that need both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import Arm, MachineLease
     from pytest_asperf.measure.results import Provenance
 
-#: What the models are called inside the worker.
+#: The models' names inside the worker.
 TARGET: Final = "target"
 DRAFT: Final = "draft"
 #: Tokens that warm a context up, several rounds of any usual k.
@@ -33,7 +33,7 @@ _WARM_UP_TOKENS: Final = 16
 def room_after_prompt(n_tokens: int, k_max: int) -> int:
     """Positions after the longest prompt that a pair's contexts need.
 
-    A context holds what was decoded. After a prompt of P tokens and n generated ones that is:
+    A context contains the decoded tokens. After a prompt of P tokens and n generated ones that is:
 
     - the target's runs, with a draft or alone: P + n - 1. A round that begins with a text of L
       tokens feeds the last one and d drafted ones, d <= P + n - L - 1, so that positions up to
@@ -44,8 +44,8 @@ def room_after_prompt(n_tokens: int, k_max: int) -> int:
       k_max + 1 tokens; the draft catches up with 2 and drafts k - 1 more, which are as many.
     - a batch of a round that is repeated to compare logits: what the round had.
 
-    What was accepted shortens nothing and lengthens nothing: rejected tokens are dropped, and a
-    replay from a checkpoint ends where the accepted ones did.
+    Acceptance does not change this length: rejected tokens are dropped, and a replay from a
+    checkpoint ends at the last accepted token.
     """
     return max(n_tokens - 1, n_tokens // 2 + k_max + 1)
 
@@ -57,7 +57,7 @@ class DraftedTarget(TimedArm):
         side: the target, and a draft that is a model.
         pairing: what is generated.
         lease: has the deadline of one call to the engine.
-        cache: what earlier processes of the arm passed on.
+        cache: files from earlier processes of the variant.
 
     Attributes:
         prompts: category and tokens of each, once they are opened.
@@ -90,7 +90,7 @@ class DraftedTarget(TimedArm):
     def open(self, n_ctx: int, k_max: int) -> None:
         """Open contexts of `n_ctx` tokens in which a round may draft `k_max`.
 
-        An EngineRefusedError of kind `rollback` says that one of them cannot be rolled back.
+        An EngineRefusedError of kind `rollback` means that one of them cannot be rolled back.
         """
         self.n_ctx, self._k_max = n_ctx, k_max
         self.contexts = self._pair.open(n_ctx, k_max, self.pairing.rollback)
@@ -98,7 +98,7 @@ class DraftedTarget(TimedArm):
             self._draft_alone.open(n_ctx, 1, "auto")
 
     def open_suite(self, k_max: int) -> None:
-        """Open contexts that hold each prompt and what follows it.
+        """Open contexts that contain each prompt and its reply.
 
         No round may draft more than `k_max` tokens.
         """
@@ -129,7 +129,7 @@ class DraftedTarget(TimedArm):
         return self.proofs(self.contexts)
 
     def reload_both(self) -> float:
-        """Load both models again; the seconds that took."""
+        """Load both models again; returns the duration in seconds."""
         began = time.perf_counter()
         arms = dict(self._arms)
         self._close_contexts()
@@ -209,9 +209,9 @@ class DraftedTarget(TimedArm):
         )
 
     def divergences(self, runs: Iterable[PromptRun]) -> tuple[Divergence, ...]:
-        """The places at which greedy outputs of the sides diverge, each different one once.
+        """The places at which greedy outputs of both diverge, without repeats.
 
-        The target is asked how near to a tie each parting is.
+        The target scores how near to a tie each divergence is.
         """
         found: dict[tuple[int, int, int, int], Divergence] = {}
         for run in runs:
@@ -243,8 +243,8 @@ class DraftedTarget(TimedArm):
 class DraftingServer(DraftedTarget):
     """A server that drafts by itself: with a draft that its options name, or from the text.
 
-    Without the draft its tokens are the likeliest ones after each beginning of its own reply, each
-    asked for by itself: no other server is started for that.
+    Without the draft, its tokens are the likeliest ones after each beginning of its own reply, one
+    request for each: no further server is started.
     """
 
     @cached_property
@@ -268,7 +268,7 @@ class DraftingServer(DraftedTarget):
         seed: int = 0,  # noqa: ARG002  # a server's replies are greedy
         at_most: int | None = None,
     ) -> Generation:
-        """The reply to a prompt, by its number; or the likeliest tokens in place of its own."""
+        """The reply to a prompt, by its number; or the likeliest tokens instead of its own."""
         n_tokens = self.pairing.n_tokens
         n_new = n_tokens if at_most is None else min(at_most, n_tokens)
         prompt = self.prompts[number][1]

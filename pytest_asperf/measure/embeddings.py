@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Vectors = tuple[tuple[float, ...], ...]
 
-#: Characters of the texts, in turn: encoders have a context of 512 tokens, and texts of several
-#: lengths share a batch.
+#: Characters of the texts, used in rotation: encoders have a context of 512 tokens, and a batch
+#: contains texts of several lengths.
 _LENGTHS: Final = (40, 80, 120, 160)
 _N_TEXTS: Final = 12
 
@@ -57,12 +57,12 @@ class EmbeddedTexts:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsComparison:
-    """The vectors of the same texts in two arms.
+    """The vectors of the same texts from two builds.
 
     Attributes:
         base: of the baseline.
         candidate: of the candidate.
-        elapsed_s: time that it took, loads included.
+        elapsed_s: its duration, loads included.
     """
 
     base: EmbeddedTexts
@@ -71,7 +71,7 @@ class EmbeddingsComparison:
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:
-        """Run record of each arm, baseline first."""
+        """Run record of each build, baseline first."""
         return self.base.ran, self.candidate.ran
 
     @property
@@ -82,13 +82,14 @@ class EmbeddingsComparison:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsExperiment(OfAnyModel):
-    """Embeds the same texts in both arms, each alone and in batches."""
+    """Embeds the same texts in both builds, each alone and in batches."""
 
     def run(self, lease: MachineLease) -> EmbeddingsComparison:
         """Embed.
 
         Raises:
-            EngineError: an arm died or refused, or its vectors tell nothing of the texts.
+            EngineError: a build's process died or reported an error, or its vectors do not depend
+                on the texts.
             ModelError: the corpus is too short.
         """
         began = time.monotonic()
@@ -97,7 +98,7 @@ class EmbeddingsExperiment(OfAnyModel):
         return EmbeddingsComparison(base, candidate, time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
-        """Embed with the lease's one side."""
+        """Embed in the lease's only variant."""
         ((arm,),) = lease.sides
         self._embedded(arm, lease)
 
@@ -117,7 +118,7 @@ def embedded(
 
     Raises:
         WorkerError: the process died, hangs or answered nonsense.
-        EngineRefusedError: the engine gives no vectors, or they tell nothing of the texts.
+        EngineRefusedError: the engine returns no vectors, or they do not depend on the texts.
     """
     answer = worker.call("embed", model=name, texts=list(texts), together=together)
 

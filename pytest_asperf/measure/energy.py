@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.experiment import MachineLease
     from pytest_asperf.measure.results import Provenance
 
-#: Windows of a reading take about so long together, but they are no fewer than the least.
+#: Total length of a measurement's windows; they are never fewer than the minimum.
 _ALL_WINDOWS_S: Final = 30.0
 _LEAST_WINDOWS: Final = 3
 
@@ -64,7 +64,7 @@ class EnergyResult:
         return reasons.get(rail, "nothing here measures it")
 
     def joules_per_token(self, rail: Rail | None = None, *, net: bool = False) -> Estimate:
-        """Energy of a token; net of what the idle machine takes in the same time."""
+        """Energy per token; net of the idle machine's energy in the same time."""
         idle_w = self.idle.watts(rail) if net else 0.0
         values = [phase.joules_per_token(rail, idle_w=idle_w) for phase in self.phases]
         return self._over_windows(values, "J/token")
@@ -77,7 +77,7 @@ class EnergyResult:
 
 @dataclass(frozen=True, slots=True)
 class EnergyExperiment:
-    """Measures the energy of a workload on the lease's one side.
+    """Measures the energy of a workload in the lease's only variant.
 
     Attributes:
         workload: one that is metered.
@@ -92,8 +92,8 @@ class EnergyExperiment:
 
         Raises:
             HardwareError: no counter can be read here.
-            EngineError: the engine died or refused.
-            MeasurementError: a counter is dead, or a window holds something else.
+            EngineError: the engine died or reported an error.
+            MeasurementError: a counter is dead, or a window contains other work.
         """
         ((arm,),) = lease.sides
         meter = lease.energy_meter()

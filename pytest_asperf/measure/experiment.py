@@ -34,11 +34,11 @@ class Arm:
     """A model and the build that runs it.
 
     Attributes:
-        name: what a reader calls it: the model, and the build where that tells it apart.
+        name: its name for readers: the model, and the build if that distinguishes it.
         build: its engine, ready to be started.
-        settings: engine settings of the model in this arm.
+        settings: engine settings of the model in this variant.
         model: the model file.
-        workload: what it runs in place of what a pair is named by, None for the same.
+        workload: its own workload if it differs from the pair's, otherwise None.
         build_name: what the user calls the build; empty for the own one.
     """
 
@@ -51,7 +51,7 @@ class Arm:
 
     @property
     def ref(self) -> ModelRef:
-        """The model as it was asked for."""
+        """The model as requested."""
         return self.model.ref
 
 
@@ -60,7 +60,7 @@ class MeasurementPlan:
     """How much is measured.
 
     Attributes:
-        chunks: chunks that PPL is taken over, or None for all of the corpus.
+        chunks: number of chunks for PPL, or None for the whole corpus.
         call_timeout_s: deadline of one call to an engine.
         wait_s: time to wait for another measurement on this machine.
         self_check_every: gates of a machine of which one is preceded by a self-check, or None.
@@ -115,12 +115,12 @@ class MachineLease:
     """The lease with which an experiment measures.
 
     Attributes:
-        sides: the arms, baseline first; of each side one for every model that it runs.
+        sides: the variants, baseline first; each with one entry for every model that it runs.
         shipped_corpus: the text for models that name none of their own.
         plan: how much is measured.
-        progress: takes a label, steps done, steps at most, and what is known so far.
+        progress: called with a label, steps done, the maximum of steps, and the figure so far.
         noise: opens the record of this machine's noise.
-        watch: samples the machine as long as it is held.
+        watch: samples the machine during the lease.
         energy_meter: opens the energy counters of this machine.
         kept: processes of earlier experiments.
     """
@@ -150,27 +150,27 @@ def shown(estimate: Estimate) -> str:
 
 
 class Experiment(Protocol[Result_co]):
-    """A measurement of one or two sides.
+    """A measurement of one or two variants.
 
-    It is hashable: equal experiments on equal sides are run once a session.
+    It is hashable: equal experiments on equal variants are run once a session.
     """
 
     def __hash__(self) -> int:
-        """Tell it from experiments that measure something else."""
+        """A key that differs from the keys of other kinds of experiments."""
 
     def run(self, lease: MachineLease) -> Result_co:
         """Measure.
 
         Raises:
-            EngineError: an arm died or refused.
+            EngineError: a process died or reported an error.
             MeasurementError: what was measured is broken.
         """
 
 
 class SharedProcess:
-    """An experiment whose process may stay for the next one.
+    """An experiment whose process may be kept for the next one.
 
-    Others start processes of their own, and nothing else is loaded meanwhile.
+    Other experiments start their own processes, and nothing else is loaded at that time.
     """
 
 
@@ -182,7 +182,7 @@ class OfAnyModel:
 class Visit(Generic[Result_co]):
     """One of the measurements that continue each other until something is decided.
 
-    What it may cost depends on the clock, and so makes it no other measurement.
+    The budget depends on the clock, so it is not part of the experiment's identity.
 
     Attributes:
         number: from 0.
@@ -208,28 +208,28 @@ class Visit(Generic[Result_co]):
         return Visit(self.number, max_seconds, earlier, most_seconds)
 
     def seed(self, seed: int) -> int:
-        """The seed of this visit's random order: no visit repeats the coins of another."""
+        """The seed of this visit's random order: no visit repeats the order of an earlier one."""
         return seed + 1_000_003 * self.number
 
 
 class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
-    """An experiment of two sides, of which either can be tried by itself."""
+    """An experiment of two variants, either of which can be tried alone."""
 
     def attempt(self, lease: MachineLease) -> None:
-        """Do the smallest unit of it with the lease's one side.
+        """Run its smallest unit in the lease's only variant.
 
         Raises:
-            EngineError: the side cannot do it.
+            EngineError: the variant cannot run it.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """True if one side can do the smallest unit of an experiment.
+    """True if one variant can run the smallest unit of an experiment.
 
     Attributes:
         experiment: the experiment.
-        number: tells it from earlier ones: a result is kept for the session.
+        number: distinguishes it from earlier trials: a result is kept for the session.
         patience_s: deadline of one call to the engine, if that is less than the lease's.
     """
 
@@ -238,10 +238,10 @@ class Trial:
     patience_s: float = math.inf
 
     def run(self, lease: MachineLease) -> float:
-        """Try it; gives the time that it took in seconds.
+        """Run the trial; returns its duration in seconds.
 
         Raises:
-            EngineError: the side cannot do it.
+            EngineError: the variant cannot run it.
         """
         began = time.monotonic()
         timeout_s = min(self.patience_s, lease.plan.call_timeout_s)

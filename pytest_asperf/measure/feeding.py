@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: More than one message to a worker can carry of its tokens.
 _MAX_CORPUS_BYTES: Final = 128 * 2**20
-#: Characters of text taken for each token wanted; more than tokenizers make of a token.
+#: Characters of text for each wanted token; more than any tokenizer needs for one.
 _CHARACTERS_PER_TOKEN: Final = 12
 #: Tokens of a text that may be repeated for longer workloads: a chunk, which PPL needs as well.
 MIN_TOKENS: Final = 512
@@ -36,7 +36,7 @@ Prompts: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """The part of a corpus that PPL is taken over: its first chunks, of `n_ctx` tokens each."""
+    """The part of a corpus that PPL uses: its first chunks, of `n_ctx` tokens each."""
 
     name: str
     sha256: str

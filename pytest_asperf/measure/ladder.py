@@ -1,8 +1,9 @@
-"""PPL and KLD of a ladder: one pass over the chunks through the baseline and every level.
+"""PPL and KLD of a quant sweep: one pass over the chunks through all quantizations.
 
-Each chunk of the baseline is scored once and its distribution kept in memory while the levels
-score the same chunk, so nothing is written to disk. The definition is llama-perplexity's: chunks
-of the context's size, BOS forced at the start of each, the second half scored.
+Each chunk of the baseline is scored once, and its distribution stays in memory while the
+quantizations score the same chunk, so nothing is written to disk. The definition is
+llama-perplexity's: chunks of the context's size, BOS forced at the start of each, the second half
+scored.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
 #: llama-perplexity's default context, and what published figures use.
 PPL_N_CTX: Final = 512
 
-#: Share of the free memory that models may take together: the rest is for contexts and logits.
+#: Share of the free memory for models; contexts and logits use the rest.
 _MEMORY_SHARE: Final = 0.7
-#: Showing a change takes as long as a GPU takes for a chunk.
+#: One progress update costs as much time as a GPU needs for a chunk.
 _SHOWN_EACH_S: Final = 0.5
 
 
 @dataclass(frozen=True)
 class LadderExperiment(SharedProcess):
-    """Scores the levels of the lease's one side against its first model.
+    """Scores the quantizations of the lease's only variant against its first model.
 
     Without `at_most` chunks, they are as many as the plan has.
     """
@@ -56,7 +57,7 @@ class LadderExperiment(SharedProcess):
     at_most: int | None = None
 
     def run(self, lease: MachineLease) -> LadderResult:
-        """Score the levels in one pass if memory allows, and one by one if one fails in it."""
+        """Score the quantizations in one pass if memory allows, and singly if one of them fails."""
         ((base, *arms),) = lease.sides
         failures: dict[ModelRef, AsperfError] = {}
         results: dict[ModelRef, LevelResult] = {}
@@ -70,7 +71,7 @@ class LadderExperiment(SharedProcess):
                 if len(group) == 1:
                     failures[group[0].ref] = err
                 else:
-                    # One level's fault must not cost the others their result.
+                    # One quantization's fault must not cost the others their result.
                     groups = [[arm] for arm in group] + groups
                     note = "a quantization failed in the common pass, so each was scored by itself"
         return LadderResult(results, failures, note)
@@ -79,7 +80,7 @@ class LadderExperiment(SharedProcess):
         self, lease: MachineLease, base: Arm, arms: Sequence[Arm]
     ) -> dict[ModelRef, LevelResult]:
         names = {arm.name: arm for arm in arms}
-        # The model is named once, and each of its levels.
+        # The model is named once, then each of its quantizations.
         own = f"{base.ref.spec.name}:"
         others = ", ".join(names).replace(f", {own}", ", ")
         label = f"PPL {others} vs {base.name.removeprefix(own)}"
@@ -137,9 +138,9 @@ def split_chunks(
 def scored_chunks(
     worker: Worker, name: str, corpus: Corpus, *limits: int | None, n_ctx: int = PPL_N_CTX
 ) -> tuple[list[Sequence[int]], ScoredText]:
-    """The chunks that a model's PPL is taken over, and which part of the corpus they are.
+    """The chunks for a model's PPL, and the part of the corpus that they are.
 
-    Limits are the most chunks to take from the start; None is all.
+    Limits are the most chunks to use from the start; None is all.
     """
     tokens = worker.tokenize(name, corpus.text)
     chunks = every = split_chunks(tokens, n_ctx=n_ctx, corpus=str(corpus.path))
@@ -180,7 +181,7 @@ def score_ladder(
 def _scoring_groups(
     base: Arm, arms: Sequence[Arm], free_bytes: float
 ) -> tuple[list[list[Arm]], str]:
-    """The levels of each pass with the baseline, and a remark where they are several passes."""
+    """The quantizations of each pass with the baseline, and a remark if several."""
     size = base.model.size_bytes + sum(arm.model.size_bytes for arm in arms)
     usable = _MEMORY_SHARE * free_bytes
     if len(arms) < 2 or size <= usable:
@@ -199,7 +200,7 @@ def _free_memory_bytes(described: EngineFacts) -> float:
 
 
 def _concurrency(facts: LoadedFacts) -> int:
-    """Levels scored at a time: as many as leave each its own cores."""
+    """Quantizations scored at a time: as many as leave each its own cores."""
     if facts.layers_offloaded:
         return 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
@@ -209,7 +210,7 @@ def _concurrency(facts: LoadedFacts) -> int:
 def _show_change(
     lease: MachineLease, label: str, n_chunks: int, scores: Mapping[str, Sequence[ChunkScore]]
 ) -> None:
-    """Show how far a ladder is, and the last rung's ΔPPL once there is an interval."""
+    """Show a sweep's progress, and the last quantization's ΔPPL once it has an interval."""
     (_, base), *_, (name, last) = scores.items()
     figure = ""
     if len(base) >= LEAST_CHUNKS:

@@ -34,7 +34,7 @@ class LoadWork:
     """The work at every load.
 
     Attributes:
-        is_open: whether loads are requests per second; else users.
+        is_open: True if loads are requests per second, False if they are users.
         text: what prompts are made of.
     """
 
@@ -65,7 +65,7 @@ class MeasuredLoad:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running server, and the model that it is asked for."""
+    """A running server, and the model in its requests."""
 
     engine: OpenAiEngine
     model: OpenAiModel

@@ -1,4 +1,4 @@
-"""Loads of a model until its first output token, in repetitions or in pairs of two arms."""
+"""Loads of a model until its first output token, in repetitions or in pairs of two variants."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import ContextFacts, RawRun
     from pytest_asperf.measure.experiment import Arm, MachineLease
 
-#: What follows a load: weights that are mapped are read by the first step, and not before.
+#: A load ends with one step: mapped weights are read by the first step, and not before.
 _FIRST: Final = Workload("ttft", 8)
 #: A file of which less is cached has to be read from the disk.
 _WARM: Final = 0.99
 
 
 class LoadingArm(RunningArm):
-    """An arm whose runs are loads: `load`, `load@cold` or `reload`.
+    """A variant whose runs are loads: `load`, `load@cold` or `reload`.
 
     Args:
-        arm: what loads.
+        arm: the variant to load.
         lease: has the deadline of one call to the engine.
         workload: the load.
-        cache: the loads of earlier processes of the arm.
+        cache: the loads of earlier processes of the variant.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LoadingArm(RunningArm):
             drop(self._files)
         share = cached_share(self._files)
         if self._workload.kind != "load@cold" and share is not None and share < _WARM:
-            self._load()  # as after an arm that empties the cache
+            self._load()  # as after a variant that empties the cache
             share = cached_share(self._files)
         self._load()
         self._shares.append(share)
@@ -71,7 +71,7 @@ class LoadingArm(RunningArm):
         """Nothing: the process has loaded the model once."""
 
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
-        """Nothing: a load finds nothing of the other arm but the file."""
+        """Do nothing: a load shares only the file with the other variant."""
 
     def ran(self, context: ContextFacts | None) -> Provenance:
         """The run record, with the kind of load and what was cached before each."""
@@ -111,7 +111,7 @@ class LoadingArm(RunningArm):
 
 @dataclass(frozen=True, slots=True)
 class LoadExperiment:
-    """Times loads of the lease's one side, after one that is not timed.
+    """Times loads in the lease's only variant, after one that is not timed.
 
     The workload is `load`, `load@cold` or `reload`.
     """
@@ -123,8 +123,8 @@ class LoadExperiment:
 
         Raises:
             ElsewhereError: the file cache cannot be emptied here.
-            UnfitError: the engine does not say how long a load takes.
-            EngineError: the engine died or refused.
+            UnfitError: the engine does not report the duration of a load.
+            EngineError: the engine died or reported an error.
         """
         ((arm,),) = lease.sides
         loads: list[TimedLoad] = []

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import ContextFacts, EngineMemory, Worker
     from pytest_asperf.measure.results import Provenance
 
-#: Tokens that the context is filled with, if no depth is asked for, and those decoded at its end.
+#: Tokens that fill the context if no depth is requested, and tokens decoded at its end.
 _FILLED: Final = 512
 _DECODED: Final = 16
 _WHY: Final = "what a model takes is the engine's own count"
 
 
 def _require_counted(worker: Worker) -> None:
-    """Refuse an engine that does not count what it allocates, before anything is filled."""
+    """Reject an engine that does not count its allocations, before any context is filled."""
     if reason := worker.describe().cannot.get("memory"):
         raise UnfitError(f"memory: {reason}", why=_WHY, remedy="measure on llama_cpp or mlx")
 
@@ -49,7 +49,7 @@ def _counted(ran: Provenance) -> EngineMemory:
 class MemoryResult:
     """The memory of a model with `n_ctx` positions filled, as the engine counts it.
 
-    The peak resident memory is the worker's; of what a GPU holds it knows nothing.
+    The peak resident memory is the worker's and does not include a GPU's memory.
     """
 
     n_ctx: int
@@ -65,11 +65,11 @@ class MemoryExperiment(SharedProcess):
     n_ctx: int
 
     def run(self, lease: MachineLease) -> MemoryResult:
-        """Read what that takes.
+        """Measure the memory of this work.
 
         Raises:
             UnfitError: the engine does not count it, or the model's context is shorter.
-            EngineError: the engine died or refused.
+            EngineError: the engine died or reported an error.
         """
         ((arm,),) = lease.sides
         name, n_ctx = arm.name, self.n_ctx
@@ -92,7 +92,7 @@ class HeldMemory:
     Attributes:
         counted: by the engine itself.
         peak_rss_bytes: the largest resident memory that its process had.
-        steady_rss_bytes: the resident memory of its process at the end, with its programs.
+        steady_rss_bytes: the resident memory of its process at the end, including child processes.
         ran: the run record.
     """
 
@@ -104,13 +104,13 @@ class HeldMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryComparison:
-    """The memory of one model file in two arms.
+    """The memory of one model file in two builds.
 
     Attributes:
         base: of the baseline.
         candidate: of the candidate.
         n_ctx: tokens that the context was filled with.
-        elapsed_s: time that it took, loads included.
+        elapsed_s: its duration, loads included.
     """
 
     base: HeldMemory
@@ -120,13 +120,13 @@ class MemoryComparison:
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:
-        """Run record of each arm, baseline first."""
+        """Run record of each build, baseline first."""
         return self.base.ran, self.candidate.ran
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryABExperiment(OfAnyModel):
-    """Fills the context of one model in both arms, in a new process of each.
+    """Fills the context of one model in both builds, in a new process of each.
 
     An encoder embeds texts in batches instead.
 
@@ -137,16 +137,16 @@ class MemoryABExperiment(OfAnyModel):
     depth: int = 0
 
     def run(self, lease: MachineLease) -> MemoryComparison:
-        """Read what that takes.
+        """Measure the memory of this work.
 
         Raises:
             UnfitError: the engine does not count it, or the model's context is shorter.
-            EngineError: an arm died or refused.
+            EngineError: a process died or reported an error.
         """
         began = time.monotonic()
         lease.progress("memory", 0, 1)
         arms = [arm for (arm,) in lease.sides]
-        # Nothing is timed, and what one process takes does not depend on another.
+        # Nothing is timed, and one process's memory does not depend on another.
         at_once = len(arms) if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES else 1
         with ThreadPoolExecutor(at_once) as pool:
             base, candidate = pool.map(lambda arm: self._held(arm, lease), arms)
@@ -154,7 +154,7 @@ class MemoryABExperiment(OfAnyModel):
         return MemoryComparison(base_held, candidate_held, n_ctx, time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
-        """Fill the context of the lease's one side."""
+        """Fill the context in the lease's only variant."""
         ((arm,),) = lease.sides
         self._held(arm, lease)
 

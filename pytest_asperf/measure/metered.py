@@ -1,7 +1,7 @@
-"""The energy of one phase: a workload is run again and again while counters are recorded.
+"""The energy of one phase: a workload is run repeatedly while counters are sampled.
 
-A phase holds one kind of work. J per token are the power between two updates of a counter, times
-the time of the phase, over its tokens: the tokens of the window are counted in proportion.
+A phase has one kind of work. J per token is the power between two updates of a counter, times the
+duration of the phase, over its tokens: the tokens of the window are counted in proportion.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class EnergyMeter:
             on_gpu: whether layers of the model are on a GPU.
 
         Raises:
-            MeasurementError: a counter is dead or was reset, or the phase holds something else.
+            MeasurementError: a counter is dead or was reset, or the phase contains other work.
         """
         runs: list[RawRun] = []
         with self._recorder as recorder:

@@ -1,4 +1,4 @@
-"""The known noise of this machine: calibrations and self-checks, below the cache folder.
+"""The measured noise of this machine: calibrations and self-checks, below the cache folder.
 
 One file for each kind of machine. It is read by every gate and never stops one: what is absent or
 broken counts as not measured.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = 1
 _NAME: Final = "noise"
-#: Beyond this a file was written by something else.
+#: A larger file was not written by asperf.
 _LARGEST_COUNT: Final = 10**9
 _GATES: Final = "gates"
 _SELF_CHECKS: Final = "self_checks"
@@ -49,10 +49,10 @@ class Calibration:
     Attributes:
         engine: the engine build, as `EngineFacts.build` names it.
         spread: robust standard deviation of A/A log cost ratios.
-        position: relative change of cost from the first to the second run of a turn.
-        load_sd: standard deviation of log cost from load to load, None where it is not known.
+        position: relative change of cost from the first to the second run of a run pair.
+        load_sd: standard deviation of log cost from load to load, None if it is unknown.
         measured_on: the day, ISO 8601.
-        pair_s: seconds that a pair took, None where an earlier version kept it.
+        pair_s: seconds per pair, None in files of an earlier version.
     """
 
     workload: str
@@ -88,7 +88,7 @@ class Surroundings:
 
     Attributes:
         conditions: the readiness before it.
-        calibrations: the known noise by workload.
+        calibrations: the measured noise by workload.
         watched: the machine during it.
     """
 
@@ -107,7 +107,7 @@ class NoiseStore:
 
     @property
     def calibrations(self) -> tuple[Calibration, ...]:
-        """All that are known and that a gate can use, the latest last."""
+        """All calibrations that a gate can use, the latest last."""
         kept = self._load().get("calibrations")
         every = map(_calibration, kept if isinstance(kept, list) else ())
         return tuple(c for c in every if c is not None)
@@ -120,9 +120,9 @@ class NoiseStore:
         return SelfChecks(n, min(n, _count(record, _SELF_CHECK_FAILS)))
 
     def find(self, workload: str, engine: EngineFacts, sha256: str) -> Calibration | None:
-        """The known noise of a workload under an engine build.
+        """The measured noise of a workload under an engine build.
 
-        Where nothing is known of the model of this hash, what is known of another one serves.
+        If there is none for the model of this hash, another model's noise is used.
         """
         kind = (workload, engine.build)
         known = [c for c in self.calibrations if (c.workload, c.engine) == kind]
@@ -150,7 +150,7 @@ class NoiseStore:
     def around(
         self, base: Provenance, workloads: Iterable[str], conditions: tuple[Condition, ...]
     ) -> Surroundings:
-        """The known noise around a comparison with a baseline."""
+        """The measured noise for a comparison with a baseline."""
         every = {name: self.find(name, base.engine, base.sha256) for name in workloads}
         known = {name: c for name, c in every.items() if c is not None}
         return Surroundings(conditions, known, self.self_checks)

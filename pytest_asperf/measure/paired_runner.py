@@ -1,11 +1,11 @@
-"""Runs two arms in pairs: in which processes and order, on which cores, for how long.
+"""Runs two variants in pairs: decides processes, order, cores and duration.
 
-Each pair has a process of its own for either arm: a process can be slow as long as it lives, by the
-layout of its memory or the core that it got, and only other processes show that. Where the time
-does not allow as many processes as a verdict needs, they are kept, and the verdict says so.
-A pair is as short as it can be: a test needs a number of coins, and the time that a pair takes
-beyond what its noise asks for is lost. So a pair has a few turns, a long generation is timed in
-parts, and only pairs of a test that stays undecided grow.
+Each pair has a new process of either variant: one process can be slow for its whole life, by the
+layout of its memory or by its core, and only further processes show that. If the time does not
+allow as many processes as a verdict needs, they are kept, and the verdict says so. A pair is as
+short as possible: a test needs a number of pairs, and a pair longer than its noise requires wastes
+time. So a pair has a few run pairs, a long generation is timed in parts, and only pairs of an
+undecided test grow.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: Timed work of one arm in a pair: long against a scheduler's slice.
+#: Timed work of one variant in a pair: long compared with a scheduler's slice.
 _PAIR_NS: Final = 100_000_000
 #: Share of the time for new processes that is spent on timing them, at least.
 _OPENING_SHARE: Final = 0.5
-#: Turns of a pair. With fewer than three the median hides no disturbance.
+#: Run pairs of a pair. With fewer than three the median removes no disturbance.
 _LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
-#: A run that takes longer and has no parts is a pair by itself.
+#: A longer run without parts is a pair by itself.
 _LONG_RUN_NS: Final = 200_000_000
-#: A run that takes longer is not warmed up for: what only the first one waits for is lost in it.
+#: A longer run has no warm-up: the first run's extra time is small compared with it.
 _WARM_BY_ITSELF_NS: Final = 1_000_000_000
-#: Processes of each arm without which nothing is decided, as many as pairs.
+#: Fewest processes of each variant, and fewest pairs, for a decision.
 _LEAST_OPENED: Final = 5
 #: Cores without a run on which the next processes are started meanwhile, at least, and their
 #: models' share of the memory that is free, at most: 1 / `_ROOM`.
@@ -60,7 +60,7 @@ _ROOM: Final = 2
 #: A generation is timed in at most so many parts of at least so many tokens.
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
-#: After each so many pairs a pair has as many turns more as the first had.
+#: After this many pairs, a pair grows by as many run pairs as the first one had.
 _PAIRS_OF_A_LENGTH: Final = 10
 
 
@@ -69,12 +69,13 @@ class Pair:
     """One finished pair of one workload.
 
     Attributes:
-        baseline_costs: of the baseline's runs, by turn: times in ns, or energies in nJ; or one
+        baseline_costs: of the baseline's runs, by run pair: times in ns, or energies in nJ; or one
             percentile of the times of their tokens, or requests.
         candidate_costs: the same of the candidate's.
-        candidate_first: whether the candidate ran first in the first turn, by coin; they alternate.
+        candidate_first: True if the candidate ran first in the first run pair, a random choice; the
+            order alternates after that.
         n_tokens: that the cost of a run of the baseline, and of the candidate, is divided by.
-        parts: that the workload was timed in, one a turn.
+        parts: number of parts that the workload was timed in, one per run pair.
         is_renewed: whether it is the first of the workload in its processes.
     """
 
@@ -87,7 +88,7 @@ class Pair:
 
     @property
     def in_turn(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Costs of the runs that began a turn, and of those that ended it."""
+        """Costs of the first runs, and of the second runs, of all run pairs."""
         sides = zip(self.baseline_costs, self.candidate_costs, strict=True)
         turned = (
             pair[::-1] if (turn + self.candidate_first) % 2 else pair
@@ -98,16 +99,16 @@ class Pair:
 
     @property
     def log_ratio(self) -> float:
-        """ln(candidate / baseline), the median of the turns; above 0 the candidate is slower.
+        """ln(candidate / baseline), the median of the run pairs; above 0 the candidate is slower.
 
-        Two runs back to back share what the machine does; the median leaves out a turn in which it
-        did something to one of them.
+        Two runs back to back share the machine's drift; the median removes a run pair in which only
+        one of them was disturbed.
         """
         return typical_log_ratio(*self._costs) + self._log_work
 
     @property
     def total_log_ratio(self) -> float:
-        """ln(candidate / baseline) of what all turns cost, in which slow runs count."""
+        """ln(candidate / baseline) of the summed costs, in which slow runs count."""
         return total_log_ratio(*self._costs) + self._log_work
 
     def figures(self, workload: Workload) -> tuple[float, float]:
@@ -143,8 +144,8 @@ class PairLength:
     """How much of a workload a pair has.
 
     Attributes:
-        parts: that a run is timed in, one a turn.
-        turns: of one of the first pairs.
+        parts: number of parts that a run is timed in, one per run pair.
+        turns: run pairs in one of the first pairs.
         warms_up: whether an untimed run of a new process comes first.
     """
 
@@ -157,9 +158,9 @@ class PairLength:
         """The length for a run of this time.
 
         Args:
-            run_ns: of the slower arm.
+            run_ns: of the slower variant.
             divisible_into: the most equal parts that a run can be timed in.
-            opening_ns: what new processes for a pair take; a pair is no shorter than half of that.
+            opening_ns: start time of new processes for a pair; a pair is at least half as long.
         """
         most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
@@ -170,7 +171,7 @@ class PairLength:
         return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)), warms_up)
 
     def turns_of(self, pairs_before: int) -> int:
-        """Turns of a pair; a test that many pairs did not decide needs longer ones."""
+        """Run pairs of a pair; a test that many pairs did not decide needs longer ones."""
         if self.turns == 1:
             return 1
         longer = min(_MOST_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
@@ -206,7 +207,7 @@ def _tail(times_ns: Sequence[int], percentile: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Processes of both arms, the stack that ends them, and the time that they took to start."""
+    """Processes of both variants, the stack that ends them, and their start time."""
 
     stack: ExitStack
     arms: tuple[TimedArm, TimedArm]
@@ -214,9 +215,9 @@ class _Opened:
 
 
 def _start(opening: OpenArms, cores: Collection[int] = ()) -> _Opened:
-    """Start processes of both arms, on these cores if any are named."""
+    """Start processes of both variants, on these cores if any are named."""
     if cores and sys.platform == "linux":
-        # Of the calling thread, and of what it starts.
+        # For the calling thread, and for the processes that it starts.
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
     began, stack = time.monotonic(), ExitStack()
@@ -225,16 +226,16 @@ def _start(opening: OpenArms, cores: Collection[int] = ()) -> _Opened:
 
 
 class PairedRunner:
-    """Two arms that take turns; a context manager that ends their processes.
+    """Two variants that run alternately; a context manager that ends their processes.
 
     Args:
-        opening: starts an arm of baseline and candidate, each with its model loaded.
-        coin: draws orders and cores.
+        opening: starts a process of baseline and candidate, each with its model loaded.
+        coin: the random generator of orders and cores.
 
     Attributes:
         renews: whether each pair has processes of its own.
-        n_cores: logical cores that each pair draws, None where both arms run on all of them.
-        contexts: what each arm's last context resolved to.
+        n_cores: logical cores that each pair draws, None if both variants run on all of them.
+        contexts: the settings of each variant's last context, as resolved by the engine.
         lengths: of each workload's pairs.
         phases: in which the energy of the pairs' runs was measured.
     """
@@ -254,7 +255,7 @@ class PairedRunner:
         self._cores: tuple[int, ...] = ()
         self._open()
         try:
-            # Of the others each run has a load and a warm-up of its own.
+            # Every other run has a load and a warm-up of its own.
             self._loads_each_run = [arm.loads_each_run for arm in self.arms]
             # A server generates from a prompt, and does not go on where it ended.
             is_served = any(arm.loaded.served for arm in self.arms)
@@ -276,7 +277,7 @@ class PairedRunner:
         self._ahead.shutdown()
 
     def rehearse(self, workloads: Sequence[Workload], left_s: float) -> None:
-        """Run everything uncounted; decide by the time it takes what a pair has.
+        """Run everything uncounted; its duration decides the length of a pair.
 
         Args:
             workloads: what is timed.
@@ -298,7 +299,7 @@ class PairedRunner:
             self._lengthen(runs_ns, 0.0)
 
     def _lengthen(self, runs_ns: Mapping[Workload, float], opening_s: float) -> float:
-        """Set the lengths of pairs whose processes take so long to start; gives a pair's time."""
+        """Set the lengths of pairs for this start time of processes; returns a pair's duration."""
         pair_ns = 1e9 * opening_s
         for workload, run_ns in runs_ns.items():
             parts = most_parts(workload) if self._has_parts else 1
@@ -322,7 +323,7 @@ class PairedRunner:
             self._next = self._ahead.submit(_start, self._opening, spare)
 
     def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
-        """Run one workload's turns of the pair; its own coin decides which arm begins the first.
+        """Run one workload's run pairs of the pair; a random choice decides which variant begins.
 
         Args:
             workload: what is timed.
@@ -342,7 +343,7 @@ class PairedRunner:
         costs: tuple[list[int], list[int]] = [], []
         n_tokens = [1, 1]
         for number in range(length.turns_of(pairs_before)):
-            # In alternation, so that a drift is not an arm's.
+            # In alternation, so that drift hits both variants.
             for side in order if number % 2 == 0 else reversed(order):
                 if not self._loads_each_run[side]:
                     self.arms[side].settle(workload, first + number, length.parts)
@@ -362,7 +363,7 @@ class PairedRunner:
         )
 
     def examine(self) -> ExaminedPair:
-        """Examine what each arm's last run left, at the same positions."""
+        """Examine the state that each variant's last run left, at the same positions."""
         seed = self._coin.getrandbits(32)
 
         def examine_arm(arm: TimedArm) -> ExaminedRun | None:
@@ -376,10 +377,10 @@ class PairedRunner:
         return base, candidate
 
     def ran(self) -> tuple[Provenance, Provenance]:
-        """The run record of each arm, as its last run's context resolved.
+        """The run record of each variant, as its last run's context resolved.
 
         Raises:
-            MeasurementError: an engine did something else than was asked for.
+            MeasurementError: the engine did not run as requested.
         """
         base, candidate = (
             arm.ran(context) for arm, context in zip(self.arms, self.contexts, strict=True)
@@ -387,7 +388,7 @@ class PairedRunner:
         return base, candidate
 
     def _open(self) -> None:
-        """Start processes of both arms, in place of those that there are."""
+        """Start processes of both variants, instead of the present ones."""
         self._stack.close()
         opened = _start(self._opening) if self._next is None else self._next.result()
         self._stack, self.arms, self._opening_s = opened.stack, opened.arms, opened.seconds
@@ -408,7 +409,7 @@ class PairedRunner:
         return spare if _ROOM * size_bytes <= psutil.virtual_memory().available else set()
 
     def _prepare(self, sides: Sequence[int], do: Callable[[int], object]) -> None:
-        """Do what is not timed in arms that keep their model."""
+        """Do untimed work in variants that keep their model."""
         if self._at_once > 1:
             self._confine(self._usable_cores)
         self._of_each(do, [side for side in sides if not self._loads_each_run[side]])
@@ -416,7 +417,7 @@ class PairedRunner:
             self._confine(self._cores)
 
     def _of_each(self, do: Callable[[int], Answer], sides: Sequence[int]) -> list[Answer]:
-        """Have arms do something, at once if each has the cores that it needs."""
+        """Run a function in both variants, at once if each has the cores that it needs."""
         with ThreadPoolExecutor(self._at_once) as pool:
             return list(pool.map(do, sides))
 
@@ -426,7 +427,7 @@ class PairedRunner:
                 arm.worker.confine(cores)
 
     def _fewest_cores(self) -> int | None:
-        """Cores that suffice for either arm; None where one needs all of them, or a device."""
+        """Number of cores that is enough for either variant; None if one needs all, or a device."""
         loaded = [arm.loaded for arm in self.arms]
         if any(facts.layers_offloaded or not facts.threads for facts in loaded):
             return None
@@ -437,7 +438,7 @@ class PairedRunner:
         self.arms[side].warm_up(workload, turn, parts)
 
     def _answered_before_ns(self, workload: Workload, parts: int) -> int:
-        """Time that both arms take for the requests before a workload; 0 if there are none."""
+        """Time of both variants for the requests before a workload; 0 if there are none."""
         if not any(arm.own(workload).before for arm in self.arms):
             return 0
         began_ns = time.perf_counter_ns()
@@ -445,10 +446,11 @@ class PairedRunner:
         return time.perf_counter_ns() - began_ns
 
     def _rehearsed_ns(self, side: int, *, workload: Workload, parts: int) -> int:
-        """Time of one turn of an arm, with the load where each run has its own."""
+        """Time of one run of a variant, with the load if each run has its own."""
         began_ns = time.perf_counter_ns()
         run_ns = self._run(side, workload, 0, parts).elapsed_ns
-        # The first run of a context takes longer. What takes 0.1 s has four turns or one anyway.
+        # The first run of a context is slower. A run of 0.1 s has four run pairs or one in any
+        # case.
         if run_ns < (_LONG_RUN_NS if parts > 1 else _PAIR_NS):
             began_ns = time.perf_counter_ns()
             run_ns = self._run(side, workload, 0, parts).elapsed_ns

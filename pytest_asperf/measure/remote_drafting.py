@@ -1,7 +1,7 @@
 """A draft on another machine against the same draft here: what the distance costs.
 
-A pair is the suite of prompts in both arms, greedily. On each prompt the arms run back to back in
-the order of a coin. Each arm has a process; a server serves one client.
+A pair is the suite of prompts in both variants, greedily. On each prompt both run back to back, in
+random order. Each variant has a process; a server serves one client.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class DraftedRun:
 
 @dataclass(frozen=True)
 class RemoteDraftingResult:
-    """Both arms.
+    """Both variants.
 
     Attributes:
         pairs: of each, the runs here and there by prompt.
-        ran: run record of the arm there: target and draft.
+        ran: run record of that variant: target and draft.
     """
 
     pairs: tuple[tuple[tuple[DraftedRun, DraftedRun], ...], ...]
@@ -84,7 +84,7 @@ class RemoteDraftingResult:
 
     @property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
-        """Outputs that differ: the arms did not do the same work."""
+        """Outputs that differ: the variants did not do the same work."""
         found = {}
         for pair in self.pairs:
             for prompt, (here, there) in enumerate(pair):
@@ -101,7 +101,7 @@ class RemoteDraftingResult:
         )
 
     def row(self, arm: int) -> str:
-        """An arm's rate and acceptance in words."""
+        """A variant's rate and acceptance in words."""
         runs = [both[arm] for pair in self.pairs for both in pair]
         rate = 1e9 * statistics.median(self._rate(pair, arm) for pair in self.pairs)
         accepted, drafted = (sum(getattr(r, n) for r in runs) for n in ("accepted", "drafted"))
@@ -110,10 +110,10 @@ class RemoteDraftingResult:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDraftingExperiment:
-    """Times a pairing with its draft here and there; the sides are in that order.
+    """Times a pairing with its draft here, then there.
 
-    All pairs or all seconds of the budget are used, whatever they show, so that each interval
-    holds.
+    All pairs or all seconds of the budget are used, independent of the results, so that each
+    interval is valid.
     """
 
     here: Pairing

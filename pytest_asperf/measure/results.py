@@ -46,17 +46,17 @@ class Provenance:
     """Run record: what really ran.
 
     Attributes:
-        model: the model's address.
+        model: the model's spec.
         path: its file.
         sha256: the file's hash.
-        engine: what the engine says of itself.
+        engine: the engine's own facts.
         loaded: what the model resolved to.
         context: what the context resolved to, None before there is one.
-        requested: engine settings that were asked for.
+        requested: the requested engine settings.
         made: the types of a mixed file, and how a build that was made here came about, as label and
             text.
         title: the model's own name in its file, and its size; empty where the file has neither.
-        ref: the model as it was asked for.
+        ref: the model as requested.
         build_name: what the user calls the build; empty for the own one.
     """
 
@@ -106,7 +106,7 @@ class Provenance:
         return (
             ("model", self.model),
             *((("title", self.title),) if self.title else ()),
-            # llama.cpp knows the sizes of some published models only, and writes ?B of others.
+            # llama.cpp has the sizes of some published models only, and writes ?B for others.
             ("type", self.loaded.description.replace(" ?B", "")),
             ("sha256", self.sha256[:12] or "its file is not known"),
             ("engine", self.engine.release),
@@ -175,7 +175,7 @@ class Provenance:
         )
 
     def _asked(self) -> str:
-        """The engine settings that were asked for."""
+        """The requested engine settings."""
         asked = self.requested.as_texts()
         return ", ".join(f"{key}={text}" for key, text in asked.items())
 
@@ -255,7 +255,7 @@ class ThroughputResult:
 
     @cached_property
     def time(self) -> Estimate:
-        """Median time of a run, ms, likewise."""
+        """Median duration of a run, ms."""
         return self.over_runs(self.times_ms, "ms")
 
     @cached_property
@@ -277,7 +277,7 @@ class ThroughputResult:
 
     @property
     def samples_ms(self) -> list[list[float]]:
-        """By run what percentiles are of: tokens of a generation, else users' requests, or runs."""
+        """Times in ms per run: one per token, per request, or per run."""
         return [[ns / 1e6 for ns in samples_ns(run, self.workload)] for run in self.runs]
 
     @property
@@ -309,7 +309,7 @@ class ThroughputResult:
 
 
 def samples_ns(run: RawRun, workload: Workload) -> list[int]:
-    """The times that percentiles are taken of: tokens of a generation, requests, or runs."""
+    """The times for percentiles: per token, per request, or per run."""
     requests = run.requests
     if workload.generates:
         return [*chain.from_iterable(map(itl_ns, requests))] if requests else [*run.step_ns]
@@ -319,7 +319,7 @@ def samples_ns(run: RawRun, workload: Workload) -> list[int]:
 
 @dataclass(frozen=True)
 class LevelResult:
-    """One rung of a ladder, scored on the same chunks as its baseline.
+    """One quantization of a sweep, scored on the same chunks as its baseline.
 
     Attributes:
         chunks: raw scores by chunk.
@@ -330,8 +330,8 @@ class LevelResult:
         baseline_ran: run record of the baseline.
         same: how the files show that this is the baseline over again; empty where they do not.
         why_lossless: why it may score exactly as the baseline does; empty where it may not.
-        peak_rss_bytes: the worker's peak resident memory, with all rungs that were loaded together.
-        work: what another rung must have been scored on to be compared with this one.
+        peak_rss_bytes: the worker's peak resident memory, with all quantizations loaded together.
+        work: only quantizations scored on equal work can be compared.
     """
 
     chunks: tuple[ChunkScore, ...]
@@ -362,10 +362,10 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """The rungs of a ladder against one baseline.
+    """The quantizations of a sweep against one baseline.
 
     Attributes:
-        rungs: what was measured.
+        rungs: the measured quantizations.
         failures: what could not be.
         note: how it was measured, where that was not all models in one pass.
     """

@@ -45,13 +45,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """One side of a comparison.
+    """One variant of a comparison.
 
     Attributes:
         runner: of the engine.
         refs: the models that run together: one, or a target and its draft.
         build: the build, None for the runner's own.
-        workload: what it runs in place of the experiment's, None for the same.
+        workload: its own workload if it differs from the experiment's, otherwise None.
     """
 
     runner: MeasurementRunner
@@ -61,10 +61,10 @@ class ComparedSide:
 
 
 class _ArmFactory:
-    """Makes the builds and model files of arms.
+    """Makes the builds and model files of variants.
 
     Args:
-        own: the build of arms that name none.
+        own: the build of variants that name none.
         locator: its models.
         build_cache: makes the builds that gates name.
     """
@@ -130,7 +130,7 @@ class MeasurementRunner:
         corpus: the text for models that name none of their own.
         plan: how much is measured.
         lock_path: the machine's measurement lock.
-        notify: takes the progress.
+        notify: called with the progress.
     """
 
     def __init__(
@@ -167,13 +167,13 @@ class MeasurementRunner:
         self._kept = KeptProcesses()
         self._energy_meter: EnergyMeter | None = None
         self._done: dict[object, object] = {}
-        #: Of two sides, the claims made about them and the pairs that were run.
+        #: For each two variants, the assertions about them and their pairs so far.
         self._pairs: dict[object, tuple[int, ABResult]] = {}
         self._stopwatch = _Stopwatch()
 
     @cached_property
     def noise(self) -> NoiseStore:
-        """The known noise of this machine."""
+        """The measured noise of this machine."""
         return NoiseStore(self._cache, detect())
 
     def describe(self) -> EngineFacts:
@@ -185,7 +185,7 @@ class MeasurementRunner:
         return self._locator.locate(ref)
 
     def source_sha256(self, spec: ModelSpec) -> str | None:
-        """The hash of what a model's files are made from, None where that is not known."""
+        """The hash of a model's source files, None if it is unknown."""
         return self._locator.source_sha256(spec)
 
     def throughput(self, ref: ModelRef, workload: Workload) -> ThroughputResult:
@@ -229,10 +229,10 @@ class MeasurementRunner:
         experiment: Experiment[Result],
         status: Callable[[], tuple[str, float | None]] = lambda: ("", None),
     ) -> Result:
-        """Run an experiment; nothing else of ours is loaded if it starts processes of its own.
+        """Run an experiment; if it starts processes of its own, asperf loads nothing else.
 
         Args:
-            sides: baseline and candidate; or one side, for what compares runs of it.
+            sides: baseline and candidate; or one variant, for experiments that compare its runs.
             experiment: what is measured.
             status: gives which of several comparisons it is, and seconds until all are over.
 
@@ -247,7 +247,7 @@ class MeasurementRunner:
                     arm.model.require_causal()
             is_shared = isinstance(experiment, SharedProcess)
             if not is_shared:
-                # What others hold would take memory and cache from the arms.
+                # Idle processes would use memory and cache that the variants need.
                 self._kept.close()
             for side in sides:
                 if side.runner is not self:
@@ -279,14 +279,14 @@ class MeasurementRunner:
         return self._once(refs, (sides, experiment), measure)
 
     def paired(self, sides: tuple[ComparedSide, ComparedSide], budget: Budget) -> ABResult:
-        """Pairs of two sides until the budget's claim is decided.
+        """Pairs of two variants until the budget's assertion is decided.
 
-        Pairs that were run for an earlier claim about the same sides, in either order, count, and
-        are not run again.
+        Pairs of an earlier assertion about the same variants, in either order, count, and are not
+        run again.
 
         Args:
             sides: baseline and candidate, each with its workload.
-            budget: the claim, and what all pairs together may cost.
+            budget: the assertion's limits, and the cost limit of all pairs together.
 
         Raises:
             AsperfError: as of `compare`.
@@ -300,7 +300,7 @@ class MeasurementRunner:
             number, other = self._pairs[swapped]
             earlier = other.swapped()
         if earlier is None:
-            # A pair is divided into parts that both sides have.
+            # A pair is divided into parts that both variants have.
             workload = min((side.workload for side in sides if side.workload), key=most_parts)
             result = self.compare(sides, SpeedExperiment((workload,), budget))
         else:
@@ -331,7 +331,7 @@ class MeasurementRunner:
         return self._energy_meter
 
     def measured_s(self) -> float:
-        """Seconds that comparisons took so far: without waiting, and without making models."""
+        """Seconds that comparisons took so far, without waiting and without making models."""
         return self._stopwatch.seconds()
 
     def say(self, text: str) -> None:
@@ -392,7 +392,7 @@ class _Stopwatch:
 
 
 def _arms(sides: tuple[ComparedSide, ...]) -> tuple[tuple[Arm, ...], ...]:
-    """The arms of each side: all builds are looked up before the first is made, then the models."""
+    """The builds and models of the variants: all builds are looked up first, then the models."""
     factories = [side.runner._arm_factory for side in sides]  # noqa: SLF001  # its own module
     for factory, side in zip(factories, sides, strict=True):
         factory.require(side.build)

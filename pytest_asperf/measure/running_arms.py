@@ -1,4 +1,4 @@
-"""The arms of a comparison as they run: each has a process of its own, whose work is timed."""
+"""The variants of a comparison as they run: each has a process of its own, whose work is timed."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.metered import MeteredRun
     from pytest_asperf.measure.results import Provenance
 
-#: What a model is called where it is the only one.
+#: The model's name if it is the only one.
 MODEL: Final = "model"
-#: Tokens that are decoded untimed before a run. The caches hold what the other arm left there,
-#: which costs 34 % of a part at a depth of 1,024, and nothing that can be measured after these
+#: Tokens that are decoded untimed before a run. The caches still have the other variant's data,
+#: which costs 34 % of a part at a depth of 1,024, and nothing measurable after these tokens
 #: (docs/benchmarks.md).
 SETTLING_TOKENS: Final = 4
-#: The same of a server, whose prompts are new to it.
+#: For a server, whose prompts are new to it.
 SERVED_SETTLING: Final = Workload("ttft", 64)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmCache:
-    """Results that processes of one side pass on to later ones, so that none repeats the work.
+    """Results that processes of one variant leave for later ones, so that none repeats the work.
 
     Attributes:
         folder: filled caches of the engine: the text before a timed run.
         fed: what they were fed with, by workload.
         prompts: of a suite, by the room for them.
-        loaded_from: the share of the model's file that was cached before each timed load; None
-            where the system does not say.
+        loaded_from: the share of the model's file that was cached before each timed load; None if
+            the system does not report it.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class ArmCache:
 
 @contextmanager
 def arm_caches() -> Iterator[tuple[ArmCache, ArmCache]]:
-    """A cache for each arm of a comparison, until it is over."""
+    """A cache for each variant of a comparison, for its duration."""
     with TemporaryDirectory(prefix="asperf-") as folder:
         base, candidate = Path(folder, "baseline"), Path(folder, "candidate")
         base.mkdir()
@@ -70,7 +70,7 @@ def arm_caches() -> Iterator[tuple[ArmCache, ArmCache]]:
 
 
 class TimedArm(RunningBuild, ABC):
-    """A running arm, as the pairs of a comparison see it.
+    """A running variant, as the pairs of a comparison use it.
 
     Attributes:
         timed: the name of the model that is timed.
@@ -87,7 +87,7 @@ class TimedArm(RunningBuild, ABC):
         """The run record, with what the last run's context resolved to.
 
         Raises:
-            MeasurementError: the engine did something else than was asked for.
+            MeasurementError: the engine did not run as requested.
         """
         return self.proof(self.timed, context)
 
@@ -97,27 +97,27 @@ class TimedArm(RunningBuild, ABC):
         return self.loaded.loads_each_run
 
     def own(self, workload: Workload) -> Workload:
-        """The runs of this side in a pair of a workload."""
+        """The runs of this variant in a pair of a workload."""
         return workload
 
     @abstractmethod
     def fed(self, workload: Workload) -> object:
-        """The tokens or prompts of the workload, to compare between the arms."""
+        """The tokens or prompts of the workload, to compare between the variants."""
 
     @abstractmethod
     def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
-        """Time one run, or one of its parts; the same turn is the same work in both arms."""
+        """Time one run, or one of its parts; both variants do the same work in a run pair."""
 
     @abstractmethod
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
-        """Do what the first run of a context takes longer for, in the shape of a run.
+        """Do the extra work of a context's first run, in the shape of a run.
 
-        What a workload comes after is done first.
+        The work before a workload is done first.
         """
 
     @abstractmethod
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
-        """Do a piece of the run's own work, so that the caches hold nothing of the other arm."""
+        """Do a piece of the run's own work, to remove the other variant's data from the caches."""
 
     def examine_last(self, coin: random.Random) -> ExaminedRun | None:  # noqa: ARG002  # see below
         """Examine what the last timed run left; None if the engine does not show it.
@@ -129,12 +129,12 @@ class TimedArm(RunningBuild, ABC):
 
 
 class RunningArm(TimedArm):
-    """An arm that runs workloads of one model.
+    """A variant that runs workloads of one model.
 
     Args:
-        arm: what runs.
+        arm: the variant to run.
         lease: has the text, and the deadline of one call to the engine.
-        cache: what earlier processes of the arm passed on.
+        cache: files from earlier processes of the variant.
     """
 
     def __init__(self, arm: Arm, lease: MachineLease, cache: ArmCache | None = None) -> None:
@@ -148,7 +148,7 @@ class RunningArm(TimedArm):
             self.load(MODEL, arm)
 
     def own(self, workload: Workload) -> Workload:
-        """The runs of this side in a pair of a workload."""
+        """The runs of this variant in a pair of a workload."""
         return self._arm.workload or workload
 
     def fed(self, workload: Workload) -> Fed:
@@ -160,9 +160,9 @@ class RunningArm(TimedArm):
         return self._fed[workload]
 
     def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
-        """Time one run of a workload; of a generation in parts the next one, in turn.
+        """Time one run of a workload; of a generation in parts, the next part.
 
-        Of one whose energy is judged, as many runs as its counters need.
+        If energy is judged, as many runs as its counters need.
         """
         workload = self.own(workload)
         if workload.metered:

@@ -93,16 +93,16 @@ class RunningBuild:
         )
 
     def load(self, name: str, arm: Arm) -> float:
-        """Load a model; gives the time that took in seconds.
+        """Load a model; returns the duration in seconds.
 
         Raises:
-            MeasurementError: the engine did something else than was asked for.
+            MeasurementError: the engine did not run as requested.
         """
         began = time.perf_counter()
         self._loaded[name] = self.worker.load(name, arm.model.path, arm.settings)
         elapsed_s = time.perf_counter() - began
         self._arms[name] = arm
-        self.proof(name, None)  # what is not what was asked for need not be measured
+        self.proof(name, None)  # a wrong run record makes measuring pointless
         return elapsed_s
 
     def unload(self, name: str) -> RemoteFacts | None:
@@ -112,13 +112,13 @@ class RunningBuild:
         return self.worker.unload(name)
 
     def reload(self, name: str) -> float:
-        """Load a model again; gives the time that took in seconds."""
+        """Load a model again; returns the duration in seconds."""
         arm = self._arms[name]
         self.unload(name)
         return self.load(name, arm)
 
     def restart(self, name: str) -> None:
-        """Load the one model in a new process, in place of the one that there is."""
+        """Load the one model in a new process, which replaces the present one."""
         self._ran.clear()
         self.worker = self.worker.successor()
         self.load(name, self._arms[name])
@@ -135,14 +135,15 @@ class RunningBuild:
         return self._loaded[name]
 
     def proof(self, name: str, context: ContextFacts | None) -> Provenance:
-        """The run record of a model, if it is what was asked for.
+        """The run record of a model, if it matches the request.
 
         Args:
             name: the model.
             context: what the last run's context resolved to; None before there is one.
 
         Raises:
-            MeasurementError: the engine did something else, or the model's files have changed.
+            MeasurementError: the engine did not run as requested, or the model's files have
+                changed.
         """
         require_unchanged(self._arms[name].model)
         known = self._ran.get(name)
@@ -173,7 +174,7 @@ class RunningBuild:
         )
 
     def require_context(self, name: str, n_ctx: int, what: str) -> None:
-        """Refuse a context that is longer than a model was trained on."""
+        """Reject a context that is longer than a model's training context."""
         n_ctx_train = self._loaded[name].n_ctx_train
         if n_ctx > n_ctx_train:
             raise UnfitError(
@@ -187,7 +188,7 @@ class RunningBuild:
 def kept_process(lease: MachineLease, arms: Mapping[str, Arm]) -> RunningBuild:
     """The process that has exactly these models, if an earlier experiment left it, or an empty one.
 
-    The engine has been asked for its devices before a model took memory on them.
+    The engine listed its devices before a model used memory on them.
     """
     engine = next(iter(arms.values())).build.engine
 
@@ -228,7 +229,7 @@ def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -
 
 
 def _end_together(arms: Sequence[RunningBuild]) -> None:
-    """End processes at once: each takes a while to free what it holds."""
+    """End processes at once: each needs a while to free its memory."""
     if arms:
         with ThreadPoolExecutor(len(arms)) as pool:
             list(pool.map(lambda arm: arm.__exit__(None), arms))

@@ -1,9 +1,9 @@
 """Speculation against the target alone, in two builds, and with the draft on another machine.
 
-A pair is the whole suite of prompts in both arms. On each prompt the arms run back to back, in an
-order that a coin decides; the rest is as in a gate. Where one build is measured against itself
-without the draft, what a step costs is timed once in every pair, so that a prediction and what it
-predicts are of the same minutes.
+A pair is the whole suite of prompts in both variants. On each prompt they run back to back, in
+random order; the rest is as in a gate. If one build is compared with itself without the draft, the
+cost of a step is timed once in every pair, so that a prediction and its outcome come from the same
+minutes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
 SWEEP_K: Final = 8
-#: Of each run's rounds, so many of the last are timed again as single batches: the fewer they are,
-#: the more a prediction scatters.
+#: The last rounds of each run that are timed again as single batches: fewer of them make a
+#: prediction noisier.
 _ROUNDS_TIMED: Final = 12
 #: Times that a batch of each size is timed after the last prompt's runs.
 _SWEEP_REPEATS: Final = 2
@@ -69,8 +69,7 @@ class GainExperiment:
         pairs. An EngineError of kind `rollback` comes before anything was decoded in vain.
         """
         pairing, budget = self.pairing, self.budget
-        # The test is asked for its interval, which holds whenever it is looked at, and never
-        # decides.
+        # Only the test's interval is used, which is valid at any time; it never decides.
         test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
         pairs: list[SuitePair] = []
         divergences: tuple[Divergence, ...] = ()
@@ -149,7 +148,7 @@ class PlacesExperiment:
 class _Suite:
     """The prompts with the draft and without it.
 
-    `reloads` says whether each pair begins with a load.
+    `reloads` is True if each pair begins with a load.
     """
 
     def __init__(self, drafted: DraftedTarget, seed: int) -> None:
@@ -161,7 +160,7 @@ class _Suite:
         self.reloads = False
 
     def rehearse(self) -> None:
-        """Run every arm once uncounted, and decide whether to load again is cheap."""
+        """Run every variant once uncounted, and decide whether loading again is cheap."""
         drafted, began = self._drafted, time.perf_counter_ns()
         alone, speculative = (drafted.after(0, speculative=s) for s in (False, True))
         measured_ns = (time.perf_counter_ns() - began) * len(drafted.prompts)
@@ -170,7 +169,7 @@ class _Suite:
         self.reloads = load_is_cheap(1e9 * drafted.reload_both(), measured_ns)
 
     def run_pair(self) -> SuitePair:
-        """Run the suite on both sides."""
+        """Run the suite in both variants."""
         if self.reloads:
             self._drafted.reload_both()
         n_prompts = len(self._drafted.prompts)
@@ -207,17 +206,17 @@ class _Suite:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationExperiment:
-    """Speculates with one target and draft in two arms.
+    """Speculates with one target and draft in two variants.
 
-    Before the pairs every prompt runs once in either arm, untimed, for what is accepted; the
-    candidate generates without the draft too, and its outputs are compared. Then each turn of a
-    pair is a prompt.
+    Before the pairs every prompt runs once in either variant, untimed, to count acceptance; the
+    candidate also generates without the draft, and its outputs are compared. Then each run pair of
+    a pair is a prompt.
 
     Attributes:
         pairing: what is run; greedily, whatever temperature it names.
         budget: what it may cost.
         comparisons: tests that share the error of a FAIL, this one among them.
-        visit: continues the pairs of an earlier one, whose outputs are known.
+        visit: continues the pairs of an earlier one, whose outputs are already compared.
     """
 
     pairing: Pairing
@@ -229,7 +228,7 @@ class SpeculationExperiment:
         """Count what is accepted, look for changed output, then time the pairs.
 
         Raises:
-            EngineError: an arm died or refused.
+            EngineError: a process died or reported an error.
             ModelError: the draft's tokenizer is another, or a prompt cannot be used.
         """
         with arm_caches() as (base, candidate):
@@ -247,7 +246,7 @@ class SpeculationExperiment:
         paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
         if earlier is not None:
             return replace(earlier, speed=paired.decide(lease, opening))
-        # In processes of their own, so that those of a pair take no longer than they must.
+        # In processes of their own, so that those of a pair start as fast as possible.
         base, candidate = _rehearsed(lease, opening)
         return SpeculationComparison(
             candidate.pairing,
@@ -258,7 +257,7 @@ class SpeculationExperiment:
         )
 
     def attempt(self, lease: MachineLease) -> None:
-        """Run every prompt once, with the draft and without, with the lease's one side."""
+        """Run every prompt once, with the draft and without, in the lease's only variant."""
         with self._opening(lease, 0)() as drafted:
             _rehearse(drafted, partial(lease.progress, "sd outputs"), with_alone=True)
 
@@ -279,7 +278,7 @@ class SpeculationExperiment:
 
 @dataclass(frozen=True, slots=True)
 class _Rehearsal:
-    """The results of one side's suite before the pairs."""
+    """The results of one variant's suite before the pairs."""
 
     pairing: Pairing
     counts: Counts
@@ -294,7 +293,7 @@ def _rehearse(
 
     Args:
         drafted: what runs.
-        progress: takes prompts done and prompts in all.
+        progress: called with prompts done and prompts in all.
         with_alone: whether outputs are compared with those of the target alone.
     """
     done: list[Generation] = []
@@ -313,9 +312,9 @@ def _rehearse(
 def _rehearsed(
     lease: MachineLease, opening: Sequence[Callable[[], DraftedTarget]]
 ) -> list[_Rehearsal]:
-    """The results of each prompt on both sides, on the candidate's without the draft too.
+    """The results of each prompt in both variants, and in the candidate's without the draft.
 
-    Both run at once, and the candidate, which has more to do, says how far it is.
+    Both run at once, and the candidate, which has more to do, reports the progress.
     """
     with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
         base, candidate = open_together(stack, opening)

@@ -1,4 +1,4 @@
-"""The result of speculation: raw rounds and times of both sides, and the estimates from them."""
+"""The result of speculation: raw rounds and times of both variants, and the estimates from them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _TIMES: Final = "x"
 
-#: Parts of the time that a speculative run takes.
+#: Parts of a speculative run's time.
 PARTS: Final = ("draft", "verify", "rollback", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRun:
-    """Both arms on one prompt, by its index, back to back in random order."""
+    """Both variants on one prompt, by its index, back to back in random order."""
 
     prompt: int
     alone: Generation
@@ -43,7 +43,7 @@ class PromptRun:
 
 @dataclass(frozen=True, slots=True)
 class SuitePair:
-    """Both arms on every prompt in the order they ran, and what single batches cost then."""
+    """Both variants on every prompt in the order of their runs, and single batches' costs then."""
 
     runs: tuple[PromptRun, ...]
     costs: StepCosts
@@ -63,8 +63,8 @@ class SuitePair:
     def step_ns(self) -> float:
         """Time of one step of the target alone, the unit of costs.
 
-        Means, here and in the costs: what interrupts takes its share of both arms, of single
-        batches and of whole runs alike, where a median would leave it out of the short ones.
+        Means, here and in the costs: an interruption costs both variants, single batches and whole
+        runs in proportion, and a median would remove it from the short ones only.
         """
         return _step_ns([run.alone for run in self.runs])
 
@@ -118,9 +118,9 @@ class SuitePair:
     def predicted_gain(self) -> float:
         """Gain by counts of accepted tokens and costs of steps.
 
-        Every round costs its drafted tokens times c, C of its batch, and what lies beside. For
-        rounds that are all alike that is `sd_model.gain`; here the last round of a run may be
-        shorter, and the draft takes in two tokens after a round in which all was accepted.
+        Every round costs its drafted tokens times c, C of its batch, and its other time. If all
+        rounds are alike, that is `sd_model.gain`; here the last round of a run may be shorter, and
+        the draft processes two tokens after a round in which all were accepted.
         """
         verify, c, catching_up = self.verify, self.c, self.catching_up
         cost, emitted = self.beside * self.n_rounds, 0
@@ -154,7 +154,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The accepted tokens of one side's speculation.
+    """The accepted tokens of one variant's speculation.
 
     Attributes:
         n_tokens: tokens generated after each prompt.
@@ -182,7 +182,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationComparison:
-    """Speculation of one target and draft in two arms.
+    """Speculation of one target and draft in two variants.
 
     Attributes:
         pairing: what was run.
@@ -278,12 +278,12 @@ class SpeculationResult:
     Attributes:
         pairing: what was measured.
         categories: of each prompt.
-        pairs: the suite on both sides, in the order it ran.
+        pairs: the suite in both variants, in the order of the runs.
         gain: rate with the draft over that of the target alone, less 1.
         divergences: where greedy outputs part; empty if sampled, or stopped before the search.
         contexts: what the contexts resolved to, by `target` and `draft`.
         reloads: whether each pair began with a load.
-        seed: of the coin.
+        seed: of the random order.
         ran: run record of the target, and of a draft that is a model.
         interrupted: whether it was stopped from outside.
         watched: the machine during the pairs.

@@ -44,7 +44,7 @@ class TextScore:
 
 @dataclass(frozen=True)
 class ScoresExperiment(SharedProcess):
-    """Scores a text's tokens from position `after` on with the last model of the lease's one side.
+    """Scores a text's tokens from position `after` on with the variant's last model.
 
     With two models, the first is the baseline of KLD.
     """
@@ -57,11 +57,11 @@ class ScoresExperiment(SharedProcess):
 
         Raises:
             ConfigError: the text is too short.
-            ModelError: the two are no levels of one model.
-            EngineError: the engine died or refused.
+            ModelError: the two are not quantizations of one model.
+            EngineError: the engine died or reported an error.
         """
         (side,) = lease.sides
-        # Settings tell apart what one address may be loaded as at the same time.
+        # Settings distinguish loads of one model spec that exist at the same time.
         named = {f"{arm.name} {arm.settings.as_dict()}": arm for arm in side}
         start = partial(RunningBuild, side[0].build.engine, lease)
         build = lease.kept.get("texts", lambda _: True, start).hold(named)
@@ -109,7 +109,7 @@ class PromptExperiment(SharedProcess):
 
         Raises:
             ModelError: the draft's tokenizer is another, or the prompt is too long.
-            EngineError: the engine died or refused.
+            EngineError: the engine died or reported an error.
         """
         pair = lease.kept.get("prompts", self._fits, partial(self._start, lease))
         pair.prompts = tokenized(pair.worker, TARGET, self._given, at_most=pair.n_ctx)
@@ -123,7 +123,7 @@ class PromptExperiment(SharedProcess):
         return (("given", self.prompt),)
 
     def _start(self, lease: MachineLease) -> DraftedTarget:
-        """Load both, with contexts that hold the prompt and what follows it."""
+        """Load both, with contexts that contain the prompt and its reply."""
         pairing = self.pairing
         pair = DraftedTarget(lease.sides[0], pairing, lease)
         room = room_after_prompt(pairing.n_tokens, pairing.k)
@@ -143,11 +143,11 @@ class PromptExperiment(SharedProcess):
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs of two sides, baseline first.
+    """The outputs of two variants, baseline first.
 
     Attributes:
         texts: after each prompt.
-        again: what the baseline generated after the first prompt when it was asked once more.
+        again: the baseline's second output after the first prompt.
         ran: the run record.
     """
 
@@ -158,7 +158,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class OutputsExperiment:
-    """Has two sides generate after the same prompts; nothing is timed."""
+    """Generates with two variants after the same prompts; nothing is timed."""
 
     prompts: tuple[str, ...]
     n_tokens: int

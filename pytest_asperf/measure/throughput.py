@@ -1,9 +1,9 @@
 """PP, TG and loads of one build's models: repetitions, in rounds of random order.
 
-Models that are compared are measured side by side: machines drift, and a drift that all share does
-not look like a difference. Where loading is cheap, each repetition is from a fresh load: two loads
-of one model can differ by more than two runs of one load (where its memory lies, which threads
-run it), and an interval knows only of what varied while it was measured.
+Compared models are measured in alternation: drift that hits all of them is not a difference. If
+loading is cheap, each repetition starts from a fresh load: two loads of one model can differ by
+more than two runs of one load (by the place of its memory, by the threads that run it), and an
+interval covers only variation that occurred during its measurement.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _STEADY: Final = 0.05
 _LONG_NS: Final = 300_000_000
 _MOST_WARM_UPS: Final = 10
 
-#: A load that takes less than this share of the time measured after it is repeated each time.
+#: A load that is shorter than this share of the measurement after it is repeated each time.
 _CHEAP_LOAD: Final = 0.5
 
 #: Loads shorter than that share of this are cheap however short the run.
 _SHORTEST_NS: Final = 300_000_000
 
-#: What follows a load: weights that are mapped are read by the first step, and not before.
+#: A load ends with one step: mapped weights are read by the first step, and not before.
 _FIRST: Final = Workload("ttft", 8)
 
 
@@ -70,7 +70,7 @@ class TimedRuns:
 
 @dataclass(frozen=True)
 class ThroughputExperiment(SharedProcess):
-    """Times one workload on every model of the lease's one side."""
+    """Times one workload on every model of the lease's only variant."""
 
     workload: Workload
 
@@ -79,7 +79,7 @@ class ThroughputExperiment(SharedProcess):
 
         Raises:
             UnfitError: a model's context is too short.
-            EngineError: the engine died or refused.
+            EngineError: the engine died or reported an error.
         """
         (side,) = lease.sides
         arms = {arm.name: arm for arm in side}
@@ -149,9 +149,9 @@ def time_rounds(
     """Time one workload on every loaded model, in rounds of seeded order.
 
     Each round has a fresh load of each model if that is cheap for all of them, or if the engine
-    knows nothing else. So each model has one load for each repetition, or one for all. `progress`
-    is given the runs so far. A run of each model is examined: one drawn at random if the next run
-    has a load of its own, otherwise the last.
+    cannot do otherwise. So each model has one load for each repetition, or one for all. `progress`
+    gets the runs so far. A run of each model is examined: a random one if the next run has a load
+    of its own, otherwise the last.
     """
     # The order must be repeatable from the logged seed, not unguessable.
     order = random.Random(seed)  # noqa: S311
@@ -213,7 +213,7 @@ def _warm_up(
 
 
 def run_until_steady(time_it: Callable[[], RawRun]) -> RawRun:
-    """The first of the runs that a GPU takes to be steady: its clocks rise, and kernels load."""
+    """The duration until a GPU is steady: its clocks rise, and kernels load."""
     first = run = time_it()
     for _ in range(_MOST_WARM_UPS - 1):
         if run.elapsed_ns > _LONG_NS:

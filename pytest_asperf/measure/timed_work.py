@@ -1,8 +1,8 @@
 """Examines what a timed run left in the engine, so that nothing is timed that was not computed.
 
-After a run that is drawn at random, some of its positions are decoded again, each alone, after what
-the run left in the memory. The same tokens are computed in one batch of a fresh memory, and the run
-is repeated once with another beginning. An engine cannot know beforehand which run that will be.
+After a run that is drawn at random, some of its positions are decoded again, each alone, with the
+memory that the run left. The same tokens are computed in one batch of a fresh memory, and the run
+is repeated once with another beginning. An engine cannot foresee which run that will be.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.config.workload import Workload
 
-#: Of an engine that does not show what its runs leave.
+#: For an engine that does not show its state after a run.
 NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"
-#: Positions that are decoded again, beside the last: of the timed tokens, and of those before.
+#: Positions that are decoded again, in addition to the last: of the timed tokens, and of those
+#: before.
 _TIMED: Final = 5
 _BEFORE: Final = 4
-#: Positions of the whole text by which weights are known to predict something.
+#: Positions of the whole text that show if weights predict anything.
 _OF_TEXT: Final = 128
 #: Comparisons of a repeated run and a new one before the new one is called slower.
 _MORE_COMPARISONS: Final = 4
@@ -39,7 +40,7 @@ _LEAST_CHANGED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ExaminedRun:
-    """A timed run whose remains were examined.
+    """A timed run whose final state was examined.
 
     Attributes:
         tokens: that it left in the memory.
@@ -50,7 +51,7 @@ class ExaminedRun:
         n_changed: tokens that were changed for that.
         new_last: the last logits of that run.
         text: more of the computed ones over the whole text, if those that were left differ.
-        refusal: why the engine could not be examined after the run; empty if it was.
+        refusal: the reason why the engine could not be examined after the run; empty if it was.
     """
 
     tokens: tuple[int, ...]
@@ -95,8 +96,9 @@ class ExaminedRun:
             yield guards.repeated_result(self.run_ns, self.new_ns)
 
     def unlike(self, baseline: ExaminedRun) -> GuardFinding | None:
-        """The signs that it computes something else than the baseline of the same tokens."""
-        # A sound baseline agrees with itself, unless its weights turn rounding into other logits.
+        """Signs that its results differ from the baseline's for the same tokens."""
+        # A sound baseline agrees with itself, unless its weights amplify rounding into other
+        # logits.
         if self.tokens != baseline.tokens or (
             baseline.text and guards.predicts_nothing(baseline.tokens, baseline.text)
         ):
@@ -104,7 +106,7 @@ class ExaminedRun:
         return guards.unlike_baseline(self.left.rows, baseline.left.rows)
 
 
-#: Of baseline and candidate; None of an engine that does not show what its runs leave.
+#: Of baseline and candidate; None for an engine that does not show its state after a run.
 ExaminedPair: TypeAlias = "tuple[ExaminedRun | None, ExaminedRun | None]"
 
 
@@ -150,7 +152,7 @@ class TimedCall:
             computed = self.worker.recompute(self.name, tokens, list(left.rows))
             text = {}
             if guards.differ(left.rows, computed):
-                # Of few positions nobody can say if the weights predict anything.
+                # A few positions do not show if the weights predict anything.
                 step = -(-len(tokens) // _OF_TEXT)
                 text = self.worker.recompute(self.name, tokens, range(0, len(tokens), step))
         except EngineRefusedError as error:
@@ -161,8 +163,8 @@ class TimedCall:
     def _compared(self, other: Sequence[int], run: RawRun) -> tuple[int, int, GroupedRow | None]:
         """Times of a repeated run and of one with other tokens, and the last logits of that one.
 
-        If the latter takes longer, the machine may have been busy: of several comparisons the one
-        counts in which the two are nearest.
+        If the latter is slower, the machine may have been busy: of several comparisons, the one
+        with the two nearest times counts.
         """
         last = len(other) - 1
         nearest = run.elapsed_ns, self.time(other).elapsed_ns

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.watch import Watched
     from pytest_asperf.measure.results import LevelResult, Provenance, ThroughputResult
 
-#: A setting that leaves the choice to the engine, and a fact that the engine does not know.
+#: A setting that leaves the choice to the engine, and a fact that the engine does not report.
 _UNDECIDED: Final = ("auto", "unknown")
 #: A GPU by its number, as ggml names it: CUDA0, Vulkan1.
 _GPU: Final = re.compile(r"[A-Za-z]+(\d+)")
 
 
 def require_path(ran: Provenance) -> Provenance:
-    """A run record, if what ran is what was asked for."""
+    """A run record, if it matches the request."""
     requested = ran.requested.as_dict()
     if "kv_bits" in requested:
         requested["type_k"], requested["type_v"] = ran.requested.kv_types
@@ -67,7 +67,7 @@ def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, obj
 
 
 def placed_shares(tensor_split: str, weights_mib: Mapping[str, float]) -> str:
-    """The shares as requested, if the GPUs with a share hold weights and no others do."""
+    """The shares as requested, if the GPUs with a share have weights and no others do."""
     holding = {
         int(gpu[1]) for name, mib in weights_mib.items() if mib and (gpu := _GPU.fullmatch(name))
     }
@@ -77,7 +77,7 @@ def placed_shares(tensor_split: str, weights_mib: Mapping[str, float]) -> str:
 
 
 def require_unchanged(model: LocatedModel) -> None:
-    """Refuse a measurement of files that are not those which were hashed for it."""
+    """Reject a measurement of files that changed after they were hashed for it."""
     if not is_unchanged(model):
         raise MeasurementError(
             f"{model.ref.title}: {model.path} changed while it was measured",
@@ -98,7 +98,7 @@ def require_numbers(what: str, run: RawRun) -> RawRun:
 def require_sound(what: str, run: RawRun, workload: Workload) -> RawRun:
     """A timed run, if its logits are numbers and its requests are those of the workload.
 
-    A server's prompts are new to it and not cut, and its replies as long as asked for.
+    A server's prompts are new to it and not cut, and its replies have the requested length.
     """
     if run.requests:
         require_valid(what, _of_requests(run, workload))
@@ -154,7 +154,7 @@ def _of_all_requests(result: ThroughputResult) -> Iterator[GuardFinding | None]:
 
 
 def level_trips(result: LevelResult, *, is_other_model: bool = False) -> tuple[GuardFinding, ...]:
-    """The guards' findings on a level, or on a model of another name, against its baseline."""
+    """The guards' findings on a quantization or another model against its baseline."""
     comparison = result.comparison
     findings = [
         _identical(result),
@@ -188,7 +188,7 @@ def _twins(a: LevelResult, b: LevelResult) -> GuardFinding | None:
 def require_valid(
     what: str, guard_findings: Iterable[GuardFinding], watched: Watched | None = None
 ) -> None:
-    """Refuse a measurement that no assertion can use, with what was watched of the machine."""
+    """Reject a measurement that no assertion can use, with the machine's samples."""
     for guard_finding in guard_findings:
         if guard_finding.consequence is Consequence.INVALID and guard_finding.voids is Voids.ALL:
             error = _invalid(what, guard_finding)
@@ -209,14 +209,14 @@ class BandwidthBounds:
     """The memory bandwidth that bounds TG on the selected hardware.
 
     Attributes:
-        measure: measures this machine's bandwidth if it is not known yet; again if given True.
+        measure: measures this machine's bandwidth if it is unknown; True measures it again.
     """
 
     hardware: Hardware
     measure: Callable[[bool], Bandwidth]
 
     def expected(self, result: ThroughputResult) -> BandwidthBound:
-        """The bandwidth that utilisation is a share of; HardwareError where it is not known."""
+        """The bandwidth that utilisation is a share of; HardwareError if it is unknown."""
         hardware = self.hardware
         if (published := self._published(result)) is not None:
             kind = published.kind if hardware.is_this_machine else f"{published.kind}, declared"
@@ -250,7 +250,7 @@ class BandwidthBounds:
 
     @property
     def _doubt(self) -> str:
-        """Why no claim can rest on the declared hardware's figures; empty if one can."""
+        """The reason why no assertion can use the declared hardware's figures; empty if one can."""
         actual = self.hardware.contradiction
         return f"declared {self.hardware.name}, and this machine is {actual}" if actual else ""
 

@@ -71,7 +71,7 @@ class Workspace:
         return Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, self.seed)
 
     def engine_build(self, engine: Engine) -> EngineBuild:
-        """An engine in the interpreter, or folder of programs, that the settings name."""
+        """An engine in the interpreter, or folder of binaries, that the settings name."""
         from pytest_asperf.engine_process import EngineBuild
 
         return EngineBuild(
@@ -118,8 +118,8 @@ class Workspace:
     ) -> MeasurementRunner:
         """The runner of an engine; no process is started before the first measurement.
 
-        The folder of programs of a gate's `baseline` makes the models if the settings name none;
-        its server says which models there are. Only gates are preceded by self-checks.
+        The binaries of a gate's `baseline` make the models if the settings name none; its server
+        lists its models. Only gates are preceded by self-checks.
         """
         from pytest_asperf.hardware.machine_lock import machine_lock_path
         from pytest_asperf.measure.experiment import MeasurementPlan
