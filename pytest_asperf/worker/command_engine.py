@@ -1,8 +1,8 @@
-"""Foreign programs as an engine: command lines that are run to their end for each request.
+"""External programs as an engine: command lines that are run to their end for each request.
 
-Nothing is known of such a program but what it prints, how long its process takes, and its file. So
-every figure is either read from its output or timed from outside, and what contradicts the other is
-refused. A failure's message begins with its name: `no-times`, `times-exceed-wall`, ...
+The only evidence of such a program is its output, the duration of its process, and its file. So
+every figure is either read from its output or timed from outside, and a contradiction between the
+two is an error. A failure's message begins with its name: `no-times`, `times-exceed-wall`, ...
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .served_model import served_facts, unseen_context
 from .served_prompts import is_near, new_beginning
 from .tool_process import ToolRun
 
-#: The kind of a refusal in the middle of the work.
+#: The kind of an error in the middle of the work.
 _KIND: Final = "command"
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 #: Tokens of the prompt where only the output is timed and no depth is named.
@@ -60,18 +60,18 @@ _CANNOT: Final = {
 class NoTimesError(RefusalError):
     """A program ended well and printed no time: mlx_lm does at an empty output.
 
-    llama.cpp's programs lose their last lines at times, as another thread writes them.
+    llama.cpp's binaries lose their last lines at times, as another thread writes them.
     """
 
 
 class CommandEngine:
-    """The engine: the folder that `{tools}` stands for."""
+    """The engine: the folder for the placeholder `{tools}`."""
 
     def __init__(self, folder: str = "") -> None:
         self._folder = folder
 
     def describe(self) -> Facts:
-        """The folder of programs, as far as one is named; the programs are those of a model."""
+        """The folder of binaries, if one is named; the programs belong to a model."""
         files = [path for path in sorted(Path(self._folder).glob("*")) if path.is_file()]
         return {
             "engine": "command",
@@ -85,14 +85,14 @@ class CommandEngine:
         }
 
     def load(self, path: str, settings: dict[str, Any]) -> CommandModel:
-        """Find the programs of a pipeline, which is described in a file of ours."""
+        """Find the programs of a pipeline, which a file of asperf's describes."""
         described = json.loads(Path(path).read_text("utf-8"))
         described["runs"] = str(Path(path).parent)
         fixed = {"tools": self._folder, "model": described["model"], "python": sys.executable}
         return CommandModel(described, {**fixed, **settings}, settings)
 
     def quantize(self, *_: object) -> NoReturn:
-        """Refuse: programs run files as they are."""
+        """Raise: programs run files as they are."""
         raise RefusalError("unsupported", _CANNOT["quantize"])
 
 
@@ -143,10 +143,10 @@ class PipelineRun:
 
     @property
     def first_token_ns(self) -> int | None:
-        """Until the first token is there; None where that is not known.
+        """Until the first token; None if it is unknown.
 
-        Of one program it is the time of the prompt, if no total is printed. Of several it is not:
-        the handover is between them.
+        For one program it is the time of the prompt, if no total is printed. Several programs have
+        the KV handoff in between, so they need a total.
         """
         if self.by_wall:
             return sum(phase.wall_ns for phase in self.phases) - self.rest_ns
@@ -156,7 +156,7 @@ class PipelineRun:
 
     @property
     def handover_ns(self) -> int | None:
-        """The time in several programs of neither prompt nor generation; None if not known."""
+        """The time in several programs outside prompt and generation; None if unknown."""
         first_ns, prompt_ns = self.first_token_ns, self.prompt_ns
         if len(self.phases) == 1 or first_ns is None or prompt_ns is None:
             return None
@@ -188,7 +188,7 @@ class CommandModel:
 
     Args:
         described: the pipeline, as `config.pipeline` writes it.
-        values: what stands for placeholders.
+        values: values of the placeholders.
         settings: the engine settings among them.
     """
 
@@ -239,7 +239,7 @@ class CommandModel:
 
     def _filled(self, word: str, more: Mapping[str, str]) -> str:
         values = {**self._values, **more}
-        # Braces of anything else, such as JSON's, are the program's.
+        # Other braces, such as JSON's, belong to the program.
         return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word)
 
     def serve(self, work: Asked) -> Timing:
@@ -268,7 +268,7 @@ class CommandModel:
         )
 
     def _fitting(self, text: str, n_prompt: int, n_output: int) -> PipelineRun:
-        """A run with as many tokens as asked for; others are not counted."""
+        """A run with as many tokens as requested; others are not counted."""
         problem, self._n_silent = "", 0
         for _ in range(_TRIES):
             try:
@@ -296,7 +296,7 @@ class CommandModel:
             off, now = n_prompt - run.n_prompt, self._n_characters[n_prompt]
             low, high = (now, high) if off > 0 else (low, now)
             then = now + round(off * self._per_token)
-            # Where tokens are shorter or longer than the mean, a step may go too far.
+            # If tokens are shorter or longer than the mean, a step may go too far.
             self._n_characters[n_prompt] = then if low < then < high else (low + high) // 2
         raise RefusalError(
             _KIND, f"the prompt had {run.n_prompt} tokens, and {n_prompt} were asked for"
@@ -310,7 +310,7 @@ class CommandModel:
         return begins + text[:n_characters]
 
     def _run(self, prompt: str, n_output: int) -> PipelineRun:
-        # What a killed process leaves is removed by its number.
+        # Files of a killed process are removed by its number.
         with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=self._runs) as folder:
             file = Path(folder) / "prompt.txt"
             file.write_text(prompt, "utf-8")
@@ -449,7 +449,7 @@ def read_printed(reader: Facts | None, lines: Sequence[str]) -> Printed | str:
 
 
 def generated_text(reader: Facts | None, output: str, log: str) -> str:
-    """The text that a program generated: what its reader marks, else all of its output."""
+    """The generated text: the part that the program's reader marks, otherwise all of its output."""
     if reader is None or not reader["text"]:
         return output.strip()
     pattern = re.compile(reader["text"], re.DOTALL)

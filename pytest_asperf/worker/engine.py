@@ -1,4 +1,4 @@
-"""The interface of an engine, its refusal, and the identity of its files."""
+"""The interface of an engine, its error, and the identity of its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS: Final = 256
 
 
 class RefusalError(Exception):
-    """The engine cannot do what was asked; the worker goes on. `kind` is a short stable word."""
+    """The engine cannot fulfil a request; the worker goes on. `kind` is a short stable word."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class RefusalError(Exception):
 def require_settings(
     settings: Collection[str], known: Collection[str], engine: str, hint: str
 ) -> None:
-    """Refuse a setting that an engine does not have; `hint` says what quantizes its KV cache."""
+    """Reject a setting that an engine does not have; `hint` names its setting for the KV cache."""
     if unknown := sorted(set(settings) - set(known)):
         raise RefusalError(
             "settings",
@@ -42,7 +42,7 @@ def require_settings(
 
 
 def require_context(n_tokens: int, facts: Facts) -> None:
-    """Refuse more tokens than the model was trained on: engines go on past it."""
+    """Reject more tokens than the model's training context: engines go on past it."""
     if n_tokens > facts["n_ctx_train"]:
         raise RefusalError(
             "context",
@@ -52,7 +52,7 @@ def require_context(n_tokens: int, facts: Facts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogitRow:
-    """Counts of what one row of logits holds.
+    """Counts of the values in one row of logits.
 
     Attributes:
         peak: the largest finite one, None without any.
@@ -70,7 +70,7 @@ class LogitRow:
 class Timing:
     """Raw counts and nanoseconds of one timed run, synchronised with the device.
 
-    The logits are those after the last token, read when the clock had stopped. Of a server it has
+    The logits are those after the last token, read when the clock had stopped. For a server it has
     each user's request, with the fields of `analysis.serving_metrics.ServedRequest`.
     """
 
@@ -83,13 +83,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The work asked of a server.
+    """The work requested of a server.
 
     Attributes:
         kind: `pp`, `ttft`, `tg`, `itl` or `request`, as in the workload's name.
-        n_tokens: of the prompt for `pp` and `ttft`, else of the output that is counted.
+        n_tokens: of the prompt for `pp` and `ttft`, otherwise of the counted output.
         depth: tokens of the prompt, for the others.
-        users: that ask at the same time.
+        users: number of simultaneous requests.
         text: what prompts are made of.
         warm: whether each prompt is sent once before, untimed.
     """
@@ -106,11 +106,11 @@ class Stepper(Protocol):
     """A model in a context of its own that is stepped and rolled back.
 
     Attributes:
-        facts: what the context resolved to; `memory` says of what kind it is, `rollback` how
-            rejected tokens are removed: `trim`, or `checkpoint`, which costs time.
+        facts: the context's resolved settings; `memory` is its kind, `rollback` the way to remove
+            rejected tokens: `trim`, or `checkpoint`, which costs time.
         n_drafted: the first tokens, which a target has too and a draft chooses from; 0 for all.
         n_past: tokens in the memory.
-        max_outputs: positions of the largest batch whose logits are asked for.
+        max_outputs: positions of the largest batch that return logits.
     """
 
     facts: Facts
@@ -125,14 +125,14 @@ class Stepper(Protocol):
     def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
         """Decode tokens in one batch, synchronised; logits of the last `n_outputs`.
 
-        The array may be a view that the next call overwrites. Whatever is wrong with the batch,
-        the positions or the logits is a refusal, and never a silent one.
+        The array may be a view that the next call overwrites. Any fault of the batch, the positions
+        or the logits is an error, and never silent.
         """
 
     def likeliest(self, tokens: list[int], n: int) -> list[int]:
         """Decode tokens, and go on with the likeliest next one until there are `n` of them.
 
-        The last of them is not decoded. Logits that are no numbers are a refusal.
+        The last of them is not decoded. Logits that are no numbers are an error.
         """
 
     def mark(self) -> None:
@@ -150,17 +150,17 @@ class Steppable(Protocol):
     """A loaded model that speculation can be measured on."""
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> Stepper:
-        """Open a context for `n_ctx` tokens, or refuse one that cannot be rolled back as asked."""
+        """Open a context for `n_ctx` tokens; an error if it cannot be rolled back as requested."""
 
 
 class LoadedModel(Protocol):
     """A loaded model. Tokens are ids of its own vocabulary.
 
     Attributes:
-        facts: what loading it resolved to; `bytes_per_token` where the engine knows what a step
-            reads and its file is no GGUF; `loads_each_run` where each timed run has a load of its
-            own; `log_probabilities` where `logits` gives those, cut off at a floor; `logits_seen`,
-            in words, where not the timed runs but something else shows that they are numbers.
+        facts: the resolved facts of the load; `bytes_per_token` if the engine knows the bytes of a
+            step and its file is no GGUF; `loads_each_run` if each timed run has a load of its own;
+            `log_probabilities` if `logits` returns those, cut off at a minimum; `logits_seen`, in
+            words, if not the timed runs but other work shows that they are numbers.
         context: what the last run's context resolved to (size, KV types, flash attention).
     """
 
@@ -203,16 +203,16 @@ class LeftByRun(Protocol):
     """The memory of a model as its last timed run left it.
 
     Attributes:
-        n_held: tokens that the memory says it holds; None if it does not say.
+        n_held: tokens in the memory by its own count; None if it has none.
     """
 
     n_held: int | None
 
     def row(self, position: int) -> NDArray[np.float32] | None:
-        """The logits of a position of the run; positions are asked for from the highest down.
+        """The logits of a position of the run; positions are requested from the highest down.
 
         The last position's logits are those that the run itself left. Each other token is decoded
-        again, alone, after what the run left before it. None if the memory cannot drop its tail.
+        again, alone, after the run's state before it. None if the memory cannot drop its end.
         """
 
 
@@ -258,7 +258,7 @@ class Embeds(Protocol):
     def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
         """The vector of each text, computed alone or with others in one call or request.
 
-        The tokenizer adds what it adds to a text of its own. `context["pooling"]` says in words how
+        The tokenizer adds its own special tokens to a text. `context["pooling"]` says in words how
         the vectors of tokens become that of the text.
         """
 
@@ -290,7 +290,7 @@ class LooksAhead(Protocol):
     """A model that can compute the next chunk while the logits of the last are read."""
 
     def look_ahead(self, tokens: Sequence[int], first: int) -> None:
-        """Compute what `logits` is asked for next, unless it is the CPU that would."""
+        """Compute the next rows of `logits` in advance, unless the CPU would compute them."""
 
 
 @runtime_checkable
@@ -305,7 +305,7 @@ class ScoresInOrder(Protocol):
 
 @runtime_checkable
 class SpeculatesByItself(Protocol):
-    """A model whose engine has a program for the whole of a speculation, and cannot be stepped."""
+    """A model whose engine runs a whole speculation in one program, and cannot be stepped."""
 
     def speculate(self, draft: Any, prompt: str, n_new: int, k: int) -> Facts:
         """Generate `n_new` tokens greedily with a draft of k tokens a round, and count them."""
@@ -313,20 +313,20 @@ class SpeculatesByItself(Protocol):
 
 @runtime_checkable
 class AnswersRequests(Protocol):
-    """A model behind a server, which takes texts and generates what it samples."""
+    """A model behind a server, which receives texts and generates by sampling."""
 
     def serve(self, work: Asked) -> Timing:
         """Time one request of each user, all sent at once.
 
-        Of `ttft` the time is that until the first output, of `request` until the last one, each
-        the mean over the users; of `pp` until every user has the first output; of `tg` and `itl`
-        from the first output of any user to the last one of all.
+        The time of `ttft` is that until the first output, of `request` until the last one, each the
+        mean over the users; of `pp` until every user has the first output; of `tg` and `itl` from
+        the first output of any user to the last one of all.
         """
 
 
 @runtime_checkable
 class ShowsOutput(Protocol):
-    """A model whose generated text can be had."""
+    """A model that returns its generated text."""
 
     def output(self, prompt: str, n_tokens: int) -> str:
         """The text of so many tokens after a prompt."""
@@ -338,15 +338,16 @@ class Engine(Protocol):
     def describe(self) -> Facts:
         """Library, version, build and devices.
 
-        `cannot` names what an engine refuses, and why: an operation, a setting, `step_ns`, the
-        `logits` of timed runs, or as `setting=value` what this version of it does not have.
+        `cannot` names what an engine does not support, with the reason: an operation, a setting,
+        `step_ns`, the `logits` of timed runs, or as `setting=value` a value that this version does
+        not have.
         """
 
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a model file with the settings that were set; the rest are the engine's own."""
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Write a model's file or folder at another level.
+        """Write a model's file or folder at another quantization.
 
         The recipe has the engine's words for it: `ftype` as in the GGUF format, or MLX's `dtype`,
         or its `bits`, `group_size` and `mode`.

@@ -1,9 +1,9 @@
 """The differences of llama-cpp-python's versions, from 0.3.16 on, decided once at import.
 
-Features are detected by a struct's field, a default or a function. The version number is only
-shown in refusals: builds of a checkout share the number of the last release. What all of these
-versions have (`llama_memory_*`, the fields that quantizing uses) is called where it is needed; the
-log that the library writes inside this process is kept here.
+Features are detected by a struct's field, a default or a function. The version number is only shown
+in errors: builds of a checkout share the number of the last release. Functions that all of these
+versions have (`llama_memory_*`, the fields for quantizing) are called by their users; the log that
+the library writes inside this process is kept here.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ _FLASH_ATTN: Final = {"auto": -1, "off": 0, "on": 1}
 _FLOAT_TYPES: Final = ("f32", "f16", "bf16")
 #: Since 0.3.17 a negative number of layers means all of them; before, it meant none.
 _ALL_LAYERS: Final = -1 if llama_cpp.llama_model_default_params().n_gpu_layers == -1 else 2**31 - 1
-#: Hybrid architectures of the version that cannot be asked (`llm_arch_is_hybrid` in 0.3.16's
-#: llama-arch.cpp).
+#: Hybrid architectures of the version without `llm_arch_is_hybrid` (in 0.3.16's llama-arch.cpp).
 _HYBRID_ARCHITECTURES: Final = frozenset({"jamba", "falcon-h1", "plamo2", "granitehybrid", "lfm2"})
 #: `enum ggml_backend_dev_type`; integrated GPUs came between, with devices that have ids.
 _DEVICE_TYPES: Final = (
     ("CPU", "GPU", "IGPU", "ACCEL") if _DECIDES_FLASH_ATTN else ("CPU", "GPU", "ACCEL")
 )
-#: `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, first named `…_SWA_ONLY`. In 0.3.16 a hybrid memory knows
-#: it not and saves all of its state, which takes longer and means the same.
+#: `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, first named `…_SWA_ONLY`. In 0.3.16 a hybrid memory ignores
+#: it and saves all of its state, which is slower and equivalent.
 _PARTIAL_STATE: Final = 1
 _MAX_TEXT: Final = 200
 
-#: What this version cannot be asked for, and why.
+#: Requests that this version does not support, with the reasons.
 CANNOT: Final[Mapping[str, str]] = (
     {}
     if _DECIDES_FLASH_ATTN
@@ -90,7 +89,7 @@ def library_folder() -> Path:
 
 
 def require_fitting() -> None:
-    """Refuse libraries whose structures this llama-cpp-python does not have.
+    """Reject libraries whose structures this llama-cpp-python does not have.
 
     Fields that a newer library has at the end of a structure keep its own defaults.
     """
@@ -110,7 +109,7 @@ def require_fitting() -> None:
 
 
 def _misplaced(params: Any, known: Any, defaults: Mapping[str, float]) -> list[str]:
-    """The fields of a structure that hold something else than a default."""
+    """The fields of a structure that differ from their default."""
     raw, wrong = bytes(params), []
     for name, kind in known._fields_:
         value = getattr(params, name)
@@ -127,7 +126,7 @@ def _misplaced(params: Any, known: Any, defaults: Mapping[str, float]) -> list[s
 
 
 def require_possible(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that this version does not have, or that contradict each other."""
+    """Reject settings that this version does not have, or that contradict each other."""
     flash_attn, type_v = settings.get("flash_attn"), settings.get("type_v", "f16")
     if f"flash_attn={flash_attn}" in CANNOT:
         raise RefusalError("version", CANNOT[f"flash_attn={flash_attn}"])
@@ -146,12 +145,12 @@ def require_possible(settings: Mapping[str, Any]) -> None:
 
 
 def needs_flash_attention(settings: Mapping[str, Any]) -> bool:
-    """True if flash attention is asked for, or a V cache that needs it."""
+    """True if flash attention is requested, or a V cache that needs it."""
     return settings.get("flash_attn") == "on" or settings.get("type_v", "f16") not in _FLOAT_TYPES
 
 
 def set_flash_attention(params: Any, value: str | None) -> None:
-    """Ask a context for flash attention; None leaves it to this version."""
+    """Set a context's flash attention; None leaves it to this version."""
     if _DECIDES_FLASH_ATTN:
         params.flash_attn_type = _FLASH_ATTN[value or "auto"]
     else:
@@ -159,13 +158,13 @@ def set_flash_attention(params: Any, value: str | None) -> None:
 
 
 def set_outputs(params: Any, n_outputs: int) -> None:
-    """Let so many positions of a batch have logits, 0 for all; before 0.3.35 all may have them."""
+    """Enable logits for N positions of a batch, 0 for all; before 0.3.35 for all."""
     if "n_outputs_max_per_seq" in _CONTEXT_FIELDS:
         params.n_outputs_max_per_seq = n_outputs
 
 
 def set_pooling(params: Any, pooling: int) -> None:
-    """Ask a context for a vector of each sequence.
+    """Set a context to return a vector of each sequence.
 
     In caches of their own, sequences of several lengths are cut into several physical batches, and
     llama.cpp pools the last one alone. Before there was a choice, all shared one.
@@ -250,7 +249,7 @@ def save_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> 
 
 
 def restore_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> int:
-    """Take a saved state of sequence 0 back; return the bytes read, 0 where it failed."""
+    """Restore a saved state of sequence 0; return the bytes read, 0 if it failed."""
     return int(_SET_STATE(context, buffer, size, 0, 0 if whole else _PARTIAL_STATE))
 
 
@@ -335,5 +334,5 @@ class LibraryLog:
         return (*self._devices, *self._recent)
 
     def complaint(self) -> str:
-        """The last three lines, in which the library says what went wrong."""
+        """The last three lines, in which the library names its error."""
         return " | ".join(list(self._recent)[-3:])[:600] or "the library logged nothing"

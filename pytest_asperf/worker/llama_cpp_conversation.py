@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LlamaConversation:
-    """A `Llama` with a model of its own; refused where the settings cannot be its arguments."""
+    """A `Llama` with a model of its own; an error if the settings cannot be its arguments."""
 
     def __init__(self, path: str, settings: Mapping[str, Any], **arguments: Any) -> None:
         if settings.get("flash_attn") == "auto":

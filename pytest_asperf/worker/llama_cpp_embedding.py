@@ -23,7 +23,7 @@ _NAMES: Final = {_MEAN: "mean", 2: "cls", 3: "last"}
 
 
 def open_pooling(open_with: Callable[[int], tuple[Any, Facts]]) -> tuple[Any, Facts]:
-    """A context that pools as the file says, or by the mean if it does not say it, and its facts.
+    """A context that pools as the file says, otherwise by the mean, and its facts.
 
     Args:
         open_with: opens a context that pools in one of llama.cpp's ways.
@@ -65,7 +65,7 @@ def vectors_of(
 def packed(texts: Sequence[Sequence[int]], room: int) -> list[list[Sequence[int]]]:
     """Texts in groups, each of at most so many tokens, in their order.
 
-    Refused if a text alone has more: an encoder sees all of a text at once.
+    An error if a text alone has more: an encoder processes all of a text at once.
     """
     groups: list[list[Sequence[int]]] = []
     left = 0

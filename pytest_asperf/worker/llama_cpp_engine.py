@@ -1,8 +1,8 @@
 """llama.cpp through llama-cpp-python's low-level API.
 
-The defaults are those of llama.cpp's own tools (llama-bench's `cmd_params_defaults`): batches of
-2,048 in pieces of 512, an F16 cache, flash attention left to the engine, all layers on a GPU where
-a GPU backend is built in, one thread for each CPU that is useful for arithmetic.
+The defaults are those of llama.cpp's own binaries (llama-bench's `cmd_params_defaults`): batches of
+2,048 in pieces of 512, an F16 cache, flash attention left to the engine, all layers on a GPU if a
+GPU backend is built in, one thread for each CPU that is useful for arithmetic.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GGML_TYPES: Final = {
     "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20,
 }  # fmt: skip
 _MAX_TEXT: Final = 200
-#: The settings that llama.cpp has, of those that engines can be asked for.
+#: The settings that llama.cpp has, of all engine settings.
 _SETTINGS: Final = frozenset(
     {
         *("threads", "n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch"),
@@ -85,7 +85,7 @@ class LlamaCppEngine:
 
     def describe(self) -> Facts:
         """Versions, devices and a hash of the libraries."""
-        devices = compat.devices()  # registered now at the latest, which the log says
+        devices = compat.devices()  # registered now at the latest, which the log shows
         return {
             "engine": "llama_cpp",
             "library": "llama-cpp-python",
@@ -153,7 +153,8 @@ class LlamaCppModel:
         self._slow_by = settings.get("slow_by", 0.0)
         log.clear()
         params = llama_cpp.llama_model_default_params()
-        # llama-cpp-python's own default is the CPU; the tools' is every layer on the GPU.
+        # llama-cpp-python's own default is the CPU; the binaries' default is every layer on the
+        # GPU.
         params.n_gpu_layers = compat.gpu_layers(settings.get("n_gpu_layers"))
         if shares := settings.get("tensor_split"):
             params.tensor_split = _per_device(map(float, shares.split("/")))
@@ -241,7 +242,7 @@ class LlamaCppModel:
     def look_ahead(self, tokens: Sequence[int], first: int) -> None:
         """Decode the next chunk while the last one's logits are read, where no core is needed."""
         if self.facts["layers_offloaded"] > self.facts["n_layers"]:
-            # What it lacks room for, or fails at, is met again when the chunk's turn comes.
+            # A failure, or too little room, occurs again when the chunk itself is scored.
             with contextlib.suppress(RefusalError):
                 self._chunks.look_ahead(tokens, first)
 
@@ -325,17 +326,17 @@ class LlamaCppModel:
         llama_cpp.llama_model_free(self._model)
 
     def _prepare(self, tokens: Sequence[int], depth: int, n_ctx: int) -> None:
-        """Bring exactly `tokens[:depth]` into the cache, reusing what it holds."""
+        """Bring exactly `tokens[:depth]` into the cache, reusing its present tokens."""
         if n_ctx != self._open_for:
             self._chunks.close()
             self._close_context()
-            # Of a batch the last position alone has logits.
+            # Only the last position of a batch has logits.
             self._context, self.context = self._new_context(n_ctx, self._n_batch, None)
             self._open_for = n_ctx
         prefix = list(tokens[:depth])
         keeps = depth > 0 and self._resident[:depth] == prefix
         memory = llama_cpp.llama_get_memory(self._context)
-        # A recurrent memory cannot drop its tail: it starts again.
+        # A recurrent memory cannot drop its end: it starts again.
         if not (keeps and llama_cpp.llama_memory_seq_rm(memory, 0, depth, -1)):
             self._fill(prefix)
         self._resident = []
@@ -384,8 +385,8 @@ class LlamaCppModel:
     ) -> tuple[Any, Facts]:
         """A context for so many sequences, and the settings that it resolved to.
 
-        Of a batch, `n_outputs` positions may have logits: 0 is all of them, None one. With a
-        pooling it gives vectors, and a whole batch is a physical one.
+        In a batch, `n_outputs` positions may have logits: 0 is all of them, None one. With a
+        pooling it returns vectors, and a whole batch is a physical one.
         """
         require_context(n_ctx // n_sequences, self.facts)
         settings = self._settings
@@ -404,7 +405,7 @@ class LlamaCppModel:
         params.no_perf = True
         if n_outputs is not None:
             compat.set_outputs(params, n_outputs)
-        # Models are scored side by side, and what one logs must not be read as the other's.
+        # Models are scored in alternation, and one's log must not be read as another's.
         with self._log.held:
             self._log.clear()
             context = llama_cpp.llama_init_from_model(self._model, params)
@@ -464,20 +465,20 @@ def _resolved(context: Any, log: LibraryLog, settings: Facts, weights_mib: Facts
         "n_batch": llama_cpp.llama_n_batch(context),
         "n_ubatch": llama_cpp.llama_n_ubatch(context),
         "threads": llama_cpp.llama_n_threads(context),
-        # What a memory without a KV cache says of itself is not looked for.
+        # A memory without a KV cache is not searched for these lines.
         **context_facts(log.lines, settings, weights_mib),
     }
 
 
 def require_rpc() -> None:
-    """Refuse a build of llama.cpp without RPC."""
+    """Reject a build of llama.cpp without RPC."""
     _add_server()
 
 
 def device_list(remote: Remote) -> Any:
-    """A model's devices: those of a server and no other, as `llama_model_params` takes them.
+    """A model's devices: only those of a server, in the form of `llama_model_params`.
 
-    Refused where the server does not answer.
+    An error if the server does not answer.
     """
     registered = _add_server()(remote.endpoint.encode())
     ggml.ggml_backend_reg_dev_count.argtypes = [ctypes.c_void_p]
@@ -508,7 +509,7 @@ def _add_server() -> Any:
 
 
 class ChunkContexts:
-    """The context whose logits are read, and where one looks ahead, that of the next chunk.
+    """The context whose logits are read, and with look-ahead that of the next chunk.
 
     Attributes:
         facts: what the contexts resolved to.
@@ -538,7 +539,7 @@ class ChunkContexts:
         return self._contexts[0]
 
     def look_ahead(self, tokens: Sequence[int], first: int) -> None:
-        """Decode a chunk beside the one that is read, if it is of the same size."""
+        """Decode a chunk while another one is read, if it is of the same size."""
         if len(tokens) == self._n_ctx:
             self._ahead = None
             self._fill(1, tokens, first)
@@ -566,7 +567,7 @@ class ContextLeftByRun:
     """A context as a timed run left it.
 
     Attributes:
-        n_held: tokens up to the last position that the memory knows.
+        n_held: tokens up to the last position in the memory.
     """
 
     def __init__(
@@ -580,7 +581,7 @@ class ContextLeftByRun:
         self.n_held: int | None = llama_cpp.llama_memory_seq_pos_max(self._memory, 0) + 1
 
     def row(self, position: int) -> NDArray[np.float32] | None:
-        """The logits of a position; None if the memory cannot drop its tail."""
+        """The logits of a position; None if the memory cannot drop its end."""
         if position != len(self._tokens) - 1:
             if not llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
                 return None

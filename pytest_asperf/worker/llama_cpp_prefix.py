@@ -1,8 +1,8 @@
 """The text in llama.cpp's cache, kept over loads of a model, and over processes.
 
-A timed run at a depth needs a filled cache, and so does a generation after a prompt; filling it
-takes as long as the run and longer. Each load gets the cells that the same build computed in an
-earlier load of the same file and settings.
+A timed run at a depth needs a filled cache, and so does a generation after a prompt; filling it is
+slower than the run. Each load gets the cache cells that the same build computed in an earlier load
+of the same file and settings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from . import llama_cpp_compat as compat
 
 #: Shorter texts are computed as fast as they are copied.
 _LEAST_TOKENS: Final = 64
-#: Of one text in a process whose peak memory may be judged.
+#: For one text in a process whose peak memory may be judged.
 _MOST_BYTES: Final = 2**24
-#: Of one text that is shared between the processes of a comparison of times.
+#: For one text that is shared between the processes of a comparison of times.
 _MOST_SHARED_BYTES: Final = 2**28
-#: Of all texts, such as a suite's prompts; the oldest go.
+#: For all texts, such as a suite's prompts; the oldest are dropped.
 _ALL_BYTES: Final = 2**26
 
 
@@ -37,7 +37,7 @@ class _Saved:
 
 @dataclass(frozen=True)
 class _File:
-    """A text that some process of this build wrote: a line with its key and tokens, then cells."""
+    """A text that a process of this build wrote: a line with its key, then cache cells."""
 
     path: Path
     key: str
@@ -69,7 +69,7 @@ class SavedPrefixes:
         self._folder = folder
 
     def keep(self, key: Hashable, context: Any, tokens: list[int]) -> None:
-        """Copy the cache of a context that holds these tokens.
+        """Copy the cache of a context that contains these tokens.
 
         The key is file, settings and shape of the context.
         """
@@ -87,7 +87,7 @@ class SavedPrefixes:
         return any(known.tokens == tokens for known in self._known(str(key), tokens))
 
     def restore(self, key: Hashable, context: Any, tokens: list[int]) -> int:
-        """Fill an empty cache with the beginning of a text; gives how many tokens it then holds."""
+        """Fill an empty cache with the beginning of a text; returns its number of tokens."""
         known = self._known(str(key), tokens)
         if not known:
             return 0

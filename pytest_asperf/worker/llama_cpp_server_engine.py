@@ -1,6 +1,7 @@
 """llama-cpp-python's own server, of the interpreter's environment.
 
-Its own defaults hold but for one: a second request would end the first one, and waits instead.
+Its own defaults apply with one exception: a second request would end the first one, and waits
+instead.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class LlamaCppServerModel(StartedModel):
         super().__init__(start)
 
     def api(self, endpoint: Endpoint) -> Api:
-        """Completions. Its streams hold no counts, but say when the number asked for is reached."""
+        """Completions.
+
+        Its streams have no counts, but show when the requested number is reached.
+        """
         return Api(endpoint, "/v1/completions")
 
     def state(self) -> Facts:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .llama_cpp_prefix import SavedPrefixes
 
-#: Tokens of a prompt that are computed before its cells are taken back: what is timed then finds
+#: Tokens of a prompt that are computed before its saved cells are loaded: the timed work then finds
 #: the weights in the processor's caches, as after computing the prompt.
 _WARMING_TOKENS: Final = 16
 
@@ -69,7 +69,7 @@ class LlamaCppStepper(RolledBackStepper):
         self._ramp = np.arange(llama_cpp.llama_n_ctx(self._context) + room, dtype=np.int32)
 
     def _fill(self, prompt: list[int]) -> None:
-        """Take back what an earlier load computed of a prompt, or compute it."""
+        """Load the saved cells of a prompt from an earlier load, or compute them."""
         if self._has_checkpoints:
             self._prefill(prompt)
         elif not (self._prefixes.holds(self._key, prompt) and self._take_back(prompt)):

@@ -1,8 +1,8 @@
-"""llama.cpp's own server, from a folder of its programs.
+"""llama.cpp's own server, from a folder of its binaries.
 
-It is started with the options that were set, and else with its own defaults: slots, prompt cache,
-context and sampling are those of its users. Its log is more verbose than by default, for proof of
-path; that adds some lines a request and none a token.
+It is started with the options that were set, and otherwise with its own defaults: slots, prompt
+cache, context and sampling are those of its users. Its log is more verbose than by default, for the
+run record; that adds some lines per request and none per token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPTIONS: Final = {
 }
 #: Counts of `/v1/models`, by the names that they have here.
 _META: Final = {"n_params": "n_params", "size_bytes": "size", "n_vocab": "n_vocab"}
-#: Of `/props`, for run record: with the sampling by default.
+#: From `/props`, for the run record: with the default sampling.
 _PROPS: Final = ("build_info", "total_slots", "model_ftype", "default_generation_settings")
 _MAX_TEXT: Final = 200
 _THREADS: Final = re.compile(r"system_info: n_threads = (\d{1,5})")
@@ -43,10 +43,10 @@ _UNIFIED: Final = re.compile(r"kv_unified *= '?(true|false)")
 
 
 class LlamaServerEngine(LlamaToolsEngine):
-    """The engine: llama-server, and the programs beside it."""
+    """The engine: llama-server, and the binaries in its folder."""
 
     def describe(self) -> Facts:
-        """Version and a hash of the programs."""
+        """Version and a hash of the binaries."""
         return {**self.facts_of(PROGRAM), "engine": "llama_server", "cannot": CANNOT_STEP}
 
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
@@ -68,7 +68,7 @@ class LlamaServerModel(StartedModel):
         super().__init__(start)
 
     def api(self, endpoint: Endpoint) -> Api:
-        """Completions; the end of the text is ignored, as the number of tokens is what is asked."""
+        """Completions; the end of the text is ignored, as the number of tokens is fixed."""
         options = {"include_usage": True}
         return Api(endpoint, "/v1/completions", {"ignore_eos": True, "stream_options": options})
 
@@ -125,7 +125,7 @@ class LlamaServerModel(StartedModel):
 
 
 def _speculation(server: ServerProcess) -> str | None:
-    """True if its slots draft, in a word; `/props` says `none` of a draft model too."""
+    """True if its slots draft, in a word; `/props` says `none` for a draft model too."""
     record = get_request(server.endpoint, "/slots")
     try:
         speculates = json.loads(record.body)[0]["speculative"]

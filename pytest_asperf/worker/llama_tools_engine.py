@@ -1,8 +1,8 @@
-"""llama.cpp through a folder of its own programs, for people who ship those.
+"""llama.cpp through a folder of its own binaries, for people who ship those.
 
 Each timed run is a process: it starts, loads the model, warms itself up, and is timed once by its
-own clock. llama-bench feeds random tokens, so of those asked for only the number is used. Scores
-are what llama-perplexity saves of a text; it takes no tokens.
+own clock. llama-bench uses random tokens, so only the number of the requested ones counts. Scores
+are those that llama-perplexity saves of a text; it accepts no tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _QUANTIZE: Final = "llama-quantize"
 _MAX_TEXT: Final = 200
-#: What cannot be asked of these programs, and what can do it.
+#: Requests that these binaries do not support, with the engines that do.
 _CANNOT: Final = {
     "first_token": "no program of llama.cpp times the first token by itself; pp512 times the "
     "prompt, and the engine llama_cpp times TTFT",
@@ -49,7 +49,8 @@ _CANNOT: Final = {
     "slow_by": "a program of llama.cpp cannot be slowed by a share; the engines llama_cpp and "
     "scripted can",
 }
-#: What is scored once a load, to see that the model computes numbers: two chunks of it are needed.
+#: A text that is scored once a load, to check that the model computes numbers: two chunks of it are
+#: needed.
 _PROBE: Final = "def area(width, height):\n    return width * height\n" * 8
 _PROBE_N_CTX: Final = 16
 _VERSION: Final = re.compile(r"version: (.+)")
@@ -59,7 +60,7 @@ _THREADS: Final = re.compile(r"--threads <n> +\(default: (\d{1,5})\)")
 
 
 class LlamaToolsEngine:
-    """The engine: programs, and the texts that were tokenised."""
+    """The engine: binaries, and the texts that were tokenised."""
 
     def __init__(self, folder: str = "") -> None:
         if not Path(folder).is_dir() or not folder:
@@ -69,11 +70,11 @@ class LlamaToolsEngine:
         self._texts: list[Text] = []
 
     def describe(self) -> Facts:
-        """Version, devices and a hash of the programs."""
+        """Version, devices and a hash of the binaries."""
         return {**self.facts_of(BENCH), "engine": "llama_tools", "cannot": _CANNOT}
 
     def facts_of(self, program: str) -> Facts:
-        """The facts of a program's build, and a hash of all programs."""
+        """The facts of a binary's build, and a hash of all binaries."""
         folder = self._tools.folder
         version = self._version(program)
         commit = _COMMIT.search(version)
@@ -102,7 +103,7 @@ class LlamaToolsEngine:
         return version[1].strip()[:_MAX_TEXT] if version else "unknown"
 
     def _devices(self, program: str) -> Facts:
-        """The devices, and what Metal says of its GPU when they are listed."""
+        """The devices, and Metal's own lines about its GPU when they are listed."""
         metal: Facts = {}
         devices: list[Facts] = [{"name": "CPU", "description": platform.machine(), "type": "CPU"}]
         if "--list-devices" in self._tools.help(program):
@@ -168,7 +169,8 @@ class LlamaToolsModel:
         try:
             row, cells, run = self._measure(1, 0, 0, "--no-warmup")
         except RefusalError as err:
-            # A crash is a crash wherever it comes; a program that ends says that it cannot load.
+            # A crash is a crash at any time; a program that ends by itself reports that it cannot
+            # load.
             kind = "load" if "exited with status" in str(err) else err.kind
             raise RefusalError(kind, str(err)) from err
         self.facts = self._describe(row, cells, run, time.perf_counter_ns() - started_ns)
@@ -200,7 +202,7 @@ class LlamaToolsModel:
     def _measure(
         self, n_prompt: int, n_gen: int, depth: int, *options: str
     ) -> tuple[BenchRow, Facts, ToolRun]:
-        """Run llama-bench where the model is to be computed; refused if it ran elsewhere."""
+        """Run llama-bench on the model's device; an error if it ran on another one."""
         if self.remote:
             self.close()  # a server has one client at a time
         placed = self._placement
@@ -214,7 +216,7 @@ class LlamaToolsModel:
         return row, cells, run
 
     def _look_at_logits(self) -> str:
-        """Score a few tokens: refused if the model's logits are not numbers."""
+        """Score a few tokens: an error if the model's logits are not numbers."""
         scores = self._scores_of(_PROBE, _PROBE_N_CTX)
         try:
             n_rows = len(scores.next_chunk())
@@ -241,11 +243,11 @@ class LlamaToolsModel:
         return self._timed(len(tokens), depth, n_gen=len(tokens) - depth)
 
     def first_token(self, _tokens: Sequence[int], _n_ctx: int) -> Timing:
-        """Refuse: no program of llama.cpp times it."""
+        """Raise: no binary of llama.cpp times it."""
         raise RefusalError("unsupported", _CANNOT["first_token"])
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Log-probabilities of a chunk with a floor, as llama-perplexity saves them."""
+        """Log-probabilities of a chunk with a minimum, as llama-perplexity saves them."""
         scores, index = self._seek(tokens, first)
         if index < scores.n_done:  # an earlier request has passed it
             self.close()
@@ -275,7 +277,7 @@ class LlamaToolsModel:
         return speculate(placement, arguments, prompt, n_new=n_new, k=k, n_vocab=n_vocab)
 
     def _common(self, settings: Facts) -> list[str]:
-        """Model and settings as the programs other than llama-bench take them."""
+        """Model and settings as options of the binaries other than llama-bench."""
         options = ((OPTIONS[key][1], str(value)) for key, value in settings.items())
         return ["-m", self.path, *(part for option in options if option[0] for part in option)]
 
@@ -338,14 +340,14 @@ def _resolved(paths: Iterable[Path]) -> set[Path]:
 
 
 def _libraries(folder: Path) -> set[Path]:
-    """The libraries beside the programs, or in an installation's `lib`."""
+    """The libraries next to the binaries, or in an installation's `lib`."""
     places = (folder, folder.parent / "lib")
     files = _resolved(path for place in places for path in place.glob("lib*") if path.is_file())
     return {path for path in files if ".so" in path.name or path.suffix == ".dylib"}
 
 
 def _context(log: list[str], settings: Facts, threads: int) -> Facts:
-    """Settings of the context by the log, else as they were set."""
+    """Settings of the context by the log, otherwise as they were set."""
     made = {"n_ctx": context_length(log), "threads": threads}
     return made | context_facts(log, settings)
 
@@ -372,7 +374,7 @@ def speculate(
     if "--spec-draft-n-max" not in tools.help(_SPECULATE):
         raise RefusalError("tools", f"this build's {_SPECULATE} takes other options than are known")
     options = ["--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
-    # With the log that says which buffers are on a server.
+    # With the log that lists the buffers on a server.
     options += ["--temp", "0", "-n", str(n_new), "-lv", "4"]
     for _ in range(_ATTEMPTS):
         with placement.watched() as before:

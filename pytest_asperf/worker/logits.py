@@ -22,7 +22,7 @@ _LEAST_SHARE: Final = 1e-30
 
 
 def seen(row: NDArray[np.float32]) -> LogitRow:
-    """Count what a row of logits holds; not minus infinity, with which models mask tokens."""
+    """Count the values in a row of logits; except minus infinity, with which models mask tokens."""
     numbers = row[np.isfinite(row)]
     peak = float(numbers.max()) if numbers.size else None
     return LogitRow(
@@ -39,7 +39,7 @@ def grouped(row: NDArray[np.float32]) -> list[float]:
 
     A token's group is its id modulo `GROUPS`, so rows of two processes can be compared. The KLD of
     groups is at most that of tokens, and close to it, as few tokens have most of the probability.
-    Logits that are no numbers are a refusal.
+    Logits that are no numbers are an error.
     """
     peak = float(row.max())
     require_finite(peak)
@@ -50,13 +50,13 @@ def grouped(row: NDArray[np.float32]) -> list[float]:
 
 
 def require_finite(peak: float) -> None:
-    """Refuse a largest logit that is NaN, infinite, or beyond `LARGEST_LOGIT`."""
+    """Reject a largest logit that is NaN, infinite, or beyond `LARGEST_LOGIT`."""
     if not abs(peak) <= LARGEST_LOGIT:
         raise RefusalError("broken-logits", f"the largest logit of a row is {peak:.4g}")
 
 
 def require_sound(row: NDArray[np.float32], peak: float) -> None:
-    """Refuse a row of logits whose peak is not finite, or that are all equal."""
+    """Reject a row of logits whose peak is not finite, or that are all equal."""
     require_finite(peak)
     # The first logit decides nearly always, so that timed rounds of speculation read no row again.
     if peak - row[0] <= _EQUAL and peak - row.min() <= _EQUAL:
@@ -64,7 +64,7 @@ def require_sound(row: NDArray[np.float32], peak: float) -> None:
 
 
 def require_preference(likeliest: NDArray[np.floating], n_vocab: int) -> None:
-    """Refuse rows if the log-probability of the likeliest token is that of guessing evenly."""
+    """Reject rows if the log-probability of the likeliest token is that of guessing evenly."""
     if likeliest.size and likeliest.min() + math.log(n_vocab) <= _EQUAL:
         raise _flat(n_vocab)
 

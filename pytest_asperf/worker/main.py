@@ -51,7 +51,7 @@ ENGINES: Final = {
 
 
 class Server:
-    """Holds one engine and its loaded models, and answers requests about them."""
+    """Keeps one engine and its loaded models, and answers requests about them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -120,7 +120,7 @@ class Server:
         return loaded.facts
 
     def _unload(self, model: str) -> dict[str, Any]:
-        """Free a model; what its server says of itself then, if another machine computed it."""
+        """Free a model; returns its server's facts then, if another machine computed it."""
         remote = getattr(self._model(model), "remote", None)
         self._free(model)
         in_use = [getattr(loaded, "remote", None) for loaded in self._models.values()]
@@ -203,7 +203,7 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
 
 
 def _is_not_installed(err: Exception) -> bool:
-    """True if an import of ours found no package; a trace would say nothing more."""
+    """True if one of asperf's imports found no package; a trace would add nothing."""
     raised_in = traceback.extract_tb(err.__traceback__)[-1].filename
     is_ours = raised_in.rpartition("/")[0] == __file__.rpartition("/")[0]
     return isinstance(err, ModuleNotFoundError) and is_ours
@@ -225,7 +225,7 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
 def _embed(
     find: Callable[[str], LoadedModel], model: str, texts: list[str], *, together: bool
 ) -> dict[str, Any]:
-    """The vector of each text; a refusal if they tell nothing of the texts."""
+    """The vector of each text; an error if they do not depend on the texts."""
     loaded = find(model)
     if not isinstance(loaded, Embeds):
         raise RefusalError("unsupported", "vectors are compared on llama_cpp and openai")
@@ -259,7 +259,7 @@ def _capture_output(log_fd: int) -> None:
     """Send file descriptors 1 and 2 to the parent's log, below any library's buffering."""
     os.dup2(log_fd, 1)
     os.dup2(log_fd, 2)
-    # C's stdout is block-buffered on a pipe, and what it holds is lost in a crash.
+    # C's stdout is block-buffered on a pipe, and its buffer is lost in a crash.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         libc = ctypes.CDLL(None)
         name = "__stdoutp" if sys.platform == "darwin" else "stdout"
@@ -271,7 +271,7 @@ def _end_with_parent(request_fd: int) -> None:
 
     def watch() -> None:
         poll = select.poll()
-        poll.register(request_fd, 0)  # a hang-up is reported whatever is asked for
+        poll.register(request_fd, 0)  # a hang-up is reported for every mask
         poll.poll()
         _end_programs()
         os._exit(0)
@@ -295,7 +295,8 @@ def main(arguments: list[str]) -> None:
     """
     name, nice, *descriptors = arguments[:5]
     request_fd, reply_fd, log_fd = map(int, descriptors)
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else a crash's reason is not its last words
+    # otherwise a crash's reason is not its last words
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     _capture_output(log_fd)
     take_priority(int(nice))
     _end_with_parent(request_fd)
@@ -317,7 +318,7 @@ def main(arguments: list[str]) -> None:
         hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
         write_all(reply_fd, encode(hello))
         server = Server(engine)
-        # What shares a model with other processes has them do the same.
+        # A request for a model that is shared with other processes runs in them too.
         group = getattr(engine, "group", None)
         respond = partial(group.mirrored, answer=server.answer) if group else server.answer
         while line := requests.readline(MAX_LINE_BYTES):

@@ -1,4 +1,4 @@
-"""KV caches of one model at the precision that was asked for."""
+"""KV caches of one model at the requested precision."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class MlxCaches:
                 yield np.array(rows.astype(mx.float32))
 
     def _require_quantized(self) -> None:
-        """Refuse bits that this model's cache cannot have, before anything is measured."""
+        """Reject bits that this model's cache cannot have, before anything is measured."""
         what = f"kv_bits {self._bits}, kv_group_size {self._group_size}"
         try:
             cache = self.new()
@@ -92,7 +92,7 @@ class MlxCaches:
 
 
 def kv_type(cache: list[Any], dtype: str) -> str:
-    """Type of K and V as a level's name; `dtype`, which is computed in, if not quantized."""
+    """Type of K and V as a quantization's name; the compute type `dtype` if not quantized."""
     quantised = [layer for layer in cache if isinstance(layer, QuantizedKVCache)]
     if not quantised:
         return dtype
@@ -117,7 +117,7 @@ class CacheLeftByRun:
         self.n_held: int | None = next((n for n in offsets if isinstance(n, int)), None)
 
     def row(self, position: int) -> NDArray[np.float32] | None:
-        """The logits of a position; None if the cache cannot drop its tail."""
+        """The logits of a position; None if the cache cannot drop its end."""
         with refusing("decode"):
             row = self._last_row if position == len(self._tokens) - 1 else self._again(position)
             return None if row is None else np.array(row.astype(mx.float32))

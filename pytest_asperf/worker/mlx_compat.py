@@ -20,7 +20,7 @@ from .engine import Facts, RefusalError
 
 VERSION: Final = f"mlx-lm {mlx_lm.__version__} with mlx {mx.__version__}"
 
-#: What transformers 5 calls a tokenizer that is nothing but its `tokenizer.json`.
+#: transformers 5's name for a tokenizer that is nothing but its `tokenizer.json`.
 _AS_IT_IS: Final = "TokenizersBackend"
 
 
@@ -39,9 +39,9 @@ def device_info() -> Mapping[str, Any]:
 def load_tokenizer(folder: Path) -> Any:
     """A folder's tokenizer; where it is not configured, as its `tokenizer.json` has it.
 
-    Of such a folder older versions of transformers guess a class by the model's type, which adds
+    For such a folder, older versions of transformers guess a class by the model's type, which adds
     tokens that the model does not have, or fails for want of them. Folders that transformers 5
-    wrote name a class that is `tokenizer.json` as it is, and that transformers 4 does not know.
+    wrote name a class that is `tokenizer.json` as it is, and that transformers 4 does not have.
     """
     content, configured = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if content.exists() and not configured.exists():
@@ -81,7 +81,7 @@ _MAX_TEXT: Final = 600
 
 @contextmanager
 def refusing(kind: str) -> Iterator[None]:
-    """Turn what mlx and mlx-lm raise into a refusal that quotes them."""
+    """Turn errors of mlx and mlx-lm into an engine error that quotes them."""
     try:
         yield
     except RefusalError:

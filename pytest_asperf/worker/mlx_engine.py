@@ -2,9 +2,9 @@
 
 The loops are those of mlx-lm's own `generate_step`: prompts in pieces of 2,048, a cache evaluated
 after each; generation with one step in flight while the next is prepared; the allocator's cache
-cleared as often. A quantized KV cache is quantized from the first token on, where `generate_step`
-has its first piece in floating point first: what is scored is then what the bits cost. What is
-evaluated lazily is evaluated inside the clock.
+cleared as often. A quantized KV cache is quantized from the first token on, while `generate_step`
+processes its first piece in floating point: so the score shows the cost of the bits. Lazy values
+are evaluated inside the clock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ BOS_KEY: Final = "asperf_bos"
 
 
 def find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | None:
-    """BOS if a text begins with it, else None.
+    """BOS if a text begins with it, otherwise None.
 
     A configured tokenizer shows it by adding BOS. Without one, a text begins with the model's BOS,
     as in a GGUF file that is made from the folder.
@@ -83,13 +83,13 @@ def find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | N
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-#: The settings that MLX has, of those that engines can be asked for.
+#: The settings that MLX has, of all engine settings.
 _SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "processes", "slow_by"})
 #: `prefill_step_size` of mlx-lm.
 _PREFILL_STEP: Final = 2048
 #: Tokens after which mlx-lm clears the allocator's cache.
 _CLEAR_EVERY: Final = 256
-#: A model whose configuration names no context.
+#: For a model whose configuration names no context.
 _CONTEXT_UNSTATED: Final = 2**20
 
 
@@ -104,8 +104,8 @@ class MlxEngine:
     def __init__(self, rank: str = "0", hosts: str = "") -> None:
         self.group = MlxGroup(rank, hosts)
         # A thread that computes gets a stream of its own, with a thread behind it, which MLX keeps
-        # for good: all scoring is done on this one, whoever asks. Two at a time would take 0.57 of
-        # the time on two cores, and in mlx 0.29 give wrong numbers.
+        # for good: all scoring is done on this one, for every caller. Two at a time would need 0.57
+        # of the time on two cores, and return wrong numbers in mlx 0.29.
         self._scorer = ThreadPoolExecutor(1)
 
     def describe(self) -> Facts:
@@ -139,7 +139,7 @@ class MlxEngine:
             return MlxModel(Path(path), settings, self._scorer, group)
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Write a model's folder at another level, to a new one, with mlx-lm's own conversion."""
+        """Write a model's folder at another quantization, with mlx-lm's own conversion."""
         if "dtype" in recipe:
             conversion = {"dtype": recipe["dtype"]}
         else:
@@ -346,7 +346,7 @@ class MlxModel:
             if can_trim_prompt_cache(cache):
                 trim_prompt_cache(cache, 1)
             else:
-                self._resident.append(last)  # a cache that cannot be trimmed holds it twice
+                self._resident.append(last)  # a cache that cannot be trimmed has two copies
             return self._step(last, cache)[1]
 
     def _prefill(self, tokens: Sequence[int], cache: list[Any]) -> list[int]:
@@ -361,7 +361,7 @@ class MlxModel:
 
     @contextmanager
     def _running(self, tokens: Sequence[int], depth: int) -> Iterator[list[Any]]:
-        """A cache that holds exactly `tokens[:depth]`; afterwards it holds `tokens`."""
+        """A cache with exactly `tokens[:depth]`; afterwards it contains `tokens`."""
         require_context(len(tokens), self.facts)
         mx.reset_peak_memory()
         with refusing("decode"), wired_limit(self._model):
@@ -376,7 +376,7 @@ class MlxModel:
         kept = len(prefix)
         if self._cache is not None and kept and self._resident[:kept] == prefix:
             excess = len(self._resident) - kept
-            # A recurrent or rotating cache cannot drop its tail: it starts again.
+            # A recurrent or rotating cache cannot drop its end: it starts again.
             if not excess or can_trim_prompt_cache(self._cache):
                 trim_prompt_cache(self._cache, excess)
                 return self._cache
@@ -408,7 +408,7 @@ def _context_facts(n_ctx: int, n_batch: int, type_kv: str, threads: int) -> Fact
         "n_batch": n_batch,
         "type_k": type_kv,
         "type_v": type_kv,
-        # mx.fast.scaled_dot_product_attention decides by device and shape, and does not say.
+        # mx.fast.scaled_dot_product_attention decides by device and shape, and does not report it.
         "flash_attn": "the engine's own",
         "threads": threads,
     }
@@ -437,15 +437,15 @@ def _share(model: Any, config: Mapping[str, Any], group: Any) -> None:
 
 
 def _has_experts(model: Any) -> bool:
-    """True for a mixture of experts, whose products MLX's CPU has in float32 alone."""
+    """True for a mixture of experts, whose products MLX's CPU has in float32 only."""
     return any("SwitchLinear" in type(module).__name__ for module in model.modules())
 
 
 def _widen(model: Any) -> None:
-    """Compute with float32 beside quantized weights.
+    """Compute in float32 with quantized weights.
 
-    MLX's CPU unpacks them one by one in half precision: a prompt takes 36 times the time in
-    float16, 8 times in bfloat16. Weights that are not quantized take half of it to twice as much.
+    MLX's CPU unpacks them one by one in half precision: a prompt is 36 times as slow in float16, 8
+    times in bfloat16. Weights that are not quantized need half to twice the time.
     """
     model.set_dtype(mx.float32)
     mx.eval(model.parameters())

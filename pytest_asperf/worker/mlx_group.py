@@ -1,8 +1,8 @@
 """MLX in several processes of this host that share a model, as mlx.launch starts them.
 
-Each has a part of every layer (mlx-lm's `shard`, tensor parallelism) and computes what all others
-do at the same time. The first is the worker; it has each request that concerns a shared model done
-by the others too, and takes no answer that is not theirs as well.
+Each has a part of every layer (mlx-lm's `shard`, tensor parallelism) and computes at the same time
+as all others. The first is the worker; it forwards each request about a shared model to the others,
+and accepts no answer that differs from theirs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import mlx.core as mx
 from .engine import RefusalError
 from .wire import decode, encode
 
-#: Of the command that started this process: interpreter, `-I -c` and its code, folder, engine and
-#: nice value.
+#: The command that started this process: interpreter, `-I -c` and its code, folder, engine and nice
+#: value.
 _COMMAND: Final = 7
-#: What all processes must have found alike.
+#: The facts that must be equal in all processes.
 _ALIKE: Final = ("tokens", "n_tokens", "logits")
 
 
@@ -53,7 +53,7 @@ class MlxGroup:
         os.environ |= {"MLX_RANK": str(self.rank), "MLX_HOSTFILE": hosts}
 
     def join(self, n_processes: int) -> Any:
-        """The group by its sockets (`ring`), of that many processes or refused."""
+        """The group by its sockets (`ring`); an error if it does not have that many processes."""
         return require_group(mx.distributed.init(strict=True, backend="ring"), n_processes)
 
     def mirrored(

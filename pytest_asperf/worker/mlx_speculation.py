@@ -1,6 +1,6 @@
 """An MLX cache that can be stepped and rolled back.
 
-Layers that cannot drop their tail are copied as checkpoints; mlx-lm refuses to speculate on them.
+Layers that cannot drop their end are copied as checkpoints; mlx-lm does not speculate with them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 class MlxStepper(RolledBackStepper):
     """One sequence with a cache of its own.
 
-    MLX evaluates when it is asked to: all that a call computes is evaluated before it returns, the
-    cache with it.
+    MLX evaluates on demand: all values of a call, and the cache, are evaluated before it returns.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class MlxStepper(RolledBackStepper):
 
     def _empty(self) -> None:
         self._cache = self._new_cache()
-        # Layers whose cache does not drop its tail, however full this context gets.
+        # Layers whose cache never drops its end, however full this context gets.
         self._fixed = [i for i, layer in enumerate(self._cache) if not _trims(layer, self._n_ctx)]
 
     def _prefill(self, prompt: list[int]) -> None:
@@ -100,7 +99,7 @@ class MlxStepper(RolledBackStepper):
 
     @contextmanager
     def _decoding(self, n_tokens: int) -> Iterator[None]:
-        """Refuse what does not fit, turn what MLX raises into a refusal, and count the tokens."""
+        """Reject a wrong size, turn MLX's errors into an engine error, and count the tokens."""
         if self.n_past + n_tokens > self._n_ctx:
             raise RefusalError(
                 "decode", f"{n_tokens} tokens from position {self.n_past} exceed {self._n_ctx}"
@@ -156,7 +155,7 @@ class MlxStepper(RolledBackStepper):
 
 
 def _trims(layer: Any, n_ctx: int) -> bool:
-    """True if a layer's empty cache can drop its tail, up to so many tokens."""
+    """True if a layer's empty cache can drop its end, up to so many tokens."""
     sizes = [getattr(part, "max_size", None) for part in _parts([layer])]
     smallest = min((size for size in sizes if size is not None), default=math.inf)
     return bool(layer.is_trimmable()) and smallest > n_ctx

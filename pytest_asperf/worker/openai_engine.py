@@ -1,7 +1,7 @@
 """Any server that speaks OpenAI's API, which we neither start nor stop.
 
-What it says beyond that is taken where it comes: llama-server's `/props`, the tokenizer of
-llama-server or vLLM, Ollama's version. What it does not say is named as not known.
+Its further facts are used if it has them: llama-server's `/props`, the tokenizer of llama-server or
+vLLM, Ollama's version. Missing facts are named as unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MODEL_NAMES_SHOWN: Final = 8
 
 
 class OpenAiEngine:
-    """The engine: an address, and the name of the variable that holds its key."""
+    """The engine: an address, and the name of the variable with its key."""
 
     def __init__(self, url: str = "", key_variable: str = "") -> None:
         if not url:
@@ -49,7 +49,7 @@ class OpenAiEngine:
         except ValueError as err:
             raise RefusalError("url", str(err)) from err
         self._path = ""
-        for path in (_CHAT, _COMPLETIONS):  # an address may name how it is asked
+        for path in (_CHAT, _COMPLETIONS):  # an address may name its API
             if endpoint.base.endswith(path):
                 self._path = path
                 endpoint = _at(endpoint, endpoint.base.removesuffix(path))
@@ -72,7 +72,7 @@ class OpenAiEngine:
         }
 
     def _version(self) -> str:
-        """Its version by llama-server's, vLLM's or Ollama's way to say it."""
+        """Its version by llama-server's, vLLM's or Ollama's endpoint."""
         version = self._own_version or self.ask(self.root, "/api/version").get("version")
         return version[:80] if isinstance(version, str) else "unknown"
 
@@ -87,12 +87,12 @@ class OpenAiEngine:
 
     @property
     def is_llama_server(self) -> bool:
-        """True if it has what llama-server says of itself."""
+        """True if it has llama-server's facts about itself."""
         return isinstance(self.ask(self.root, "/props").get("build_info"), str)
 
     @property
     def ignores_end(self) -> bool:
-        """True if it can be asked to go on after the end of the text; others refuse the word."""
+        """True if it can go on after the end of the text; other servers reject the word."""
         return self._own_version is not None
 
     def ask(self, endpoint: Endpoint, path: str) -> Facts:
@@ -128,13 +128,13 @@ class OpenAiEngine:
         return OpenAiModel(self, path, self._path or self._found_path(path))
 
     def _found_path(self, model: str) -> str:
-        """Completions where the server has them, else a chat's."""
+        """Completions if the server has them, otherwise a chat's."""
         body = {"model": model, "prompt": "1", "max_tokens": 1}
         record = stream_request(self.endpoint, _COMPLETIONS, body, headers=self.headers)
         return _CHAT if record.status in {404, 405} else _COMPLETIONS
 
     def quantize(self, *_: object) -> None:
-        """Refuse: the server has the files."""
+        """Raise: the server has the files."""
         raise RefusalError("unsupported", "a server at a URL makes no quantizations")
 
 
@@ -144,7 +144,7 @@ class OpenAiModel(ServedModel):
     def __init__(self, engine: OpenAiEngine, name: str, path: str) -> None:
         self._engine = engine
         self._name = name
-        # A tokenizer does not know what a chat's template adds.
+        # A tokenizer does not count the tokens that a chat's template adds.
         self._has_tokenizer = path != _CHAT and self._tokenized("a b c") is not None
         body: Facts = {"model": name, "stream_options": {"include_usage": True}}
         props = engine.ask(engine.root, "/props")
@@ -178,7 +178,7 @@ class OpenAiModel(ServedModel):
 
     @cached_property
     def probabilities(self) -> TokenProbabilities:
-        """The log-probabilities that it shows; a refusal, unless it is a llama-server."""
+        """The log-probabilities that it shows; an error if it is no llama-server."""
         engine = self._engine
         if not engine.is_llama_server:
             raise RefusalError("unsupported", CANNOT["logits"])

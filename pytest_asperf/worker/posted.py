@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def posted(
     endpoint: Endpoint, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
 ) -> Facts:
-    """The object that a server answers a request with; a refusal if it answers with an error."""
+    """The object in a server's answer; an engine error if it is an error."""
     record = stream_request(endpoint, path, body, headers=headers)
     if record.fault is not None:
         raise RefusalError("server", f"{path}: {record.fault.text}")

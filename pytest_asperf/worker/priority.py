@@ -13,15 +13,15 @@ from typing import Final
 
 #: Linux shares the cores out between sessions, and only then by nice value (sched(7)).
 _SESSION: Final = Path("/proc/self/autogroup")
-#: It lets ordinary users change one session in 0.1 s.
+#: It allows ordinary users one change of a session in 0.1 s.
 _ATTEMPTS: Final = 20
 
 
 def take_priority(nice: int) -> None:
     """Set the nice value of this process and its session, as far as the system allows it.
 
-    A value other than 0 that the process has already was named by the user, and stays. Threads and
-    programs that this process starts from now on inherit it.
+    The user's own value, any other than 0, stays unchanged. Threads and programs that this process
+    starts from now on inherit it.
     """
     nice = os.getpriority(os.PRIO_PROCESS, 0) or nice
     if not nice:
@@ -38,7 +38,7 @@ def _take_priority_of_session(nice: int) -> None:
         except BlockingIOError:
             # Given up, one of two engines that started together would come before the other.
             time.sleep(0.1)
-        except OSError:  # there are none, or this one's share is set elsewhere
+        except OSError:  # there are none, or another session sets this share
             return
         else:
             return
@@ -69,9 +69,9 @@ def usable_cores() -> int:
 
 
 def default_threads() -> int:
-    """The threads that llama.cpp's tools use (`common_cpu_get_num_math` in common.cpp).
+    """The threads that llama.cpp's binaries use (`common_cpu_get_num_math` in common.cpp).
 
-    The tools count hybrid x86 chips' performance cores by running code on each core; here such a
+    The binaries count hybrid x86 chips' performance cores by running code on each core; here such a
     chip's cores all count.
     """
     usable = usable_cores()

@@ -1,6 +1,6 @@
 """The traces of timed runs in a model's memory, as rows that are short enough to be sent.
 
-It needs no numpy, as an engine without rows is asked for them too.
+It needs no numpy, as engines without rows use it too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Revisits:
     """Examines the models that `find` gives by name.
 
     Attributes:
-        operations: by name, as a worker is asked for them.
+        operations: by the name in a worker's request.
     """
 
     def __init__(self, find: Callable[[str], LoadedModel]) -> None:
@@ -73,9 +73,9 @@ class Revisits:
     def _turns(
         self, model: str, turns: list[tuple[int, list[int]]], n_new: int, n_ctx: int
     ) -> dict[str, Any]:
-        """The rows of each turn's reply, and of the same text computed anew.
+        """The rows of each reply in conversations, and of equal text computed anew.
 
-        A turn has the number of its conversation, and the tokens that it adds to it.
+        A message has the number of its conversation, and the tokens that it adds to it.
         """
         loaded = self._find(model)
         source = loaded.probabilities if isinstance(loaded, ServedModel) else loaded
@@ -98,7 +98,7 @@ class Revisits:
         return {"ways": [kept, anew], "firsts": [f for _, f in texts], "context": context}
 
     def _replies(self, model: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
-        """The rows of replies to requests sent at once, and of the same tokens asked for alone."""
+        """The rows of replies to simultaneous requests, and of the same tokens requested alone."""
         shown, context = self._shown(model)
         ways = [
             [[*map(_grouped, rows)] for rows in of_each]
@@ -112,7 +112,7 @@ class Revisits:
         return {**shown.drafted(prompt, n_new), "context": context}
 
     def _likeliest(self, model: str, prompt: list[int], reply: list[int]) -> dict[str, Any]:
-        """The likeliest token in place of each one of a reply, and by how much it is likelier."""
+        """The likeliest token instead of each one of a reply, and how much likelier it is."""
         shown, context = self._shown(model)
         tokens, gaps = shown.likeliest(prompt, reply)
         return {"tokens": tokens, "gaps": gaps, "context": context}

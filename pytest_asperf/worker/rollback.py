@@ -1,6 +1,6 @@
-"""How a context is rolled back: by dropping its end, else from checkpoints.
+"""How a context is rolled back: by dropping its end, otherwise from checkpoints.
 
-A transformer's memory can drop its tail. A recurrent state cannot, nor can a window that has slid:
+A transformer's memory can drop its end. A recurrent state cannot, nor can a window that has slid:
 it is saved before tokens that may be rejected, restored, and the accepted tokens are decoded again.
 Each way is tried once before it is used.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Dropping the tail, and restoring a saved state; the cheaper way first.
+#: Dropping the end, and restoring a saved state; the cheaper way first.
 _WAYS: Final = ("trim", "checkpoint")
 #: Largest change of a logit when the same tokens are decoded again after a rollback.
 _SAME_LOGITS: Final = 1e-3
@@ -141,7 +141,7 @@ class RolledBackStepper(ABC):
 
     @abstractmethod
     def _save(self) -> None:
-        """Make a checkpoint of what cannot drop its tail."""
+        """Make a checkpoint of the layers that cannot drop their end."""
 
     @abstractmethod
     def _restore(self, mark: int) -> bool:

@@ -1,8 +1,8 @@
 """A machine that computes for this one: llama.cpp's RPC server, reached or started.
 
 A server serves one connection at a time, and a client that it cannot serve ends its own process
-(`GGML_ABORT`), so a server is asked before llama.cpp connects. Programs get their options, and show
-that the machine computed.
+(`GGML_ABORT`), so a server gets a request before llama.cpp connects. Programs get their options,
+and show that the machine computed.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class Remote:
     """An RPC server at an address.
 
     Args:
-        address: `host:port` of one that runs; `loopback` to start one here; `ssh:HOST` to start
-            one there, on its own loopback, through a tunnel.
-        folder: of llama.cpp's programs, where a server to start here is looked for before PATH.
+        address: `host:port` of one that runs; `loopback` to start one here; `ssh:HOST` to start one
+            there, on its own loopback, through a tunnel.
+        folder: of llama.cpp's binaries, which is searched before PATH for a server to start here.
 
     Attributes:
-        greeting: what the server said of itself last.
+        greeting: the server's last facts about itself.
     """
 
     def __init__(self, address: str, folder: str = "") -> None:
@@ -150,7 +150,7 @@ class Remote:
 
     @property
     def endpoint(self) -> str:
-        """The address as llama.cpp takes it."""
+        """The address in llama.cpp's form."""
         return f"{self.host}:{self.port}"
 
     def _start(self, host: str) -> None:
@@ -180,7 +180,7 @@ class Remote:
         self._reader.start()
         ends = time.monotonic() + _START_S
         while self._process.poll() is None and time.monotonic() < ends:
-            # A tunnel takes connections before the server behind it does.
+            # A tunnel accepts connections before the server behind it does.
             with contextlib.suppress(RefusalError):
                 self.greet()
                 return
@@ -226,13 +226,13 @@ class Remote:
             for name, link in held_links(pid, self._peers).items():
                 if self._held.setdefault(name, link) is not link:
                     link.close()
-        except ProcessLookupError:  # it has ended: it is told by its failure
+        except ProcessLookupError:  # it has ended: its failure is the answer
             return
         except OSError:  # an older kernel, or a sandbox
             self._counts_bytes = False
 
     def release(self) -> None:
-        """Let the connections end that were held."""
+        """Allow the kept connections to end."""
         for link in self._held.values():
             link.close()
         self._held.clear()
@@ -245,13 +245,13 @@ class Remote:
 
     def work_so_far(self) -> Work:
         """The server's work for this process."""
-        # What comes by RDMA is in no count of TCP's.
+        # TCP's counters do not include RDMA.
         counts = self._counts_bytes and not self.greeting.get("offers_rdma")
         n_bytes = n_received(self._peers) if counts else None
         return Work(n_bytes, self._n_graphs if self._process else None)
 
     def require_work(self, before: Work, n_steps: int, n_vocab: int) -> None:
-        """Refuse a computation in which the server did not do what it must have done.
+        """Reject a computation in which the server did not do its part.
 
         Args:
             before: its work before that computation.
@@ -278,13 +278,13 @@ class Remote:
             )
 
     def weights_mib(self, buffers_mib: Mapping[str, Mapping[str, float]]) -> float:
-        """MiB of weights that a log says are on the server's devices."""
+        """MiB of weights on the server's devices, by a log."""
         weights = buffers_mib.get("model", {})
         here = f"[{self.endpoint}]"
         return sum(mib for name, mib in weights.items() if name.endswith(here))
 
     def require_weights(self, buffers_mib: Mapping[str, Mapping[str, float]]) -> None:
-        """Refuse a model none of whose weights are there: llama.cpp may stay here silently."""
+        """Reject a model without weights there: llama.cpp can silently compute it here."""
         if not self.weights_mib(buffers_mib) > 0:
             raise RefusalError("remote", f"no weights are on {self.endpoint}: they stayed here")
 
@@ -349,7 +349,7 @@ def greeting_of(link: socket.socket) -> dict[str, Any]:
     """The server's version, devices and offers, and the speed of its link.
 
     The round trip is the median of small requests, in microseconds. The bandwidth is that of a
-    tensor that is sent and read back, over TCP; None where the version's tensors are not known.
+    tensor that is sent and read back, over TCP; None if the version's tensors are unknown.
 
     Raises:
         OSError: it is no RPC server, or does not answer.
@@ -430,7 +430,7 @@ class Placement:
         return tuple(dict.fromkeys(filter(None, (self.target, self.draft))))
 
     def greet(self) -> None:
-        """Refuse servers that are absent or busy: a program would end, or hang."""
+        """Raise if servers are absent or busy: a program would end, or hang."""
         for remote in self.remotes:
             remote.greet()
 
@@ -438,8 +438,8 @@ class Placement:
     def watched(self) -> Iterator[Mapping[Remote, Work]]:
         """The work of each server before a program's run, for `require`.
 
-        If the program fails, the failure is the server's where that is gone, or where RPC is what
-        it names. Afterwards the connections end that were held for the count of bytes.
+        If the program fails, the server is the cause if it is gone, or if the error names RPC.
+        Afterwards the connections end that were kept for the count of bytes.
         """
         self.greet()
         try:
@@ -456,7 +456,7 @@ class Placement:
                 remote.release()
 
     def watch(self, pid: int, line: str) -> None:
-        """Count the connections of a program from the line on that says what is on a server."""
+        """Count a program's connections from the log line that lists the buffers on a server."""
         for remote in self.remotes:
             if "buffer size =" in line and f"[{remote.endpoint}]" in line:
                 remote.hold(pid)
@@ -490,7 +490,7 @@ class Placement:
         of_target: int = 0,
         of_draft: int = 0,
     ) -> None:
-        """Refuse a run whose servers did not compute these steps of the target and of the draft."""
+        """Reject a run whose servers did not compute these steps of the target and of the draft."""
         buffers = buffers_mib(run.log)
         for remote in self.remotes:
             remote.require_weights(buffers)

@@ -2,9 +2,9 @@
 
 The format (perplexity.cpp): `_logits_`, then n_ctx, n_vocab and n_chunk as 32-bit integers, the
 n_chunk x n_ctx tokens, and for each chunk n_ctx - 1 - n_ctx / 2 rows. A row is two floats, scale
-and floor, and for each token of the vocabulary 16 bits, padded to an even number of them:
-ln p = scale * bits + floor. The floor is 16 nats below the likeliest token, or the least there is,
-so a step is at most 16 / 65535 nats, and whatever is below the floor is saved as the floor.
+and minimum, and for each token of the vocabulary 16 bits, padded to an even number of them: ln p =
+scale * bits + minimum. The minimum is 16 nats below the likeliest token, or the lowest value if
+that is higher. So a step is at most 16 / 65535 nats, and lower values are saved as the minimum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROGRAM: Final = "llama-perplexity"
 
 _MAGIC: Final = b"_logits_"
 _MOST: Final = 2**31
-_HEAD: Final = 4  # 16-bit words that the two floats of a row take
+_HEAD: Final = 4  # 16-bit words of the two floats of a row
 #: Half a step is the most that rounding moves a token's NLL, and so a mean of them.
 _ROUNDING_NATS: Final = 0.5 * 16 / 65535
 #: The printed PPL has four decimals.
@@ -65,13 +65,13 @@ class Text:
 
 
 class SavedScores:
-    """One run of llama-perplexity over a text, of which the scores are taken chunk by chunk.
+    """One run of llama-perplexity over a text, whose scores are read chunk by chunk.
 
-    Between two chunks it is stopped. What it saves is checked against what it prints. `on_server`
-    says that an RPC server computes for it.
+    Between two chunks it is stopped. Its saved scores are checked against its printed ones.
+    `on_server` is True if an RPC server computes for it.
 
     Attributes:
-        nll: NLL in nats of the scored tokens of each chunk that was taken.
+        nll: NLL in nats of the scored tokens of each chunk that was read.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SavedScores:
 
     @property
     def n_done(self) -> int:
-        """Chunks that were taken."""
+        """Chunks that were read."""
         return len(self.nll)
 
     def next_chunk(self) -> Matrix:
@@ -184,7 +184,7 @@ class SavedScores:
             self._n_checked = n = self._n_checked + 1
             ppl, saved = printed.running_ppl[n - 1], self._nll_sums[n] / (n * n_rows)
             off, allowed = saved - math.log(ppl), _ROUNDING_NATS + _PRINTED / ppl + _SLACK
-            # A token below the floor was worse than what is saved of it.
+            # A token at the minimum was worse than its saved value.
             if off > allowed or (off < -allowed and not self._is_cut[n]):
                 raise RefusalError(
                     "tool",

@@ -4,12 +4,12 @@ NLL = ln Σ exp(z) - z[token]. KLD(base ‖ q) = Σ p_base (ln p_base - ln p_q),
 lse_q - lse_base - Σ p_base (z_q - z_base): the difference of logits is small where the
 distributions are close, so single precision keeps its digits where they are needed.
 
-All models' logits of a chunk are gone through together, block by block: the baseline's
-probabilities of a block are computed once, used for every level while they are in the cache, and
-never kept. Of a baseline in another process, that process keeps them in a file.
+All models' logits of a chunk are processed together, block by block: the baseline's probabilities
+of a block are computed once, used for every quantization while they are in the cache, and never
+kept. A baseline in another process writes them to a file.
 
-Where a program saved log-probabilities, they are used as they are: what it cut off at its floor
-makes their sum differ from 1, and normalising them again would add that to every NLL.
+Log-probabilities that a program saved are used as they are: the cut-off at the minimum makes their
+sum differ from 1, and normalising them again would add that to every NLL.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 #: long that 16 threads do not wait for the interpreter's lock after each call of numpy.
 _BLOCK_ELEMENTS: Final = 2**17
 
-#: Saved log-probabilities at or below it carry no weight in KLD (as in llama-perplexity): below it
-#: a file holds its floor.
+#: Saved log-probabilities at or below it have no weight in KLD (as in llama-perplexity): below it a
+#: file has its minimum.
 _LEAST_LOG_PROBABILITY: Final = -16.0
 
 
@@ -66,8 +66,8 @@ class ChunkScorer:
     ) -> dict[str, dict[str, Any]]:
         """Score positions from `first` on with every model, so many at a time.
 
-        The first model's logits are written to the file `keep`. With `against`, the file that
-        another process kept takes the first model's place, and every model is compared with it.
+        The first model's logits are written to the file `keep`. With `against`, a file from another
+        process replaces the first model, and every model is compared with it.
 
         A GPU computes the chunk that follows while this one is scored. The result has for each
         model `{"nll": [n floats]}`, in nats; for those after the first, which are compared with

@@ -1,4 +1,4 @@
-"""An engine that does what its model file says: for tests of everything around an engine.
+"""An engine that follows the script in its model file: for tests of everything around an engine.
 
 A model is a JSON file (see `pytest_asperf.testing.ScriptedModel`). Its timings are the script's,
 never a clock's, and its faults are real ones: a signal, an endless wait, junk on the pipe.
@@ -61,7 +61,7 @@ class ScriptedEngine:
         return run
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
-        """Write a script whose logits carry the noise that the level stands for."""
+        """Write a script whose logits have the noise of a quantization."""
         script = json.loads(Path(source).read_text("utf-8"))
         script["noise"] = script.get("noise_by_ftype", {}).get(str(recipe["ftype"]), 0.0)
         Path(target).write_text(json.dumps(script), "utf-8")
@@ -113,7 +113,7 @@ class ScriptedModel:
         }
 
     def begin(self, operation: str) -> None:
-        """Note an operation, take the time and do the harm that the script has for it."""
+        """Note an operation, and do the script's delay and fault for it."""
         if self._is_examined:
             return
         if log := self._script.get("log"):
@@ -253,4 +253,4 @@ class ScriptedModel:
         return blurred
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is kept."""

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 _AFTER_PROMPT: Final = 4
 #: Tokens of the prompt where only the output is timed and no depth is named.
 _SHORT_PROMPT: Final = 16
-#: Requests for one timed reply: a model may end its text before the tokens that were asked for.
+#: Requests for one timed reply: a model may end its text before the requested number of tokens.
 _TRIES: Final = 4
-#: The context that a model was trained on, where its server does not say.
+#: The training context of a model whose server does not report it.
 UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
 _SHOWN: Final = 200
-#: What no server can do over its API, and what can.
+#: Requests that no server's API supports, with the engines that do.
 CANNOT_STEP: Final = {
     **dict.fromkeys(
         ("prompt", "generate", "first_token"),
@@ -65,7 +65,7 @@ class Api:
 
     Attributes:
         path: of completions, or of a chat's.
-        body: what every request holds besides prompt and number of tokens.
+        body: the fields of every request other than prompt and number of tokens.
         model: the name that replies must have; empty for any.
     """
 
@@ -77,7 +77,7 @@ class Api:
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     def stream(self, prompt: str, n_tokens: int, intended_ns: int | None = None) -> StreamRecord:
-        """Ask for so many tokens after a prompt."""
+        """Request so many tokens after a prompt."""
         is_chat = self.path.endswith("/chat/completions")
         asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {
             "prompt": prompt
@@ -97,11 +97,11 @@ class ServedModel:
     """A model that a server has loaded.
 
     Args:
-        api: how it is asked.
+        api: the API to use.
         count: the tokens that the server makes of a prompt.
         facts: what loading it resolved to.
         context: what its context resolved to.
-        counts_cheaply: whether counting takes no work of the model.
+        counts_cheaply: True if counting needs no work of the model.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ServedModel:
         return counts.n_prompt
 
     def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
-        """The replies to requests sent at once; all are asked again if one ends early."""
+        """The replies to simultaneous requests; all are sent again if one reply ends early."""
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
             if work.warm:
@@ -182,7 +182,7 @@ class ServedModel:
         return TimedReply(record, reply, reply.counts.n_output)
 
     def _require_same(self, reply: Reply) -> None:
-        """Refuse replies of another model, or of a server that was exchanged in between."""
+        """Reject replies of another model, or of a server that was exchanged in between."""
         wanted = self._api.model
         if wanted and reply.model and not reply.model.startswith(wanted):
             raise RefusalError("server", f"{wanted} was asked and {reply.model} replied")
@@ -201,7 +201,7 @@ class ServedModel:
         return self._api.stream(prompt, n_output, intended_ns)
 
     def require_alive(self) -> None:
-        """Refuse to go on if the server has ended; of one that we do not start nothing is known."""
+        """Raise if the server has ended; unknown for a server of the user."""
 
     def failure(self, what: str) -> RefusalError:
         """The error for a reply that is none."""
@@ -209,7 +209,7 @@ class ServedModel:
 
     @property
     def peak_rss_bytes(self) -> int:
-        """The server's peak resident memory; 0 where it is not known."""
+        """The server's peak resident memory; 0 if it is unknown."""
         return 0
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class ServedModel:
 
     @property
     def probabilities(self) -> TokenProbabilities:
-        """The log-probabilities that it shows; a refusal, unless it is a llama-server."""
+        """The log-probabilities that it shows; an error if it is no llama-server."""
         raise RefusalError("unsupported", CANNOT["logits"])
 
     def tokenize(self, text: str) -> list[int]:
@@ -295,7 +295,7 @@ class TimedReply:
         return self.n_output < n_output or not self.reply.events
 
     def counted(self, n_output: int) -> TimedReply:
-        """With the tokens that were asked for, where the server says that it stopped there."""
+        """With the requested tokens, if the server reports that it stopped there."""
         return replace(self, n_output=n_output if self.n_output is None else self.n_output)
 
     @property
@@ -316,7 +316,7 @@ class TimedReply:
 
     @property
     def n_of_first(self) -> int:
-        """Tokens of the first event with output; 1 where it does not say."""
+        """Tokens of the first event with output; 1 if it has no count."""
         return max(1, self.reply.events[0].n_tokens_so_far or 1)
 
     @property
@@ -339,7 +339,7 @@ class TimedReply:
 
 
 def times_prompt(kind: str) -> bool:
-    """True if a prompt is timed; else only what is generated after it."""
+    """True if a prompt is timed; otherwise only the generation after it."""
     return kind in {"pp", "ttft", "request"}
 
 
@@ -373,7 +373,7 @@ def _whole(_work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[int,
 
 
 def _generation(work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[int, ...]]:
-    """From the first output of any user to the last of all, of the tokens that were asked for.
+    """From the first output of any user to the last of all, over the requested tokens.
 
     One more was generated, as the first one ends the prompt; with some servers the first event has
     several.

@@ -16,7 +16,7 @@ _WORDS: Final = (
     *("night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact"),
 )
 _N_WORDS: Final = 6
-#: By how much the number of tokens may differ from what is asked for.
+#: Accepted difference between the number of tokens and the requested number.
 _WITHIN: Final = 0.02
 _TRIES: Final = 24
 
@@ -33,7 +33,7 @@ class Prompts:
 
     Args:
         count: the tokens that the server makes of a prompt.
-        is_cheap: whether counting takes no work of the model.
+        is_cheap: True if counting needs no work of the model.
     """
 
     def __init__(self, count: Callable[[str], int], *, is_cheap: bool = True) -> None:
@@ -77,5 +77,5 @@ class Prompts:
 
 
 def is_near(counted: int, wanted: int) -> bool:
-    """True if a server counted as many tokens of a prompt as were asked for, or nearly."""
+    """True if a server counted the requested number of tokens in a prompt, or nearly."""
     return abs(counted - wanted) <= max(4, _WITHIN * wanted)

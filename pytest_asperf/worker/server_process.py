@@ -25,12 +25,12 @@ _ASK_EVERY_S: Final = 0.02
 _ASKING: Final = Timeouts(connect_s=1.0, headers_s=5.0, idle_s=5.0, total_s=5.0)
 #: A connection is lost before its server's process has ended.
 _DYING_S: Final = 0.5
-#: Another process may take a free port before the server does.
+#: Another process may use a free port before the server does.
 _PORTS_TRIED: Final = 3
 _PORT_TAKEN: Final = re.compile(r"address already in use|couldn't bind", re.IGNORECASE)
 _PEAK: Final = re.compile(r"^VmHWM:\s+(\d{1,12}) kB", re.MULTILINE)
 
-#: What starts a server on a port.
+#: The command that starts a server on a port.
 Command = tuple[Path, "Sequence[str]"]
 
 
@@ -65,14 +65,14 @@ class ServerProcess:
         """Wait until it is; False if it ends. The parent's deadline bounds the wait."""
         while not self.run.has_ended:
             record = get_request(self.endpoint, path, timeouts=_ASKING)
-            # Something else may have taken the port, and answer.
+            # Another process may use the port, and answer.
             if record.status == 200 and not self.run.has_ended:
                 return True
             time.sleep(_ASK_EVERY_S)
         return False
 
     def require_alive(self) -> None:
-        """Refuse to go on if it has ended."""
+        """Raise if it has ended."""
         if self.run.has_ended:
             raise self.run.failure(f"{self.run.how_it_ended()} between two requests")
 
@@ -86,7 +86,7 @@ class ServerProcess:
 
     @property
     def peak_rss_bytes(self) -> int:
-        """Its peak resident memory so far; 0 where the system does not say."""
+        """Its peak resident memory so far; 0 if the system does not report it."""
         if sys.platform != "linux":
             return 0
         try:
@@ -130,7 +130,7 @@ class StartedModel(ServedModel):
         self.facts["load_ns"] = self._server.load_ns
 
     def api(self, endpoint: Endpoint) -> Api:
-        """How the server is asked."""
+        """The API of the server."""
         raise NotImplementedError
 
     def count(self, endpoint: Endpoint, prompt: str) -> int:
@@ -142,7 +142,7 @@ class StartedModel(ServedModel):
         raise NotImplementedError
 
     def require_alive(self) -> None:
-        """Refuse to go on if the server has ended."""
+        """Raise if the server has ended."""
         self._server.require_alive()
 
     def failure(self, what: str) -> RefusalError:
@@ -160,7 +160,7 @@ class StartedModel(ServedModel):
 
 
 def options_of(program: str, settings: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    """A server's options for settings; refused is a setting that it does not have."""
+    """A server's options for settings; raises for a setting that it does not have."""
     options: list[str] = []
     for key, value in settings.items():
         if key in names:

@@ -1,8 +1,8 @@
 """Draft and verify: the loop of speculative decoding, the same for every engine.
 
-One round drafts up to k tokens, has the target judge them in one batch, and emits those that it
-accepts and one of the target's own (Leviathan, Kalman and Matias, ICML 2023). Without a drafter a
-round is one step of the target: both arms of a comparison run the same loop.
+One round drafts up to k tokens, verifies them with the target in one batch, and emits the accepted
+ones and one of the target's own (Leviathan, Kalman and Matias, ICML 2023). Without a drafter a
+round is one step of the target: both variants of a comparison run the same loop.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Greedy:
         return Proposal(stepper.likeliest(feed, k))
 
     def judge(self, rows: Logits, proposal: Proposal) -> list[int]:
-        """The proposal as far as it is what the target would have said, and its next."""
+        """The part of the proposal that equals the target's tokens, and the target's next one."""
         best: list[int] = rows.argmax(axis=1).tolist()
         for row, token in zip(rows, best, strict=True):
             require_sound(row, row[token])
@@ -239,9 +239,9 @@ def generate(
 ) -> Generation:
     """Generate exactly `n_new` tokens after a prompt; what ends a text does not end this.
 
-    No round drafts more than can still be emitted, so that both sides do the same work. The prompt,
-    of at least two tokens, is decoded before the clock starts. Every round is slowed by a share: a
-    wait at the end would slow whatever runs next, as caches are lost in some milliseconds.
+    No round drafts more tokens than can still be emitted, so that both variants do the same work.
+    The prompt, of at least two tokens, is decoded before the clock starts. Every round is slowed by
+    a share: a wait at the end would slow the next run, as caches are lost in some milliseconds.
     """
     clock = time.perf_counter_ns
     text = list(prompt)
@@ -289,7 +289,7 @@ def generate(
 
 
 def probabilities(row: Logits, temperature: float) -> NDArray[np.float64]:
-    """The distribution that logits stand for at a temperature."""
+    """The distribution of logits at a temperature."""
     peak = row.max()
     require_sound(row, peak)
     powers = np.exp((row - peak).astype(np.float64) / temperature)

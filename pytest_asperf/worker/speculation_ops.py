@@ -170,7 +170,7 @@ class Pairs:
         """By how much tokens fall short of the likeliest next one, batched and singly.
 
         The next token was judged in a batch of `batch` positions, `behind` of them behind the last
-        token of `text`. The target is asked, in an emptied context.
+        token of `text`. The target scores it in an emptied context.
         """
         target = self._pair(pair).target
         inside = batch - behind
@@ -194,10 +194,11 @@ class Pairs:
     ) -> Reply:
         """Sample with speculation, and place each token in the target's own distribution.
 
-        A token's place is the probability of all that the draft favours more than the target
-        does by more than it favours this token, plus a random part of the token's own. Whatever
-        was sampled before, places of the target's distribution are uniform on 0 … 1 (Rosenblatt,
-        Ann. Math. Statist. 23, 1952), and a rule that keeps too much of the draft's is seen.
+        A token's place is the probability of all tokens that the draft favours more than the target
+        does by more than it favours this token, plus a random part of the token's own. Independent
+        of the earlier samples, places of the target's distribution are uniform on 0 … 1
+        (Rosenblatt, Ann. Math. Statist. 23, 1952), and a rule that keeps too many of the draft's
+        tokens is seen.
         """
         models = self._pair(pair)
         places: list[float] = []

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Tokens that are listed, in about 0.2 MB a position: what is left has little probability.
 _LISTED: Final = 2048
-#: Of what single precision can hold, the least probability.
+#: The smallest probability in single precision.
 _LEAST: Final = -103.0
 #: The listed probabilities may exceed 1 by so much.
 _ROUNDING: Final = 1e-3
@@ -50,7 +50,7 @@ _GREEDY: Final[Mapping[str, Any]] = {
 
 
 class TokenProbabilities:
-    """Asks a llama-server for log-probabilities.
+    """Requests log-probabilities from a llama-server.
 
     Args:
         endpoint: its address, without `/v1`.
@@ -86,10 +86,10 @@ class TokenProbabilities:
     def replies(
         self, prompts: Sequence[Sequence[int]], n_new: int
     ) -> tuple[list[list[Row]], list[list[Row]]]:
-        """The rows of prompts' likeliest continuations, asked for at once; and the same anew.
+        """The rows of prompts' likeliest continuations, sent at once; and the rows computed anew.
 
-        The second time each prefix is a prompt of its own, asked for alone. One user's are read in
-        one piece each; of several users' a longer one finds the shorter one in the cache.
+        The second time each prefix is a prompt of its own, requested alone. One user's are read in
+        one piece each; with several users a longer one finds the shorter one in the cache.
         """
         is_one = len(prompts) == 1
         with ThreadPoolExecutor(len(prompts)) as pool:
@@ -105,7 +105,7 @@ class TokenProbabilities:
 
     @contextmanager
     def conversation(self, n_ctx: int) -> Iterator[TokenProbabilities]:  # noqa: ARG002  # it has its own
-        """Ask as the server's users do: it chooses slots, and what it reuses of its caches."""
+        """Send requests as the server's users do: the server chooses slots and reuses caches."""
         yield self
 
     def reply(self, prompt: Sequence[int], n_new: int) -> tuple[list[int], list[Row]]:
@@ -113,14 +113,14 @@ class TokenProbabilities:
         return self._complete(prompt, n_new, {"cache_prompt": True})
 
     def recompute(self, tokens: Sequence[int], positions: Sequence[int]) -> Iterator[Row]:
-        """The rows of positions of a text, each asked for alone and without a cache."""
+        """The rows of positions of a text, each requested alone and without a cache."""
         return (self._next(tokens[: position + 1]) for position in positions)
 
     def drafted(self, prompt: Sequence[int], n_new: int) -> dict[str, Any]:
         """The likeliest tokens after a prompt that was read before, and the time of the request.
 
-        Of the tokens that the server drafted by itself it says how many there were, and how many
-        of them it accepted. All its rounds are one here.
+        The server reports how many tokens it drafted by itself, and how many of them it accepted.
+        All its rounds are one here.
         """
         asked = {"prompt": list(prompt), **_GREEDY, "cache_prompt": True, "id_slot": 0}
         self._post("/completion", {**asked, "n_predict": 1})
@@ -140,9 +140,9 @@ class TokenProbabilities:
     def likeliest(
         self, prompt: Sequence[int], reply: Sequence[int]
     ) -> tuple[list[int], list[float]]:
-        """The likeliest token in place of each one of a reply, and by how many nats it is likelier.
+        """The likeliest token instead of each one of a reply, and by how many nats it is likelier.
 
-        Each is asked for by itself, so that nothing is drafted.
+        Each has a request of its own, so that nothing is drafted.
         """
         rows = [self._next([*prompt, *reply[:n]], is_cached=n > 0) for n in range(len(reply))]
         gaps = [float(row.max() - row[token]) for row, token in zip(rows, reply, strict=True)]
@@ -165,7 +165,7 @@ class TokenProbabilities:
     def _complete(
         self, prompt: Sequence[int], n_new: int, asked: Mapping[str, Any] | None = None
     ) -> tuple[list[int], list[Row]]:
-        """The tokens after a prompt and their rows, without the cache unless that is asked for."""
+        """The tokens after a prompt and their rows; without the cache unless it is requested."""
         n_probs = min(self._n_vocab, _LISTED)
         body = {"prompt": list(prompt), "n_predict": n_new, "n_probs": n_probs, **_GREEDY}
         answer = self._post("/completion", {**body, "cache_prompt": False, **(asked or {})})

@@ -1,4 +1,4 @@
-"""llama.cpp's programs as processes: their output is kept, and every failure is reported.
+"""llama.cpp's binaries as processes: their output is kept, and every failure is reported.
 
 An exit status of 0 proves nothing: several programs print an error and exit with 0.
 """
@@ -73,7 +73,7 @@ class ToolRun:
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._last_words = LastWords()
         self._output = bytearray()
-        # Variables that set options would have the tools run something else than was asked for.
+        # Variables that set options would change the run that was requested.
         env = {key: value for key, value in os.environ.items() if not _SETS_OPTIONS.match(key)}
         try:
             self._process = subprocess.Popen(
@@ -130,7 +130,7 @@ class ToolRun:
         return self._process.poll() is not None
 
     def pause(self) -> None:
-        """Stop it, so that it takes no cores from other work."""
+        """Stop it, so that it uses no cores of other work."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGSTOP)
 
@@ -145,7 +145,7 @@ class ToolRun:
         self.wait()
 
     def finish(self) -> None:
-        """Wait for its end; refuse a crash, a failure or a logged error."""
+        """Wait for its end; raises for a crash, a failure or a logged error."""
         self.wait()
         if self._process.returncode:
             raise self.failure(self.how_it_ended())
@@ -174,7 +174,7 @@ class ToolRun:
         return RefusalError(self._kind, f"{self._name} {what}; its log ends with: {quoted}")
 
     def first_error(self) -> str:
-        """The first error line of its log, else an empty string."""
+        """The first error line of its log, otherwise an empty string."""
         has_begun = False
         for line in list(self._lines):
             has_begun |= _BEGINS in line
@@ -206,7 +206,7 @@ class ToolRun:
 
 
 class Toolbox:
-    """A folder of llama.cpp's programs."""
+    """A folder of llama.cpp's binaries."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -233,7 +233,7 @@ class Toolbox:
     ) -> ToolRun:
         """Start a program on a text; it inherits the descriptors `pass_fds`."""
         with tempfile.TemporaryFile() as file:
-            # Programs take one line's end off the end of a text.
+            # The binaries remove one line end from the end of a text.
             file.write(text.encode() + b"\n")
             file.seek(0)
             named = ("-f", f"/dev/fd/{file.fileno()}")
@@ -241,13 +241,13 @@ class Toolbox:
             return ToolRun(self.path(name), (*arguments, *named), pass_fds=fds, watch=watch)
 
     def run(self, name: str, *arguments: str, watch: Watch | None = None) -> ToolRun:
-        """Run a program to its end; refuse a crash, a failure or a logged error."""
+        """Run a program to its end; raises for a crash, a failure or a logged error."""
         run = self.start(name, *arguments, watch=watch)
         run.finish()
         return run
 
     def help(self, name: str) -> str:
-        """A program's help text; refused without one, as where a library is missing."""
+        """A program's help text; an error without one, such as for a missing library."""
         if name not in self._help:
             run = self.start(name, "--help")
             run.wait()
@@ -259,7 +259,7 @@ class Toolbox:
 
 
 PROGRAM: Final = "llama-bench"
-#: By setting: the option of llama-bench, that of the other programs, and the cell of a row.
+#: By setting: the option of llama-bench, that of the other binaries, and the column of a row.
 OPTIONS: Final = {
     "threads": ("-t", "-t", "n_threads"),
     "n_gpu_layers": ("-ngl", "-ngl", "n_gpu_layers"),
@@ -275,7 +275,7 @@ _FLASH_CELLS: Final = {
     "on": ("1", "true", "on"),
     "off": ("0", "false", "off"),
 }
-#: Cells that run record is made of.
+#: Columns for the run record.
 _NEEDED: Final = ("n_threads", "type_k", "type_v", "model_n_params")
 
 
@@ -290,7 +290,7 @@ class Bench:
     def measure(
         self, n_prompt: int, n_gen: int, depth: int, *options: str, watch: Watch | None = None
     ) -> tuple[BenchRow, Facts, ToolRun]:
-        """Run one test once; its row, the row's cells, and the run."""
+        """Run one test once; its row, the row's columns, and the run."""
         arguments = ["-m", self.path, "-p", str(n_prompt), "-n", str(n_gen), "-d", str(depth)]
         arguments += ["-r", "1", "-o", "jsonl", "-v", *options]
         for key, value in self.settings.items():
@@ -311,7 +311,7 @@ class Bench:
 
 
 def _checked(run: ToolRun, expected: Facts) -> tuple[BenchRow, Facts]:
-    """The one test that was printed, with its cells, if it is the expected one."""
+    """The one test that was printed, with its columns, if it is the expected one."""
     rows = [line for line in run.output.splitlines() if line.strip()]
     if len(rows) != 1:
         raise run.failure(f"exited with 0 and printed {len(rows)} tests instead of 1")

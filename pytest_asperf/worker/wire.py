@@ -1,6 +1,6 @@
 """The pipe's language: one JSON object a line, each with the protocol's version.
 
-Both ends use this module; it knows nothing of engines.
+Both ends use this module; it is independent of engines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WireError(Exception):
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """A message as one line; NaN and infinities are refused, JSON has none."""
+    """A message as one line; NaN and infinities are an error, JSON has none."""
     body = json.dumps({"v": PROTOCOL, **message}, allow_nan=False, separators=(",", ":"))
     return body.encode() + b"\n"
 

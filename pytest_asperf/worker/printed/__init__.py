@@ -1,4 +1,4 @@
-"""The output of llama.cpp's programs, read: for the engine and for `asperf audit`."""
+"""The output of llama.cpp's binaries, read: for the engine and for `asperf audit`."""
 
 from __future__ import annotations
 

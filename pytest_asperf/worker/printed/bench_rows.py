@@ -1,4 +1,4 @@
-"""One test of llama-bench, from its JSON or any table that has the same cells."""
+"""One test of llama-bench, from its JSON or any table with equal columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNRESOLVED: Final = {
     "n_threads": ("-1",),
     "main_gpu": ("-1",),
 }
-#: Cells that are no settings: the test, its figures, and what is shown by other names.
+#: Columns that are no settings: the test, its figures, and values with other names.
 _FIGURES: Final = re.compile(
     r"(?:avg|stddev|samples)_\w+|n_prompt|n_gen|n_depth|test|test_time|t/s|size|params|model\w*"
     r"|build\w*"
@@ -43,9 +43,9 @@ class BenchRow:
         mean_ns: of the repetitions' times; None where not printed.
         samples_ns: each repetition's time; only JSON has them.
         unresolved: settings of which the file has only the request, with it.
-        settings: every other cell of one word or number, by its column.
+        settings: the value of every other column, if it is one word or number.
         resolution: of the rates, tok/s: half a unit of their last printed decimal.
-        title: what stands above its table and not above other tables.
+        title: the line above its table.
     """
 
     model: str
@@ -90,7 +90,7 @@ class BenchRow:
 
 
 def bench_row(entry: Mapping[str, Any]) -> BenchRow:
-    """A test from its cells; raises BrokenRowError if one is missing or impossible."""
+    """A test from its columns; raises BrokenRowError if one is missing or impossible."""
     try:
         samples = entry.get("samples_ns") or ()
         row = BenchRow(
@@ -132,7 +132,7 @@ def unresolved(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def settings(entry: Mapping[str, Any]) -> dict[str, str]:
-    """The cells that say how a test was run."""
+    """The columns that describe the test's run."""
     cells = (
         (key, str(value)) for key, value in entry.items() if isinstance(value, str | int | float)
     )

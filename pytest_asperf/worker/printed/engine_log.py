@@ -1,4 +1,4 @@
-"""The resolved model and context, from llama.cpp's log; and the line that says why it ended."""
+"""The resolved model and context, from llama.cpp's log; and the line with the reason of its end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from .metal_log import metal_facts
 
-#: Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter for their
-#: level, and those of a router's children with their port. They begin anywhere in a line of
-#: the text that is generated.
+#: Since 2026 lines begin with minutes, seconds, milli- and microseconds and a letter for their log
+#: level, and those of a router's children with their port. They can begin in the middle of a line
+#: of generated text.
 LOG_PREFIX: Final = re.compile(r"(?:\[\d{1,6}\] )?\d{1,6}\.\d\d\.\d{3}\.\d{3} [A-Z] ")
 _BUFFER: Final = re.compile(
     r"(\S+) (model|KV|RS|compute|output) buffer size += +(\d{1,12}(?:\.\d{1,6})?) MiB"
@@ -34,13 +34,13 @@ def model_counts(lines: Iterable[str]) -> dict[str, int]:
 
 
 def context_length(lines: Sequence[str]) -> int | None:
-    """The tokens that the last context holds; None if the log has none."""
+    """The tokens that fit into the last context; None if the log has no such line."""
     match = _last(_CONTEXT, lines)
     return int(match[1]) if match else None
 
 
 def adds_bos(lines: Sequence[str]) -> bool | None:
-    """True if texts are begun with BOS; None if the log does not say."""
+    """True if texts begin with BOS; None if the log has no such line."""
     match = _last(_ADD_BOS, lines)
     return match[1] == "true" if match else None
 
@@ -59,13 +59,13 @@ def buffers_mib(lines: Iterable[str]) -> dict[str, dict[str, float]]:
 def layer_counts(lines: Sequence[str], n_layers: int) -> dict[str, int]:
     """How many layers there are, and how many went to a GPU, the output head counted as one.
 
-    A build with a GPU backend and no GPU says that it offloaded them all, so a buffer outside the
+    A build with a GPU backend and no GPU logs that it offloaded them all, so a buffer outside the
     CPU's must have been filled.
 
     Args:
         lines: the log of a load.
-        n_layers: layers that the model computes. A GPU also holds those of multi-token
-            prediction, so the log's own count is taken where it has one.
+        n_layers: layers that the model computes. A GPU also has those of multi-token prediction, so
+            the log's own count is used if it has one.
     """
     match = _last(_OFFLOADED, lines)
     weights = buffers_mib(lines).get("model", {})
@@ -80,7 +80,7 @@ def layer_counts(lines: Sequence[str], n_layers: int) -> dict[str, int]:
 
 
 def flash_attention(lines: Sequence[str]) -> str:
-    """`on` or `off` as resolved, or `unknown` where the log does not say."""
+    """`on` or `off` as resolved, or `unknown` if the log has no such line."""
     match = _last(_FLASH, lines)
     if match is None:
         return "unknown"
@@ -88,10 +88,10 @@ def flash_attention(lines: Sequence[str]) -> str:
 
 
 def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
-    """The types of the K and V caches, where the log says them.
+    """The types of the K and V caches, if the log has them.
 
     A context for sliding windows has two caches: types that differ between them are joined by `+`.
-    Of several contexts the last one counts.
+    If there are several contexts, the last one counts.
     """
     found: list[tuple[str, ...]] = []
     n_more = 0
@@ -110,7 +110,7 @@ def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
 def memory_bytes(
     weights_mib: Mapping[str, Mapping[str, float]], context_mib: Mapping[str, Mapping[str, float]]
 ) -> dict[str, int]:
-    """The bytes that weights, KV cache and computing take on all devices, by kind and device."""
+    """The bytes of weights, KV cache and compute buffers on all devices, by kind and device."""
 
     def nbytes(mib: Mapping[str, Mapping[str, float]], *kinds: str) -> int:
         return round(sum(sum(mib.get(kind, {}).values()) for kind in kinds) * 2**20)
@@ -147,7 +147,7 @@ def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | Non
     return next((match for match in matches if match), None)
 
 
-#: What says it by itself: the last words of libraries, languages and drivers.
+#: Lines that name the reason by themselves: the last words of libraries, languages and drivers.
 _REASON: Final = re.compile(
     r"GGML_(?:ASSERT|ABORT)|\bwhat\(\):|\b(?:CUDA|HIP|MUSA|SYCL|Vulkan|Metal|MTL\w*) error: "
     r"|\bassert\w*\b.*\bfail|\bout of memory\b|\bbad_alloc\b|\bpanicked at\b|\buncaught\b"
@@ -180,7 +180,7 @@ class LastWords:
         self._line, self._kind, self._n_since = "", len(_KINDS), 0
 
     def add(self, line: str) -> None:
-        """Take the next line."""
+        """Parse the next line."""
         self._n_since += 1
         if _NOTHING.search(line):
             return
@@ -190,6 +190,6 @@ class LastWords:
 
     @property
     def text(self) -> str:
-        """That line; empty if no line says it."""
+        """That line; empty if there is none."""
         is_far = _KINDS[self._kind : self._kind + 1] == (_ERROR,) and self._n_since > _NEAR
         return "" if is_far else self._line

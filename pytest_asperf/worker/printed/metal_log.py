@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-#: Printed once in a process; `ggml_metal_init`, which older versions say it in, once a context.
+#: Printed once in a process; `ggml_metal_init`, the form of older versions, once a context.
 DEVICE_LINE: Final = "ggml_metal_device_init: "
 #: Programs write their own prefix before the function's name.
 _LINE: Final = re.compile(r"ggml_metal\w*: +([^=:]{1,60}?)(?: support)? *[=:] *(.{1,200})$")

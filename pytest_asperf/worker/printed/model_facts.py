@@ -28,19 +28,19 @@ _COUNTS: Final = {"n_embd": "n_embd", "n_vocab": "n_vocab", "n_expert": "n_exper
 _MAX_MODELS: Final = 16
 _MAX_DEVICES: Final = 32
 
-#: Below this many layers, or groups of layers that repeat, the count of tensors tells nothing.
+#: Below this many layers, or groups of layers that repeat, the count of tensors shows nothing.
 _LEAST_GROUPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One model as its loader described it; None where the log does not say.
+    """One model as its loader described it; None if the log has no such line.
 
     Attributes:
         name: `general.name`.
         size_bytes: all its tensors, as rounded by the log.
         layer_period: after how many layers the kinds of layer repeat.
-        offloaded: layers said to be offloaded, of how many; builds without a GPU say so too.
+        offloaded: layers offloaded by the log, and of how many; builds without a GPU log them too.
         cpu_buffer_bytes: weights that stayed in the CPU's buffers.
         device_buffer_bytes: weights in those of devices.
     """
@@ -70,8 +70,8 @@ class ModelFacts:
     def is_tied(self) -> bool:
         """True if the output head is the embedding table, shown by the number of tensors.
 
-        All layers, or groups of them, hold equally many tensors. Where two are left over, they are
-        the table and the last norm, and there is no tensor for a head. More left over show nothing:
+        All layers, or groups of them, have equally many tensors. If two are left over, they are the
+        table and the last norm, and there is no tensor for a head. More left over show nothing:
         they may be a head, or factors of rotary embeddings.
         """
         groups = (self.n_layers or 0) // self.layer_period
@@ -81,11 +81,11 @@ class ModelFacts:
 
     @property
     def least_step_bytes(self) -> float | None:
-        """The least that one step of decoding reads; None for experts, and where no size is known.
+        """The fewest bytes that a decoding step reads; None for experts, or without sizes.
 
-        All weights but the embedding table, and that too where it is the output head. The table is
-        what stays on the CPU where all layers are on a GPU, else at most its shape in 2 bytes (4
-        in a file of F32) each.
+        All weights but the embedding table, and that too if it is the output head. The table's size
+        is that of the CPU's part if all layers are on a GPU, otherwise at most its shape in 2 bytes
+        (4 in a file of F32) each.
         """
         if self.size_bytes is None or self.n_experts != 0:
             return None
@@ -124,7 +124,7 @@ class ModelReader:
     _devices: list[tuple[str, str]] = field(default_factory=list)
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if loaded := _LOADED.match(line):
             if len(self._loads) < _MAX_MODELS:
                 self._loads.append(
@@ -132,7 +132,7 @@ class ModelReader:
                 )
             self._devices.clear()
         elif device := _DEVICE.search(line):
-            # Said before the file is.
+            # The log prints it before the file.
             self._devices[_MAX_DEVICES:] = []
             self._devices.append((device[1], device[2]))
         elif self._loads:

@@ -76,7 +76,7 @@ class PerplexityRun:
 
     @property
     def lacks_chunks(self) -> bool:
-        """True if the final estimate is of more chunks than the log's lines hold."""
+        """True if the final estimate has more chunks than the log's lines."""
         if self.final is None or self.not_finite:
             return False
         return not self.running_ppl or abs(self.final[0] - self.running_ppl[-1]) > _ROUNDING
@@ -115,7 +115,7 @@ class PerplexityReader:
     _tokens_before: int = 0
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if "[" in line[:2] or ("[1]" in line and (self._plan or "ETA" in line)):
             for chunk in _CHUNK.finditer(line):
                 self._add(int(chunk[1]), float(chunk[2].removesuffix("(ind)")))
@@ -176,7 +176,7 @@ class PerplexityReader:
             self._ppl.append(ppl)
 
     def _add_row(self, tokens_before: int, ppl: float) -> None:
-        """Take a chunk without a number; those of one batch repeat the tokens before the batch."""
+        """Parse a chunk without a number; those of one batch repeat the tokens before the batch."""
         if tokens_before < self._tokens_before:
             self._begin()
         self._tokens_before = tokens_before

@@ -1,7 +1,7 @@
 """llama-speculative's and llama-speculative-simple's output: counts, timings and the text.
 
-Whatever drafts (another model, the target's own MTP heads, EAGLE, a lookup of n-grams), counts are
-those of the first verification: what a tool verifies again after it went back to a checkpoint was
+For every drafter (another model, the target's own MTP heads, EAGLE, a lookup of n-grams), counts
+are those of the first verification: tokens that a tool verifies again after a checkpoint were
 accepted before.
 """
 
@@ -16,7 +16,7 @@ from .timings import PrintedTiming, read_timing
 
 _RATE: Final = re.compile(rf"(encoded|decoded) +({COUNT}) tokens in +({NUMBER}) seconds")
 _COUNT: Final = re.compile(rf"(n_draft|n_predict|n_drafted|n_accept) += ({COUNT})$")
-#: What a run calls otherwise than the log does.
+#: Names of a run that differ from the log's.
 _NAMES: Final = {"n_draft": "k", "encoded": "prompt"}
 _TOTAL: Final = re.compile(rf"total time = +({NUMBER}) ms")
 _CHECKPOINTS: Final = "speculative decoding will use checkpoints"
@@ -25,11 +25,12 @@ _DRAFTER: Final = re.compile(
     rf"statistics +([a-z][a-z0-9-]{{0,30}}): #calls\(b,g,a\) = .*#acc drafts = *({COUNT}), "
     rf"#gen tokens = *({COUNT}), #acc tokens = *({COUNT})"
 )
-# Of a log at -lv 5. A round that went back to its checkpoint is verified again in the next.
+# In a log at -lv 5. A round that went back to its checkpoint is verified again in the next.
 _VERIFIED: Final = re.compile(rf"accepted ({COUNT})/({COUNT}) draft tokens, the last target token")
 _WENT_BACK: Final = re.compile(rf"partial acceptance: ({COUNT}) < ({COUNT}), restoring checkpoint")
 _MOST_DRAFTERS: Final = 20
-# What a program says of itself, and PowerShell of its stderr, which is not what its model wrote.
+# Lines of a program about itself, and PowerShell's about its stderr, that are not the model's
+# output.
 _LOG_LINE: Final = re.compile(
     r"[\w.:~]{2,60}: |[a-z_]+: | *- | *for M-RoPE|\.+$|\w+: *$|Failed to |WARNING|build: |\d+ +lib"
     r"|\+ |At (?:line|\S+):\d+ char:\d+"
@@ -64,14 +65,14 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRun:
-    """One generated text with a draft; None where the log does not say.
+    """One generated text with a draft; None if the log lacks the counts.
 
     Attributes:
-        k: drafted tokens per round that were asked for at most.
+        k: maximum of drafted tokens per round.
         n_predict: tokens emitted.
         prompt: tokens of the prompt and seconds.
         decoded: tokens that the decode phase emitted and seconds.
-        draft_prompt: tokens the draft took in batches.
+        draft_prompt: tokens that the draft processed in batches.
         uses_checkpoints: whether the target cannot drop rejected tokens and replays accepted ones.
         verified: accepted and drafted tokens by the lines of single rounds, replays left out.
         text: the text's first part, as far as the log shows which lines are text.
@@ -95,9 +96,9 @@ class SpeculationRun:
     def first_verified(self) -> tuple[int, int, int] | None:
         """Tokens accepted on first verification, at least and at most, and tokens drafted.
 
-        None where the log cannot tell. With checkpoints the tool's own counts are of what it
-        verifies again, so that all of it is accepted; by the statistics of its drafters each draft
-        may be counted with one token too many.
+        None if the log lacks the counts. With checkpoints the tool's own counts cover only the
+        second verification, in which all tokens are accepted; the statistics of its drafters may
+        count each draft with one token too many.
         """
         if self.verified:
             accepted, drafted = self.verified
@@ -116,12 +117,12 @@ class SpeculationRun:
 
     @property
     def longest_draft(self) -> int | None:
-        """Most tokens that a round drafts; None where it is not said, as of lookups."""
+        """Most tokens that a round drafts; None if unknown, as for lookups."""
         return self.k if all(drafter.is_model for drafter in self.drafters) else None
 
     @property
     def n_drafted_by_model(self) -> int:
-        """Tokens that a model drafted, by what the log tells at least."""
+        """Tokens that a model drafted: the number that the log proves."""
         if not self.drafters:
             return self.n_drafted
         return sum(drafter.n_drafted for drafter in self.drafters if drafter.is_model)
@@ -163,7 +164,7 @@ class SpeculationReader:
     _is_at_count: bool = False
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         self._is_at_count = False
         if self._feed_drafting(line):
             return
@@ -229,7 +230,7 @@ class SpeculationReader:
             self._end()
 
     def _feed_drafting(self, line: str) -> bool:
-        """True if a line, which is then taken, is about how tokens were drafted or verified."""
+        """Parse a line; True if it is about how tokens were drafted or verified."""
         if _CHECKPOINTS in line:
             self.uses_checkpoints = True
         elif _SYNTHETIC in line:

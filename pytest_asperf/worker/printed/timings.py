@@ -1,4 +1,4 @@
-"""The timings of requests and texts that llama.cpp's programs, its server and ollama print."""
+"""The timings of requests and texts that llama.cpp's binaries, its server and ollama print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMING: Final = re.compile(
     rf"(?:, *(?P<rate>{NUMBER}|-?nan|inf) tokens per second)?\)"
 )
 _OF_SERVER: Final = re.compile(r"(?<!llama_)print_timings?\b")
-#: What a program that is no server prints when it ends; servers of 2023 did after each request.
+#: A program prints it at its end; servers of 2023 did so after each request.
 _OF_PROGRAM: Final = re.compile(
     r"(?:llama_perf\w*|common_perf|gpt_perf|llama)_print(?:_timings)?\b"
 )
@@ -45,7 +45,7 @@ _IS_NUMBER: Final = re.compile(NUMBER)
 SERVER: Final = "llama-server"
 PROGRAM: Final = "llama-cli"
 OLLAMA: Final = "ollama"
-#: Requests that are kept; a server's log may hold millions.
+#: Number of requests that are kept; a server's log may have millions.
 MAX_REQUESTS: Final = 100_000
 
 
@@ -70,8 +70,8 @@ class Request:
     Attributes:
         prompt: tokens of the prompt that were processed, without cached ones; None where unsaid.
         generated: tokens generated and the time from the first one's logits to the last one.
-        counts_steps: whether decodes are counted in place of tokens, one fewer for a text.
-        is_cut: whether the server says that it cut the prompt.
+        counts_steps: True if decodes are counted instead of tokens, one fewer for a text.
+        is_cut: True if the server reports that it cut the prompt.
     """
 
     prompt: PrintedTiming | None
@@ -110,7 +110,7 @@ class RequestReader:
     left_out: int = 0
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if _OF_SERVER.search(line):
             self._program = SERVER
         elif _OF_PROGRAM.search(line):
@@ -185,8 +185,8 @@ def request_of(answer: object) -> tuple[str, Request] | None:
     """The program and the request in its JSON; None for any other JSON.
 
     llama-server's `/completion`, its endpoints in OpenAI's form, the timings of either alone, a
-    line of its log of 2024, and ollama's API. Of a streamed answer it is the last part, because
-    timings of the others are of its beginning.
+    line of its log of 2024, and ollama's API. Only the last part of a streamed answer counts:
+    earlier parts have timings of its beginning.
     """
     if not isinstance(answer, dict):
         return None

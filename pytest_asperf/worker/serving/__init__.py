@@ -1,1 +1,1 @@
-"""Requests to servers: the streamed reply with its times, what it says, and many at once."""
+"""Requests to servers: the streamed reply with its times, its parsed content, and many at once."""

@@ -1,8 +1,8 @@
 """One HTTP request whose reply is streamed, with the time of each raw read.
 
-Each read is stamped as soon as the kernel hands it over. The loop does no more than find the end
-of the body; what the reply says is parsed afterwards (`events`). A failure of the server is the
-record's `fault` and no exception, so that one of many requests may fail and the others count.
+Each read is stamped as soon as the kernel returns it. The loop only finds the end of the body; the
+reply is parsed afterwards (`events`). A failure of the server is the record's `fault` and no
+exception, so that one of many requests may fail and the others count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_SIZE_LINE: Final = 300
 
 
 class Framing(Protocol):
-    """Removes the transfer's framing, and knows where the body ends.
+    """Removes the transfer's framing, and finds the end of the body.
 
     Attributes:
         is_complete: whether the body has ended.
@@ -225,7 +225,7 @@ class _Exchange:
         sock.settimeout(self._timeouts.headers_s)
         self.sent_ns = perf_counter_ns()
         try:
-            # A server may refuse, reply and close before it has read all of a long request.
+            # A server may reject, reply and close before it has read all of a long request.
             with suppress(BrokenPipeError, ConnectionResetError):
                 sock.sendall(request)
         except OSError as err:

@@ -2,8 +2,8 @@
 
 Reads server-sent events and JSON lines, of the APIs of OpenAI, llama-server, Ollama and LM Studio.
 An event has the time of the read that completed it. Role chunks, progress, comments and empty
-deltas are no tokens, and an event with output may hold several: tokens are counted by the server's
-own counts, never by events.
+deltas are no tokens, and one event can have the output of several: tokens are counted by the
+server's own counts, never by events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OutputEvent:
-    """An event with output: its time, its text, and how many tokens there were, if it says so."""
+    """An event with output: its time, its text, and its number of tokens if it has one."""
 
     ns: int
     text: str
@@ -51,12 +51,12 @@ class Reply:
     Attributes:
         events: those with output, in order.
         counts: of tokens.
-        timings: what the server says of its own times and counts, by its own names: llama-server's
-            `timings`, Ollama's durations, LM Studio's stats.
+        timings: the server's own times and counts, by its own names: llama-server's `timings`,
+            Ollama's durations, LM Studio's stats.
         model: the model's name in the reply.
         build: the server's `system_fingerprint`.
         finish: why it ended: `length`, `stop` or the server's own word; empty if it did not.
-        is_cut: the server says that it cut the context.
+        is_cut: the server reports that it cut the context.
         faults: what was wrong, in order; a reply with any is no measurement.
     """
 
@@ -129,7 +129,7 @@ class _Reading:
     is_cut: bool = False
 
     def fault(self, kind: str, text: str) -> None:
-        """Add a fault; one of each kind says enough."""
+        """Add a fault; one of each kind is enough."""
         if all(known.kind != kind for known in self.faults):
             self.faults.append(Fault(kind, text))
 
@@ -194,7 +194,7 @@ class _Reading:
             self.events.append(OutputEvent(ns, text, counts_of(payload)["n_output"]))
 
     def _take_facts(self, payload: dict[str, Any]) -> None:
-        """Counts, times and names; later events know more than earlier ones."""
+        """Counts, times and names; later events replace earlier ones."""
         result = as_dict(payload.get("result"))  # LM Studio's last event
         for source in (payload, result):
             for counts in (as_dict(source.get("timings")), as_dict(source.get("stats"))):
@@ -214,7 +214,7 @@ def request_facts(
 ) -> dict[str, Any]:
     """The fields of `analysis.serving_metrics.ServedRequest`.
 
-    Latency counts from the intended time in an open loop, else from sending.
+    Latency counts from the intended time in an open loop, otherwise from sending.
     """
     sent_ns = record.intended_ns if from_intended else record.sent_ns
     return {

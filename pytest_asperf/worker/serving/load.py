@@ -59,7 +59,7 @@ def poisson_arrivals(rate_per_s: float, n: int, seed: int) -> list[int]:
 
 
 def _run(ask: Ask, intended: Sequence[int | None], n_threads: int) -> list[StreamRecord]:
-    """Each thread takes the next request, waits for its time and sends it."""
+    """Each thread waits for the next request's time and sends it."""
     records: dict[int, StreamRecord] = {}
     failures: list[Exception] = []
     pending = iter(enumerate(intended))
@@ -136,7 +136,7 @@ def client_cost(n_streams: int) -> ClientCost:
 
 
 def measure_client_cost(n_streams: int, n_chunks: int = 40, pace_us: int = 2000) -> ClientCost:
-    """Stream from a server of known pace, in a process of its own; takes `n_chunks * pace_us`."""
+    """Stream from a server of known pace, in a process of its own; lasts `n_chunks * pace_us`."""
     numbers = (str(number) for number in (n_streams, n_chunks, pace_us))
     program = Path(__file__).with_name("pace_server.py")
     with subprocess.Popen(
@@ -182,7 +182,7 @@ def _failure(what: str) -> RefusalError:
 def quiet_median(lags: Sequence[Sequence[int]]) -> int:
     """The median lag of all streams in the quietest fifth of the time.
 
-    What other work on the machine adds comes and goes; the client's own cost is there throughout.
+    The delay by other work on the machine varies; the client's own cost is constant.
     """
     length = max(1, min(map(len, lags)) // _PARTS)
     parts = range(0, length * _PARTS, length)

@@ -1,7 +1,7 @@
 """A server that streams at a known pace, in a process of its own: pace_server.py N CHUNKS US.
 
-It takes N connections, then sends each of them one event every so many microseconds, all within a
-burst as a server that decodes a batch does. Each event holds the time just before it was sent.
+It accepts N connections, then sends each of them one event every so many microseconds, all within a
+burst as a server that decodes a batch does. Each event contains the time just before it was sent.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .event_stream import SHOWN, quoted
 
-#: Where output stands in a payload of one API or another.
+#: The place of output in a payload of each API.
 _OUTPUT_KEYS: Final = (
     *("reasoning_content", "reasoning", "thinking"),
     *("content", "text", "response", "arguments"),
@@ -23,7 +23,7 @@ OLLAMA_TIMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens by the server's own counts; None where it does not say."""
+    """Tokens by the server's own counts; None if it has none."""
 
     n_prompt: int | None = None
     n_cached: int | None = None
@@ -31,7 +31,7 @@ class TokenCounts:
 
 
 def finish_of(payload: dict[str, Any]) -> object:
-    """Why a reply ended, by the event that says so."""
+    """The reason for a reply's end, by its event."""
     if payload.get("done") is True:
         return payload.get("done_reason") or "done"
     if payload.get("stop") is True:
@@ -71,7 +71,7 @@ def _first_choice(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def output_parts(payload: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects of an event in which output may stand."""
+    """The objects of an event in which output can be."""
     choice = _first_choice(payload)
     delta = as_dict(choice.get("delta") or choice.get("message"))
     calls = delta.get("tool_calls")
@@ -118,7 +118,7 @@ def answered_object(body: bytes) -> dict[str, Any]:
 
 
 def as_dict(value: object) -> dict[str, Any]:
-    """An object, or an empty one in place of anything else."""
+    """An object, or an empty one instead of any other value."""
     return value if isinstance(value, dict) else {}
 
 

@@ -86,8 +86,8 @@ class StreamRecord:
         closed_ns: when the body was complete, or the request was given up.
         status: of HTTP.
         headers: of the reply, names in lower case.
-        cpu_ns: CPU time that this request took of the client's thread.
-        fault: what was wrong below the level of the API.
+        cpu_ns: CPU time of the client's thread for this request.
+        fault: an error below the API.
     """
 
     intended_ns: int
@@ -106,5 +106,5 @@ class StreamRecord:
         return b"".join(data for _, data in self.chunks)
 
     def header(self, name: str) -> str:
-        """The first header of a name, else an empty string."""
+        """The first header of a name, otherwise an empty string."""
         return next((value for key, value in self.headers if key == name), "")
