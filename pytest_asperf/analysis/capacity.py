@@ -24,11 +24,12 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.
 WEIGHTS_SHARE: Final = 0.6
-#: Of the ceiling, what the same guides say that real runs reach.
+#: Share of the ceiling that real runs reach, by the same guides.
 REACHED_SHARE: Final = (0.6, 0.8)
-#: Of the ceiling by active experts, what the published runs of one MoE reached (docs/predict.md).
+#: Share of the ceiling by active experts that the published runs of one MoE reached
+#: (docs/predict.md).
 MOE_REACHED_SHARE: Final = (0.2, 0.4)
-#: Where no acceptance rate is given.
+#: If no acceptance rate is given.
 ACCEPTANCES: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -38,12 +39,12 @@ class Demand:
 
     Attributes:
         context: positions of the KV cache.
-        kv_bytes: the KV cache of the whole context; an upper bound where `window` says so.
+        kv_bytes: the KV cache of the whole context; an upper bound if there is a `window`.
         read_bytes: what decoding one token reads, with an empty and with a full context; a lower
             bound.
         n_ctx_train: context of the training, in tokens; None where it is not stated.
-        window: positions that a layer with a sliding window looks back on; None without one. Which
-            layers have it is not told apart: for `kv_bytes` none has, for `read_bytes` all have.
+        window: positions in the window of a sliding layer; None without one. The layers that have
+            it are unknown: `kv_bytes` assumes none, `read_bytes` assumes all.
         has_experts: only a part of the weights is read for one token.
         is_recurrent: some layers keep a state instead of a KV cache.
         tokenizer_sha256: equal for two models with the same tokens; None where it is unknown.
@@ -75,9 +76,10 @@ class MemoryCapacity:
     """The memory that weights and KV cache have to lie in.
 
     Attributes:
-        is_shared: the system and other programs live in it as well; a graphics card's is its own.
-        gpu_limit_bytes: what the system lets a GPU hold of shared memory, Metal's working set; None
-            where it is not known, and for what stays on the CPU.
+        is_shared: True if the system and other programs use it as well; a graphics card's is its
+            own.
+        gpu_limit_bytes: the system's limit of shared memory for a GPU, Metal's working set; None if
+            it is unknown, and for the CPU.
     """
 
     nbytes: int
@@ -113,7 +115,7 @@ class Fit:
 
     @property
     def needed_bytes(self) -> int:
-        """The known bytes; compute buffers come on top if they are unknown."""
+        """The known bytes; unknown compute buffers are not included."""
         return self.weights_bytes + self.kv_bytes + (self.compute_bytes or 0)
 
     @property
@@ -137,9 +139,9 @@ def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
 
 
 def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
-    """Judge the claim that models fit in a memory.
+    """Judge the assertion that models fit in a memory.
 
-    It is arithmetic on sizes, so it is never INCONCLUSIVE; what it cannot know is in the details.
+    It is arithmetic on sizes, so it is never INCONCLUSIVE; the details list unknown parts.
     """
     shared = capacity.memory.is_shared
     limit = f"{100 * WEIGHTS_SHARE:.0f} % of memory" if shared else "the card's memory"
@@ -179,7 +181,7 @@ def kv_cache_bytes(
 
 
 def tg_bound(bandwidth_gbs: float, read_bytes: int) -> float:
-    """The TG in tok/s at which decoding, `read_bytes` a token, takes the whole bandwidth."""
+    """The TG in tok/s at which decoding, `read_bytes` a token, uses the whole bandwidth."""
     return bandwidth_gbs * 1e9 / read_bytes
 
 
@@ -226,7 +228,7 @@ class Payoff:
 
 
 def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -> Payoff:
-    """The predicted gain of speculation over all k whose cost is known.
+    """The predicted gain of speculation over all k with a known cost.
 
     `ratio` is the speed of the draft over the target's; without it there is only the break-even.
     """

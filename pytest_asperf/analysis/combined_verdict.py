@@ -1,4 +1,4 @@
-"""Verdicts on several figures: a claim that all carry together, an order, the Pareto front."""
+"""Verdicts on several figures: one assertion on all of them, an order, the Pareto front."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMED: Final = 3
 
 
 def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Verdict:
-    """Judge the claim that every one of several figures meets a limit.
+    """Judge the assertion that every one of several figures meets a limit.
 
     PASS if each is shown to, FAIL if one is shown not to. The estimates share their error; a single
     figure may have an empty label.
@@ -57,7 +57,7 @@ def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Ver
 def judge_implication(
     cases: Sequence[tuple[str, Estimate, Estimate]], limit: float, subject: Subject
 ) -> Verdict:
-    """Judge the claim that there is an effect from a limit on, and none below it.
+    """Judge the assertion that there is an effect from a limit on, and none below it.
 
     A case is a label, the deciding quantity (in the limit's unit), and the effect.
     """
@@ -88,7 +88,7 @@ def joined(
     subject: Subject,
     threshold: str,
 ) -> Verdict:
-    """The verdict on a claim that holds if several parts all hold."""
+    """The verdict on an assertion that is true only if several parts are all true."""
     failed = [pair for pair in verdicts if pair[1].outcome is Outcome.FAIL]
     unshown = [pair for pair in verdicts if pair[1].outcome is not Outcome.PASS]
     outcome = Outcome.FAIL if failed else Outcome.INCONCLUSIVE if unshown else Outcome.PASS
@@ -115,7 +115,7 @@ def judge_monotonic(
     *,
     direction: Literal["rising", "falling"],
 ) -> Verdict:
-    """Judge the claim that a quantity rises (or falls) strictly from each label to the next.
+    """Judge the assertion that a quantity rises (or falls) strictly from each label to the next.
 
     The differences of k labels are k - 1 estimates of next minus previous, or of the relative
     change, with the error shared among them (`stats.intervals.neighbour_estimates`).
@@ -152,7 +152,7 @@ def judge_pareto(
     objectives: Sequence[Metric],
     subject: Subject,
 ) -> Verdict:
-    """Judge the claim that no other candidate is as good in every objective and better in one.
+    """Judge the assertion that no other candidate is as good in every objective and better in one.
 
     PASS where each other is shown worse than the subject in at least one objective, or better in
     none; FAIL where one is shown at least as good in all objectives and better in one.
@@ -195,12 +195,12 @@ def judge_pareto(
 
 
 def _shown(difference: Estimate, *, up: bool) -> bool:
-    """True if the whole interval lies on the named side of 0."""
+    """True if the whole interval is on the named side of 0."""
     return difference.shown_above(0) if up else difference.shown_below(0)
 
 
 def _excluded(difference: Estimate, *, up: bool) -> bool:
-    """True if no part of the interval lies on the named side of 0."""
+    """True if no part of the interval is on the named side of 0."""
     return difference.shown_at_most(0) if up else difference.shown_at_least(0)
 
 

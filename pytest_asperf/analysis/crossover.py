@@ -41,7 +41,7 @@ class Compared:
 class CrossoverSearch:
     """Chooses the lengths of comparisons, by bisection between the two ends.
 
-    An undecided length lies near the crossover; the search goes on at both sides of it.
+    An undecided length is near the crossover; the search goes on in both directions from it.
     """
 
     shortest: int
@@ -51,7 +51,7 @@ class CrossoverSearch:
     def next_length(self) -> int | None:
         """The length to compare at; None once the bounds are near or the comparisons are spent."""
         known = {compared.n_tokens: compared.outcome for compared in self.done}
-        # Whoever is faster at the wrong end is so everywhere.
+        # If B already wins at the short end, the curves do not cross.
         for end, settles in ((self.longest, Outcome.FAIL), (self.shortest, Outcome.PASS)):
             if end not in known:
                 return end
@@ -84,7 +84,7 @@ class CrossoverSearch:
         """The length from which the first is faster, between the nearest decided lengths."""
         low, high = self._low, self._high
         point = math.sqrt((low or self.shortest) * (high or self.longest))
-        if (low is None) != (high is None):  # all that is known is one bound
+        if (low is None) != (high is None):  # only one bound is known
             point = float(high or (low or 0) + 1)
         return Estimate(
             max(point, low + 1 if low else 0),

@@ -1,7 +1,7 @@
 """Facts that measurements and verdicts rest on: what ran, what the machine did, what was compared.
 
-They are plain, so that a report can hold them all. Types that a field names are imported at run
-time: `records.codec` reads them.
+They are plain data, so that a report can contain all of them. Types that a field names are imported
+at run time: `records.codec` reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Ran:
 
     Attributes:
         model: the name in a report, with the build where a gate compares two.
-        address: the same without the build.
+        address: the model spec without the build.
         name: the model without its quantization.
         level: the quantization; empty if the file is measured as it is.
         kv: the type of the KV cache; empty for the default.
@@ -36,8 +36,8 @@ class Ran:
         n_params: of the model.
         size_bytes: of the weights.
         layers_offloaded: layers on a GPU.
-        backend: names of the buffers that hold the weights.
-        requested: the engine settings that were asked for.
+        backend: names of the buffers with the weights.
+        requested: the requested engine settings.
         described: the engine's own description of itself, word for word.
         loaded: its answer to the load, word for word.
         context: its answer about the context, word for word.
@@ -73,7 +73,7 @@ class Ran:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The engine settings that were asked for, as texts."""
+        """The requested engine settings, as texts."""
         return {key: str(value) for key, value in self.requested.items()}
 
 
@@ -92,7 +92,7 @@ class MomentSeen:
     Attributes:
         at_s: since the watch began.
         foreign_cores: that other processes kept busy since the moment before.
-        stolen_cores: that other guests of the host took since then.
+        stolen_cores: cores that other guests of the host used since then.
         clock_mhz: mean clock of the processor.
         thermal_level: macOS's thermal pressure, 0 to 4.
         throttle_events: how often cores were throttled since boot.
@@ -125,10 +125,10 @@ class PairFacts:
     """One pair of runs.
 
     Attributes:
-        baseline: costs of the baseline's runs, turn by turn, in the comparison's `cost_unit`.
+        baseline: costs of the baseline's runs, by run pair, in the comparison's `cost_unit`.
         candidate: costs of the candidate's runs.
         parts: that a long generation is timed in; each cost is that of one part.
-        n_tokens: tokens of one run, or part, of each side, if rates are compared; otherwise 1.
+        n_tokens: tokens of one run, or part, of each variant, if rates are compared; otherwise 1.
         candidate_first: whether the candidate ran first; None if each prompt had its own order.
         ratio: of the typical run, in the sense of the verdict's figure.
         total_ratio: of all runs together.
@@ -149,21 +149,21 @@ class PairFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPairs:
-    """Two sides that were measured in pairs.
+    """Two variants that were measured in pairs.
 
     Attributes:
-        sides: names of what ran as baseline and as candidate.
+        sides: names of baseline and candidate.
         models: names of their models.
-        ran: what ran on each side.
+        ran: run record of each variant.
         timed: the workload.
         of_rates: whether the verdict's figure is a ratio of rates, and not of times.
         unit: of the medians.
-        medians: of all runs of each side.
+        medians: of all runs of each variant.
         cost_unit: of the costs in `pairs`.
         pairs: in the order they ran.
-        elapsed_s: time that the runs took.
+        elapsed_s: duration of the runs.
         watched: the machine during the comparison.
-        drafted_and_accepted: of a gate of speculation, two counts for each prompt of each side.
+        drafted_and_accepted: in a gate of speculation, two counts for each prompt of each build.
     """
 
     kind: ClassVar[str] = "pairs"
@@ -192,7 +192,7 @@ class ComparedChunks:
         text_sha256: of the text.
         n_chunks_total: chunks that the text has.
         delta_nll: the candidate's mean NLL of each chunk less the baseline's, nats, as drawn.
-        elapsed_s: time that the scoring took.
+        elapsed_s: duration of the scoring.
     """
 
     kind: ClassVar[str] = "chunks"
@@ -207,7 +207,7 @@ class ComparedChunks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSides:
-    """Two sides of which only the verdict remains; `ran` is what ran on each."""
+    """Two variants without samples, only a verdict; `ran` is the run record of each."""
 
     kind: ClassVar[str] = "sides"
 

@@ -20,9 +20,9 @@ from pytest_asperf.analysis.stats.estimate import (
 from pytest_asperf.analysis.verdict import Accepted, Figure, Outcome, Subject, Verdict
 from pytest_asperf.errors import Advice, ConfigError, shown
 
-#: Beyond this many times the observations taken, "measure more" is no advice.
+#: Beyond this many times the present observations, "measure more" is no advice.
 _PRACTICABLE: Final = 100
-#: By what is counted, the setting of a session that says how many.
+#: By the counted unit: the session's setting of its number.
 _SETTINGS: Final = {
     "chunks": "chunks",
     "loads": "repetitions",
@@ -32,14 +32,14 @@ _SETTINGS: Final = {
 
 
 def outcome_of(*, holds: bool, broken: bool) -> Outcome:
-    """FAIL if the claim is shown broken, PASS if it is shown to hold, else INCONCLUSIVE."""
+    """FAIL if the assertion is shown false, PASS if it is shown true, otherwise INCONCLUSIVE."""
     if broken:
         return Outcome.FAIL
     return Outcome.PASS if holds else Outcome.INCONCLUSIVE
 
 
 def why_open(estimate: Estimate) -> str:
-    """Why a claim about a figure is not decided, if its interval does not show it."""
+    """The reason why an assertion about a figure is not decided."""
     if estimate.has_interval:
         return ""
     return f"{estimate.basis} {'gives' if estimate.n == 1 else 'give'} no interval"
@@ -48,7 +48,7 @@ def why_open(estimate: Estimate) -> str:
 def advice_for(
     outcome: Outcome, subject: Subject, undecided: Sequence[tuple[Figure, tuple[float, ...]]]
 ) -> str:
-    """Nothing after PASS, the subject's remedy after FAIL, else what would decide each figure."""
+    """Nothing after PASS, the subject's remedy after FAIL, otherwise how to decide each figure."""
     if outcome is Outcome.PASS:
         return ""
     if outcome is Outcome.FAIL:
@@ -78,7 +78,7 @@ def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
 
 
 def _setting(estimate: Estimate, total: int) -> dict[str, int]:
-    """The setting that says how many are measured, with the number to measure."""
+    """The setting of the number to measure, with its value."""
     if estimate.repetitions is not None:
         return {"repetitions": math.ceil(total * estimate.repetitions / estimate.n)}
     key = _SETTINGS.get(estimate.counted)
@@ -136,7 +136,7 @@ _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     RATIO: {RATIO: 1.0},
 }
 _KNOWN_UNITS: Final = frozenset({"%", "nats", "tokens", *chain.from_iterable(_UNITS.values())})
-#: Of these a verdict is shown in the unit that the limit is written in.
+#: For these, a verdict is shown in the unit of the limit.
 _KEPT_AS_WRITTEN: Final = frozenset({"GiB"})
 _EXAMPLES: Final = {
     "tok/s": '"40 tok/s", or 40.0',
@@ -156,7 +156,7 @@ _WORDS: Final[Mapping[Operator, str]] = {
     ">=": "at least",
 }
 _SIGNS: Final[Mapping[Operator, str]] = {"<": "<", "<=": "≤", ">": ">", ">=": "≥"}
-#: By operator, what shows that it holds, and what that it does not.
+#: By operator: the evidence for it, and against it.
 _SHOWN: Final[Mapping[Operator, tuple[_Shown, _Shown]]] = {
     "<": (Estimate.shown_below, Estimate.shown_at_least),
     "<=": (Estimate.shown_at_most, Estimate.shown_above),
@@ -168,9 +168,9 @@ _LARGEST_FRACTION: Final = 1e6
 
 
 def judge_limits(estimate: Estimate, limits: Limits, subject: Subject) -> Verdict:
-    """Judge the claim that a quantity is within one or two limits, in its unit.
+    """Judge the assertion that a quantity is within one or two limits, in its unit.
 
-    Two limits are two one-sided tests: PASS if both are shown to hold, FAIL if either is not.
+    Two limits are two one-sided tests: PASS if both are shown true, FAIL if either is shown false.
     """
     low, high = ends_of(limits)
     outcome = outcome_of(
@@ -193,17 +193,17 @@ def judge_limits(estimate: Estimate, limits: Limits, subject: Subject) -> Verdic
 
 
 def judge_limit(estimate: Estimate, operator: Operator, limit: float, subject: Subject) -> Verdict:
-    """Judge the claim that a quantity is on one side of a limit, in its unit."""
+    """Judge the assertion that a quantity is above, or below, a limit in its unit."""
     return judge_limits(estimate, (Limit(operator, limit, estimate.unit),), subject)
 
 
 def judge_below(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
-    """Judge the claim that a quantity is below `limit` (in its unit)."""
+    """Judge the assertion that a quantity is below `limit` (in its unit)."""
     return judge_limit(estimate, "<", limit, subject)
 
 
 def judge_above(estimate: Estimate, limit: float, subject: Subject) -> Verdict:
-    """Judge the claim that a quantity is above `limit` (in its unit)."""
+    """Judge the assertion that a quantity is above `limit` (in its unit)."""
     return judge_limit(estimate, ">", limit, subject)
 
 
@@ -214,7 +214,7 @@ def judge_within(
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Verdict:
-    """Judge the claim that a quantity lies within limits (in its unit); one must be given."""
+    """Judge the assertion that a quantity is within limits (in its unit); one must be given."""
     low = -math.inf if at_least is None else at_least
     high = math.inf if at_most is None else at_most
     if (at_least is None and at_most is None) or not low <= high:
@@ -251,7 +251,7 @@ class Limit:
         return replace(self, value=value, unit=other.unit, factor=other.factor)
 
 
-#: What a comparison accepts: one limit, or a lower and an upper one in one unit.
+#: The operands of a comparison: one limit, or a lower and an upper one in one unit.
 Limits: TypeAlias = tuple[Limit, ...]
 
 
@@ -272,7 +272,7 @@ def threshold_text(operator: Operator, limit: float, unit: str) -> str:
 
 
 def _bound_text(limits: Limits) -> str:
-    """Limits beside a figure that has their unit."""
+    """Limits for a figure, in its unit."""
     if len(limits) > 1:
         text = " to ".join(map(_value_text, limits))
     else:

@@ -51,7 +51,7 @@ class ChunkScore:
     Attributes:
         nll: negative log-likelihood of each token, in nats.
         kld: ``sum p_base (ln p_base - ln p)`` over the vocabulary for each token, in nats; empty
-            for the baseline itself, or where nothing but PPL was asked for.
+            for the baseline itself, or if only PPL was requested.
         same_top: whether both models' likeliest token is the same one; empty where `kld` is.
 
     Raises:
@@ -72,9 +72,9 @@ class ChunkScore:
 
 @dataclass(frozen=True, slots=True)
 class PlusMinus:
-    """A figure with one standard error that takes tokens as independent, as llama.cpp prints it.
+    """A figure with one standard error that treats tokens as independent, as llama.cpp prints it.
 
-    It is narrower than an `Estimate`'s interval, which takes chunks as independent; verdicts use
+    It is narrower than an `Estimate`'s interval, which treats chunks as independent; verdicts use
     the latter.
     """
 
@@ -87,7 +87,7 @@ class PlusMinus:
 
 @dataclass(frozen=True, slots=True)
 class KldSummary:
-    """KLD per token in nats: its mean, and the tail that a mean hides.
+    """KLD per token in nats: its mean, and the high percentiles that a mean hides.
 
     Attributes:
         mean: judged by chunks.
@@ -118,7 +118,7 @@ class Comparison:
         ppl_ratio: ``ppl / ppl_base`` as `--kl-divergence` prints it.
         delta_p_rms: root mean square of Δp, the change of the probability that the token was
             given, as `--kl-divergence` prints it, as a fraction.
-        kld: KLD from the baseline; None where it was not asked for, like all below.
+        kld: KLD from the baseline; None if it was not requested, like all below.
         same_top: share of tokens where both models' likeliest is the same, judged by chunks.
         same_top_printed: the same share as `--kl-divergence` prints it, as a fraction.
     """
@@ -157,15 +157,15 @@ def bandwidth_utilisation(tg: Estimate, bytes_per_token: int, bandwidth_gbs: flo
     return tg.scaled(bytes_per_token / (bandwidth_gbs * 1e9), SHARE)
 
 
-#: Of a speed-up for each percent of PPL that it costs.
+#: The speed-up for each percent of PPL that it costs.
 EFFICIENCY_UNIT: Final = "x per %"
 
 
 def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
     """A speed-up, as a factor, for each percent of PPL lost.
 
-    The interval takes the worst of both intervals on either side; its confidence is that of both
-    together if they share one.
+    The interval uses the worst bounds of both intervals; its confidence is that of both together if
+    they share one.
 
     Raises:
         MeasurementError: nothing is lost.
@@ -197,8 +197,8 @@ def compare_scores(
 ) -> Comparison:
     """Compare a model's scores with the baseline's, chunk by chunk, both in the same order.
 
-    A MeasurementError says that there are no chunks, that the arms did not score the same tokens,
-    or that only some chunks were compared with the baseline's distribution.
+    A MeasurementError means that there are no chunks, that the variants did not score the same
+    tokens, or that only some chunks were compared with the baseline's distribution.
     """
     base_nll, other_nll = [c.nll for c in base], [c.nll for c in other]
     delta = delta_ppl(base_nll, other_nll, confidence)

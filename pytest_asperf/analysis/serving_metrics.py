@@ -1,8 +1,7 @@
 """Latency and throughput of requests to a server.
 
-Tools use the same names for different quantities (docs/audit.md, section "Load generators"). Here
-each function states its definition, and tokens are the server's own count, never the number of
-chunks.
+Tools use one name for different quantities (docs/audit.md, section "Load generators"). Here each
+function states its definition, and tokens are the server's own count, never the number of chunks.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class ServedRequest:
         start_ns: what latency counts from: when it was sent; in an open loop when it was intended.
         event_ns: times of the chunks with output.
         closed_ns: when the reply had ended.
-        n_output: output tokens by the server's count; None where it does not say.
+        n_output: output tokens by the server's count; None if it has none.
         n_prompt: tokens of the prompt by the server's count, with those from its cache.
-        n_cached: of these, tokens that the server took from its cache.
+        n_cached: tokens of these that came from the server's cache.
         failure: what went wrong, its name first; empty for a complete reply.
-        is_cut: whether the server says that it cut the context.
+        is_cut: True if the server reports that it cut the context.
         model: the model that the reply names.
-        cpu_ns: CPU time that it took of the client.
+        cpu_ns: CPU time of the client.
         lag_ns: median lag of the client's stamps with as many streams; 0 if not measured.
     """
 
@@ -57,7 +56,7 @@ class ServedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """Limits of a service level, in ms; None is no limit."""
+    """Limits of a service level objective, in ms; None is no limit."""
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -95,7 +94,7 @@ def e2e_ns(request: ServedRequest) -> int:
 
 
 def itl_ns(request: ServedRequest) -> list[int]:
-    """Inter-token latency: the gaps between chunks with output, where each holds one token.
+    """Inter-token latency: the gaps between chunks with output, if each has one token.
 
     vLLM pools the same gaps. GuideLLM and AIPerf call TPOT so; llmperf's has TTFT in it.
     """
@@ -180,8 +179,8 @@ def mean_concurrency(requests: Sequence[ServedRequest]) -> float:
 def served_at_once(requests: Sequence[ServedRequest]) -> int:
     """The most replies that were generated at one time.
 
-    Each counts from its first token to the one before its last, whose stamp may lag until the next
-    reply has begun.
+    Each counts from its first token to the last but one, as the last one's stamp may lag until the
+    next reply has begun.
     """
     steps = [
         step

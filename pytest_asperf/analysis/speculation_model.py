@@ -20,7 +20,7 @@ from pytest_asperf.analysis.stats.sequential_frame import crossing
 #: Tokens per round; a smaller difference is rounding.
 LEAST_SPARE: Final = 1e-9
 
-#: Speed ratio of draft to target from which a rule of thumb says that speculation pays.
+#: Speed ratio of draft to target from which speculation pays, by a rule of thumb.
 RULE_RATIO: Final = 2.5
 
 
@@ -80,7 +80,7 @@ class Vocabulary:
     """The tokens of a model, as far as two can be compared without their texts.
 
     Attributes:
-        rest: hash of what splits text besides the tokens, and of the special tokens.
+        rest: hash of the other rules for splitting text, and of the special tokens.
         ends: hashes of the tokens without their last `MOST_PADDING`, one fewer, and so on; the
             last is of all tokens.
     """

@@ -1,7 +1,7 @@
 """PASS, FAIL, INCONCLUSIVE, INVALID: from estimates and limits to a verdict that renders itself.
 
-A claim holds where its whole interval lies on the claimed side of the limit, fails where the whole
-interval lies on the other side, and is open in between. With the two-sided 90 % intervals of
+An assertion is true if its whole interval is on the asserted side of the limit, false if the whole
+interval is on the other side, and open in between. With the two-sided 90 % intervals of
 `stats.intervals`, each of the two wrong verdicts has a probability of at most 5 %.
 """
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 Source = Literal["live", "recorded", "predicted"]
 Figure = tuple[str, Estimate]
-#: Lower and upper limit of what a claim accepts, in its figure's unit; None is no limit.
+#: Lower and upper limit of an assertion, in its figure's unit; None is no limit.
 Accepted = tuple[float | None, float | None]
 
-#: Why there is no other verdict, where nothing more is to be said.
+#: The reason for no other verdict, if there is nothing to add.
 _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
-#: The fact of what ran that more threads ran than there are cores; a note says it too.
+#: The run record's fact that more threads ran than there are cores; a note has it too.
 OVERSUBSCRIBED: Final = "oversubscribed"
-#: What ran, as far as a line has room for it.
+#: The run record, shortened to one line.
 _KEPT: Final = ("model", "sha256")
 _MEANING: Final = {
     Outcome.PASS: "shown to hold",
@@ -64,19 +64,19 @@ class Verdict:
 
     Attributes:
         outcome: the verdict.
-        subject: what the claim is about.
-        threshold: the claim's other half, such as ``below 1 %``.
+        subject: of the assertion.
+        threshold: the assertion's other half, such as ``below 1 %``.
         measured: the result, in one phrase.
         figures: every estimate judged, with its label.
         advice: what to do now; empty after a PASS.
         details: further remarks, one line each.
-        accepted: what the claim accepts of each figure; empty where it sets no such limits.
+        accepted: the accepted range of each figure; empty without such limits.
         brief: the result in a table, where it is another phrase.
         bound: the threshold as a table shows it: ``< 1 %``.
         why: why it is not decided, in a few words.
         basis: what the result rests on, where that is no number of observations.
         guards: what guards found.
-        compared: what was measured of two sides, if the claim compares them.
+        compared: the measurements of two variants, if the assertion compares them.
     """
 
     outcome: Outcome
@@ -106,7 +106,7 @@ class Verdict:
 
     @property
     def claim(self) -> str:
-        """The claim as one phrase."""
+        """The assertion as one phrase."""
         return f"{self.subject.name} {self.threshold}"
 
     def line(self) -> str:
@@ -209,7 +209,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 class VerdictError(AssertionError):
-    """A claim that did not pass; its text is the verdict's lab note."""
+    """An assertion that did not pass; its text is the verdict's lab note."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.note())

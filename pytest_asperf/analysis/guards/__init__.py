@@ -1,6 +1,6 @@
 """Is a measurement valid? Each guard is a function of plain values: a `GuardFinding`, or None.
 
-What each catches, by which rule and why is listed in docs/guards.md.
+docs/guards.md lists each guard's fault, rule and reason.
 """
 
 from pytest_asperf.analysis.guards.arms import (

@@ -1,4 +1,4 @@
-"""Guards on what ran: against the request, and one arm against the other."""
+"""Guards on the run record: against the request, and one variant against the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_asperf.errors import printable
 #: Quantities nearer than this are equal: repeated runs of one path on one machine differ by less.
 #: The published hybrid's 100 ms lie 4 % from its baseline's 96 ms, its memory at 0 %.
 IDENTICAL: Final = 0.05
-#: One equal quantity is chance; it takes two for two arms to be one.
+#: One equal quantity is chance; two equal quantities show that both variants are one.
 IDENTICAL_LEAST: Final = 2
 
 _SHOWN: Final = 80
@@ -35,7 +35,7 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Gua
 def identical_to_baseline(
     arm: Mapping[str, float], baseline: Mapping[str, float]
 ) -> GuardFinding | None:
-    """Trip if an arm that must differ from the baseline equals it.
+    """Trip if a variant that must differ from the baseline equals it.
 
     Quantities are named with their units (`TTFT ms`); only shared names are compared.
     """
@@ -55,7 +55,7 @@ def same_weights(
 ) -> GuardFinding | None:
     """Trip if two models that must differ are one, by their files or by all scores.
 
-    Scores are NLL in nats, by chunk. `shown` says how the files show it; empty if they do not.
+    Scores are NLL in nats, by chunk. `shown` is the proof by the files; empty if there is none.
     """
     n_tokens = sum(map(len, arm))
     same_scores = n_tokens and list(map(list, arm)) == list(map(list, baseline))
@@ -68,7 +68,7 @@ def same_weights(
 
 
 def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> GuardFinding | None:
-    """Trip if the arms did not do the same work: prompt, token counts, model, by shared names."""
+    """Trip if the variants did not do equal work: prompt, token counts, model, by shared names."""
     differing = [
         f"{_text(name)} {_text(arm[name])} against {_text(baseline[name])}"
         for name in arm

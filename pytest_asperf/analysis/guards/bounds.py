@@ -8,9 +8,9 @@ from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure, require_positive
 from pytest_asperf.analysis.stats.estimate import percent_text
 
-#: Share of the memory bandwidth below which something else bounds generation. The 0.8B model
-#: at Q8 on an M2 Ultra, measured with llama-bench (140 tok/s, sd 0.5), uses 21 %; the same model
-#: claimed as bandwidth-bound at 70 tok/s uses 14 %.
+#: Share of the memory bandwidth below which generation is not bound by it. The 0.8B model at Q8 on
+#: an M2 Ultra, measured with llama-bench (140 tok/s, sd 0.5), uses 21 %; the same model, published
+#: as bandwidth-bound at 70 tok/s, uses 14 %.
 ROOFLINE_LOW: Final = 0.20
 
 #: By how much a rate may exceed what a speculative round can give: runs of the target alone,
@@ -31,9 +31,9 @@ def roofline_high(
     """Trip if a rate means more memory traffic than the memory has bandwidth.
 
     A step is a token, or a round of speculation, which reads the target once and the draft k times.
-    Of what a step reads, no more than the last-level cache holds can be there already; the rest
-    comes from memory each time (the roofline model: Williams, Waterman and Patterson, CACM 52(4),
-    2009). The bandwidth is the theoretical one, as advertised ones are rounded.
+    Of a step's bytes, the last-level cache can have at most its own size; all other bytes come from
+    memory each time (the roofline model: Williams, Waterman and Patterson, CACM 52(4), 2009). The
+    bandwidth is the theoretical one, as advertised ones are rounded.
     """
     require_positive(
         steps_per_s=steps_per_s, bytes_per_step=bytes_per_step, bandwidth_gbs=bandwidth_gbs
@@ -80,9 +80,9 @@ def sd_bound(
     """Trip if speculation is faster (in tok/s) than its own acceptance counts allow.
 
     drafted / k is the least number of rounds, and a round emits its accepted tokens and one of the
-    target's, so tokens per round <= 1 + accepted k / drafted. Without more being known, drafting is
-    taken to be free (`c`, in steps of the target) and a batch (`verify`, C(k + 1)) to cost no more
-    than one step, so that what trips is impossible.
+    target's, so tokens per round <= 1 + accepted k / drafted. Without further facts, drafting
+    counts as free (`c`, in steps of the target) and a batch (`verify`, C(k + 1)) as one step, so a
+    figure that trips this is impossible.
     """
     require_positive(measured=measured, target_alone=target_alone, k=k, drafted=drafted)
     if not 0 <= accepted <= drafted or c < 0 or not verify > 0:

@@ -20,7 +20,7 @@ class Consequence(StrEnum):
 
 
 class Voids(StrEnum):
-    """The assertions that a tripped guard voids. Beside every other assertion it is a warning."""
+    """The assertions that a tripped guard voids. For every other assertion it is a warning."""
 
     ALL = "every assertion"
     ALL_BUT_OUTPUT = "every assertion, except that the output is the target's own"
@@ -56,7 +56,7 @@ class Guard(StrEnum):
         guard.remedy, guard.consequence, guard.voids = remedy, consequence, voids
         return guard
 
-    # What ran.
+    # The run record.
     PATH_MISMATCH = (
         "path-mismatch",
         "use an engine build or a model that can do it (asperf doctor), or ask for what runs",
@@ -221,7 +221,7 @@ def figure(value: float) -> str:
 
 
 def require_positive(**values: float) -> None:
-    """Refuse figures that are not positive and finite, with a ValueError."""
+    """Raise ValueError for figures that are not positive and finite."""
     for name, value in values.items():
         if not 0 < value < math.inf:
             raise ValueError(f"{name} = {value} is not a positive number")

@@ -11,14 +11,14 @@ from pytest_asperf.analysis.guards.guard import Guard, GuardFinding
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.errors import printable
 
-#: What llama.cpp logs for a batch that was not decoded (`llama_decode` and its callers).
+#: llama.cpp's log lines for a batch that was not decoded (`llama_decode` and its callers).
 _DECODE_ERROR: Final = re.compile(
     r"failed to (?:de|en)code|llama_(?:de|en)code\(?\)? (?:failed|returned -?[1-9])|failed to eval"
     r"|cannot decode batches|command buffer \d+ failed with status",
     re.IGNORECASE,
 )
-#: What ggml-rpc and Core ML log where the device that was asked for does no work: ggml-rpc.cpp, and
-#: the Neural Engine's compiler.
+#: Log lines of ggml-rpc and Core ML if the requested device does no work: ggml-rpc.cpp, and the
+#: Neural Engine's compiler.
 _REMOTE_ERROR: Final = re.compile(
     r"Failed to connect to|Remote RPC server crashed|ANECCompile\(\) FAILED", re.IGNORECASE
 )
@@ -29,9 +29,9 @@ _LINE_SHOWN: Final = 120
 LONGEST_LOOP: Final = 8
 #: A unit lies in a loop from the third copy in succession on.
 LOOP_COPIES: Final = 3
-#: Share of units in loops from which text is degenerate, and the units that it takes to say so.
-#: Published speculative outputs whose
-#: decodes had failed have 43 and 59 %; prose, code and tables 1 to 2 %.
+#: Share of units in loops from which text is degenerate, and the smallest number of units for that
+#: verdict. Published speculative outputs whose decodes had failed have 43 and 59 %; prose, code and
+#: tables 1 to 2 %.
 DEGENERATE_SHARE: Final = 0.20
 DEGENERATE_LEAST: Final = 40
 
@@ -49,7 +49,7 @@ def decode_errors(lines: Iterable[str]) -> GuardFinding | None:
 
 
 def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
-    """Trip if a log holds lines about failed decodes, the first of which may be known."""
+    """Trip if a log has lines about failed decodes; the first one may be given."""
     if not count:
         return None
     return Guard.DECODE_ERRORS.finding(
@@ -64,7 +64,7 @@ def remote_errors(lines: Iterable[str]) -> GuardFinding | None:
 
 
 def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
-    """Trip if a log holds lines about a remote or device that did not do its part."""
+    """Trip if a log has lines about a remote or device that did not do its part."""
     if not count:
         return None
     return Guard.PATH_MISMATCH.finding(
@@ -82,7 +82,7 @@ def gpu_limits(
         gpu: its name.
         has_matrix: whether it has simdgroup matrix multiplication; None where unknown.
         working_set_bytes: memory that Metal recommends at most.
-        is_over: whether the engine says that it allocated more.
+        is_over: True if the engine reports a larger allocation.
     """
     faults = []
     if has_matrix is False:
@@ -141,7 +141,7 @@ def broken_logits(
     largest: float,
     is_flat: bool = False,
 ) -> GuardFinding | None:
-    """Trip if a row of logits holds NaN or plus infinity, is flat, or has a peak beyond `largest`.
+    """Trip if a row of logits has NaN or plus infinity, is flat, or has a peak beyond `largest`.
 
     Minus infinity masks a token; without a finite logit there is no peak. A flat row prefers no
     token: its head is zeroed, was never filled, or the model is none that predicts tokens.
@@ -166,9 +166,10 @@ def broken_logits(
 def divergent_output(position: int, gap: float) -> GuardFinding | None:
     """Trip if an output leaves the target's own greedy one at no near-tie.
 
-    Batches round otherwise than single tokens, so that a near-tie may fall either way; equal bytes
-    are too much to ask, and anything more is another model's output. The gap is how far the emitted
-    token's logit lies below the highest, under the target's own logits at the `first_divergence`.
+    Batches round differently from single tokens, so a near-tie may be decided either way. Equal
+    bytes are therefore too strict, and anything more is another model's output. The gap is the
+    distance of the emitted token's logit from the highest, under the target's own logits at the
+    `first_divergence`.
     """
     if gap <= NEAR_TIE:
         return None

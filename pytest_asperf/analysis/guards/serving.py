@@ -27,7 +27,7 @@ ALIKE: Final = 8
 #: Share of a prompt that comes from the cache where its reuse is what is timed: caches of blocks
 #: leave some tokens of the end to compute.
 WARM_SHARE: Final = 0.8
-#: A prompt of the same length takes longer than this share of the time, or some of it was cached.
+#: A prompt of equal length needs more than this share of the time, or a part of it was cached.
 COLD_SHARE: Final = 0.5
 #: Share of tokens that may come with another: bytes of one character are sent together, and the
 #: end of the text has no chunk, or an empty one.
@@ -38,11 +38,11 @@ ROLE_GAP: Final = 5.0
 #: of a gap between tokens by which their stamps may lag. At this load a chunk waits on average for
 #: a sixth of another one's processing (M/D/1: rho / (2 (1 - rho))).
 CLIENT_SHARE: Final = 0.25
-#: A median of fewer prompts says little.
+#: A median of fewer prompts shows little.
 _LEAST_TTFTS: Final = 5
-#: Prompts whose lengths differ by more take different times.
+#: Prompts whose lengths differ by more have different times.
 _ALIKE_LENGTHS: Final = 1.1
-#: Of the failures, so many are shown.
+#: Number of the failures that are shown.
 _KINDS_SHOWN: Final = 3
 #: Replies of fewer tokens hardly overlap, whatever the server does.
 _LEAST_OVERLAP: Final = 16
@@ -50,17 +50,17 @@ _LEAST_OVERLAP: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ServedWork:
-    """The work asked of a server, and the part of its replies that is timed.
+    """The work requested of a server, and the part of its replies that is timed.
 
     Attributes:
-        n_users: of a closed loop; None where requests arrive at a rate, or where that is not known.
+        n_users: of a closed loop; None if requests arrive at a rate, or if it is unknown.
         n_prompt: tokens of each prompt; None if the prompts differ, or only the server counts them.
-        n_output: tokens that were asked for; None for any number.
-        model: that was asked; empty for any.
+        n_output: requested number of tokens; None for any number.
+        model: the requested one; empty for any.
         times_prompt: whether a prompt is timed, which must be new to the server.
         is_warm: whether the prompt must not be new: the server has read it just before.
         times_gaps: whether the gaps between tokens are timed.
-        is_ours: whether our client sent the requests, so that its own cost is known.
+        is_ours: True if asperf's client sent the requests, so that its own cost is known.
         timed_ns: the time that our stamps must not lag behind; None for the gaps between tokens.
     """
 
@@ -83,9 +83,9 @@ def served_requests(
     """All guards that one series of requests allows: of tests, gates, loads and files of others.
 
     Args:
-        work: what was asked.
+        work: the request.
         done: the requests.
-        states: what the server said of itself before them and after them.
+        states: the server's facts about itself before and after the requests.
     """
     read = complete(done)
     found = [
@@ -114,19 +114,19 @@ def _of_output(work: ServedWork, read: Sequence[ServedRequest]) -> Iterable[Guar
         yield fewer_tokens([r.n_output for r in read], work.n_output)
     if work.times_gaps:
         yield tokens_in_chunks([(len(r.event_ns), r.n_output) for r in read])
-    # Of several users the first gap may be another one's prompt, and of few replies a stall.
+    # With several users the first gap may be another one's prompt, and with few replies a stall.
     if (work.n_users == 1 and len(read) >= _LEAST_TTFTS) or not work.is_ours:
         yield first_chunk_early([(ttft_ns(r), itl_ns(r)) for r in read])
 
 
 def another_model(done: Sequence[ServedRequest], asked: str) -> GuardFinding | None:
-    """Trip if a reply names another model than the one that was asked."""
+    """Trip if a reply names another model than the requested one."""
     others = [r.model for r in done if r.model and not r.model.startswith(asked)]
     return path_mismatch({"model": asked}, {"model": others[0]}) if asked and others else None
 
 
 def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
-    """Trip if a request was refused, or its stream was cut off or ended in an error."""
+    """Trip if a request was rejected, or its stream was cut off or ended in an error."""
     n_failed = sum(failures.values())
     if not n_failed:
         return None
@@ -139,7 +139,7 @@ def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
 
 
 def cached_prompt(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding | None:
-    """Trip if a server took prompts from its cache, by (cached, all) tokens of each."""
+    """Trip if a server used its cache for prompts, by (cached, all) tokens of each."""
     cached = [(c, n) for c, n in prompts if c and n and c > max(ALIKE, CACHED_SHARE * n)]
     if not cached:
         return None
@@ -152,7 +152,7 @@ def cached_prompt(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFind
 
 
 def not_reused(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding | None:
-    """Trip unless a server took prompts from its cache, by (cached, all) tokens of each."""
+    """Trip unless a server used its cache for prompts, by (cached, all) tokens of each."""
     cold = [(c, n) for c, n in prompts if not c or not n or c < WARM_SHARE * n]
     if not cold:
         return None
@@ -166,10 +166,10 @@ def not_reused(prompts: Iterable[tuple[int | None, int | None]]) -> GuardFinding
 
 
 def short_ttft(done: Sequence[ServedRequest]) -> GuardFinding | None:
-    """Trip if some prompts of one user took far less time than others of the same length.
+    """Trip if some prompts of one user were far faster than others of the same length.
 
-    It is a hint for servers that do not say what was cached: prompts that all came from the cache
-    are not seen.
+    It is a hint for servers that do not report cached tokens: it cannot detect that all prompts
+    came from the cache.
     """
     known = [r for r in complete(done) if r.n_cached is None]
     lengths = [r.n_prompt or 0 for r in known]
@@ -237,7 +237,7 @@ def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> Guard
 
 
 def fewer_tokens(n_output: Iterable[int | None], asked: int) -> GuardFinding | None:
-    """Trip if a reply has another number of tokens than was asked for."""
+    """Trip if a reply has another number of tokens than requested."""
     other = [n for n in n_output if n is not None and n != asked]
     if not other:
         return None
@@ -250,7 +250,7 @@ def fewer_tokens(n_output: Iterable[int | None], asked: int) -> GuardFinding | N
 def context_cut(
     prompts: Iterable[tuple[int | None, bool]], asked: int | None
 ) -> GuardFinding | None:
-    """Trip if a server read less of a prompt than was sent, by (tokens read, says so) of each."""
+    """Trip if a server read less of a prompt than was sent; by (tokens read, is reported)."""
     cut = [n for n, is_cut in prompts if is_cut or (asked and n is not None and n < asked)]
     if not cut:
         return None
@@ -271,14 +271,14 @@ def queueing(
 ) -> GuardFinding | None:
     """Trip if a server serves fewer users at once than there are: some wait in its queue.
 
-    A figure of so many users at once is none then. Where two servers are compared, the wait is part
-    of what their users get, and a warning says so. If a server does not say how many slots it has,
-    the overlap of the replies is a hint, and no proof.
+    A figure for this many simultaneous users is then wrong. If two servers are compared, the wait
+    is part of their users' experience, and a warning reports it. If a server does not report its
+    number of slots, the overlap of the replies is a hint, and no proof.
 
     Args:
         done: the requests.
         n_users: of the closed loop.
-        n_slots: that the server says it has; None if it does not.
+        n_slots: by the server's own report; None without one.
         is_compared: whether the times are compared with another server's, under the same load.
     """
     rule = "all users of a closed loop are served at once"

@@ -14,14 +14,14 @@ from pytest_asperf.errors import printable
 #: a quiet machine have below 1 %; the table in which Q6_K "dominates" Q5_K_M has 19 to 36 %.
 CV_LIMIT: Final = 0.15
 
-#: Apple's levels of thermal pressure: 0 nominal, 1 moderate, 2 heavy, 3 trapping, 4 sleeping.
+#: Apple's thermal pressure: 0 nominal, 1 moderate, 2 heavy, 3 trapping, 4 sleeping.
 HEAVY_PRESSURE: Final = 2
 #: Share of the highest clock of a run by which it may fall.
 CLOCK_DROP: Final = 0.10
-#: Share of a run's samples in which something may hold a clock down to cool.
+#: Share of a run's samples in which the clock may be throttled.
 HELD_DOWN: Final = 0.10
 
-#: Cores that other processes may take: half a one, on large machines a tenth of all.
+#: Cores that other processes may use: half a core, on large machines a tenth of all.
 FOREIGN_CORES: Final = 0.5
 FOREIGN_SHARE: Final = 0.1
 
@@ -53,9 +53,9 @@ def throttled(
 ) -> GuardFinding | None:
     """Trip if a run was slowed down to cool.
 
-    A level that is raised at the start and falls is a machine that cools, and no throttling. Levels
-    of thermal pressure are from before and during the run, on the scale of `HEAVY_PRESSURE`.
-    `held_down` has the share of samples in which something held a clock down, by its name.
+    A high thermal pressure that falls from the start on is a machine that cools, and no throttling.
+    Pressures are from before and during the run, on the scale of `HEAVY_PRESSURE`. `held_down` is
+    the share of samples with a throttled clock, by the throttle's name.
     """
     faults = [
         f"{what} in {share:.0%} of the samples"
@@ -82,7 +82,7 @@ def throttled(
 
 
 def host_busy(foreign_cores: float, cores: int | None) -> GuardFinding | None:
-    """Trip if other processes, and other guests of the hypervisor, took much during a run.
+    """Trip if other processes, and other guests of the hypervisor, used much during a run.
 
     The cores that they kept busy are an average over the run, without this process and what it
     started.
@@ -120,7 +120,7 @@ def impure_window(n_samples: int, period_s: float, phase_s: float) -> GuardFindi
 def joules_per_token(
     watts: float, joules_per_token: float, baseline_watts: float, baseline_joules_per_token: float
 ) -> GuardFinding | None:
-    """Trip if an arm that takes less power takes more energy for the same tokens."""
+    """Trip if a variant with less power has more energy for the same tokens."""
     require_positive(
         watts=watts,
         joules_per_token=joules_per_token,
@@ -138,13 +138,13 @@ def joules_per_token(
 
 
 def coefficient_of_variation(values: Sequence[float]) -> tuple[float, float, int]:
-    """Mean, sample standard deviation and count, as `spread` takes them."""
+    """Mean, sample standard deviation and count, the arguments of `spread`."""
     n = len(values)
     mean = math.fsum(values) / n
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(n - 1, 1)), n
 
 
-#: Of the phase, what may pass without work of the engine: the power of gaps is not the work's.
+#: Share of the phase that may pass without work of the engine: the power of gaps is not the work's.
 MOST_IDLE: Final = 0.25
 #: By how much counter and power may differ. NVIDIA's averaged power integrates to the counter
 #: within 1 %, also where the load is switched on and off.
@@ -154,7 +154,7 @@ _OF_A_MACHINE: Final = ("package", "cpu")
 
 
 def dead_counter(name: str) -> GuardFinding:
-    """The finding on a counter that stood still while what it counts was at work."""
+    """The finding on a counter that did not move while its device was at work."""
     return Guard.DEAD_COUNTER.finding(
         f"{printable(name, 80)} did not move under load",
         "the counter of the device that works rises; one that does not is dead",
@@ -214,7 +214,7 @@ def idle_rails(rails: Collection[str], *, on_gpu: bool) -> GuardFinding | None:
 
 
 def rail_coverage(rails: Collection[str], *, on_gpu: bool) -> GuardFinding | None:
-    """Trip if some rails are taken for the machine: its processor, and its GPU where that works."""
+    """Trip if some rails count as the machine: its processor, and its GPU if that works."""
     lacking = [] if any(rail in rails for rail in _OF_A_MACHINE) else ["cpu"]
     lacking += ["gpu"] if on_gpu and "gpu" not in rails else []
     if not lacking:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: it is one bit better than that, and counting how often tokens occur gives far more.
 KNOWS_NOTHING: Final = 0.5
 
-#: Changes of PPL that no level of the same weights reaches, as coarser weights lose what a model
-#: knows; and that no weights reach that were trained further, such as QAT's.
+#: Changes of PPL that no quantization of the same weights reaches, as coarser weights lose
+#: knowledge; and that no weights reach that were trained further, such as QAT's.
 IMPOSSIBLE_GAIN: Final = -0.1
 IMPOSSIBLE_GAIN_OF_TRAINING: Final = -0.5
 
@@ -55,7 +55,7 @@ def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFind
 
 
 def lossless(n_tokens: int, reason: str) -> GuardFinding:
-    """The warning that a level gives all tokens the baseline's probability, and why it may."""
+    """The warning that a quantization has the baseline's probability for every token."""
     return Guard.LOSSLESS_BY_CONSTRUCTION.finding(
         f"all {n_tokens} tokens have the same probability as in the baseline: {reason}",
         "such a file shows nothing about quantization",
@@ -69,7 +69,7 @@ MOST_MEAN_KLD: Final = 0.1
 MOST_KLD: Final = 1.0
 #: A candidate that is faster by more is believed only if its work was examined.
 BELIEVABLE_SPEEDUP: Final = 2.0
-#: A run of tokens that are new to the engine may take so many times as long as a repeated run.
+#: A run of new tokens may last this many times as long as a repeated run.
 _MOST_REPEATED: Final = 2.0
 
 _RULE: Final = (
@@ -95,7 +95,7 @@ def skipped_work(n_tokens: int, n_held: int | None, left: Rows) -> GuardFinding 
 
     Args:
         n_tokens: up to the run's last one, those before the timed ones included.
-        n_held: tokens that the engine's memory says it holds; None if it does not say.
+        n_held: tokens in the engine's memory by its own report; None without one.
         left: rows that the run left, by position.
     """
     if n_held is not None and n_held != n_tokens:
@@ -114,8 +114,8 @@ def other_logits(
 ) -> GuardFinding | None:
     """Trip if a timed run of these tokens left other logits than their own computation gives.
 
-    A warning if the weights predict nothing by the rows of the text, as nobody can say then which
-    logits are right.
+    A warning if the weights predict nothing by the rows of the text: then the right logits are
+    unknown.
     """
     finding = _differing(left, computed, "in a batch of their own", _RULE)
     if finding and predicts_nothing(tokens, text):
@@ -131,7 +131,7 @@ def differ(left: Rows, true: Rows) -> bool:
 def predicts_nothing(tokens: Sequence[int], rows: Rows) -> bool:
     """True if rows predict the tokens that follow them no better than guessing, as random weights.
 
-    Such weights turn any rounding into other logits: batches and single tokens differ by nats.
+    Such weights amplify any rounding into other logits: batches and single tokens differ by nats.
     """
     followed = [(position, row) for position, row in rows.items() if position + 1 < len(tokens)]
     if not followed:
@@ -156,7 +156,7 @@ def ignored_context(n_tokens: int, n_changed: int, row: Row, other: Row) -> Guar
 
 
 def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
-    """Trip if a timed run takes far less time than a run of tokens that are new to the engine."""
+    """Trip if a timed run is far faster than a run of tokens that are new to the engine."""
     if new_run_ns <= _MOST_REPEATED * run_ns:
         return None
     return Guard.TIMED_WORK.finding(
@@ -174,7 +174,7 @@ def refused_examination(reason: str) -> GuardFinding:
 
 
 def unchecked_gain(speedup: float) -> GuardFinding | None:
-    """Trip if a candidate whose timed work nobody examined is unbelievably fast."""
+    """Trip if a candidate whose timed work was not examined is unbelievably fast."""
     if speedup <= BELIEVABLE_SPEEDUP:
         return None
     return Guard.UNCHECKED_GAIN.finding(

@@ -1,9 +1,9 @@
-"""Steps in a series of nights, found night by night with a bound on false alarms.
+"""Steps in a series of nightly runs, found run by run with a bound on false alarms.
 
-The evidence for a step at a night is the likelihood ratio of what a shift and a change of scale
-leave unchanged, so neither mean nor variance has to be known or learned first (Pérez-Ortiz et al.,
-Ann. Statist. 52, 2024). Its sum over the nights is an e-detector (Shin, Ramdas & Rinaldo, NEJSDS 2,
-2024). Nights may be correlated, AR(1) up to `CORRELATIONS`: the evidence is that against the
+The evidence for a step at a run is the likelihood ratio of statistics that a shift and a change of
+scale leave unchanged, so neither mean nor variance has to be known or learned first (Pérez-Ortiz et
+al., Ann. Statist. 52, 2024). Its sum over the runs is an e-detector (Shin, Ramdas & Rinaldo, NEJSDS
+2, 2024). Runs may be correlated, AR(1) up to `CORRELATIONS`: the evidence is that against the
 correlation which explains the series best. Derivation and limits: ``docs/statistics.md``.
 """
 
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-#: Correlations of a night with the next for which the bound is computed, and the weight of the
+#: Correlations of a run with the next for which the bound is computed, and the weight of the
 #: likelihood without a step at each: the bound is weaker by that factor. At full weight the last
-#: one would hide half of the steps that ten nights show where the correlation is 0.6.
+#: one would hide half of the steps that ten runs show at a correlation of 0.6.
 CORRELATIONS: Final = (0.0, 0.2, 0.4, 0.6, 0.8)
 _WEIGHTS: Final = (1.0, 1.0, 1.0, 1.0, 0.1)
-#: Nights below which a series has too few for a state: most steps of 5 % would be missed.
+#: Runs below which a series has too few for a state: most steps of 5 % would be missed.
 LEAST_NIGHTS: Final = 10
-#: Nights before the first that a step can begin at.
+#: Runs before the first that a step can begin at.
 _LEAST_BEFORE: Final = 4
-#: Steps that begin earlier than this many nights ago are no longer looked for.
+#: Steps that begin earlier than this many runs ago are no longer searched for.
 _WINDOW: Final = 40
-#: Variance of the steps looked for, in units of the variance of nights: most of them are of up to
-#: eight standard deviations.
+#: Variance of the steps that are searched for, in units of the variance of runs: most of them are
+#: of up to eight standard deviations.
 _STEP_VARIANCE: Final = 16.0
-#: Spread of nights below which differences are not evidence: what a clock and a layout do.
+#: Spread of runs below which differences are not evidence: clocks and memory layout cause as much.
 _LEAST_SD: Final = 0.001
-#: A night is far from those before it, of which there are so many at least, beyond so many robust
-#: standard deviations; a usual bad night lies this far away.
+#: A bad run: an outlier from this many runs before it, by this many robust standard deviations; and
+#: the usual distance of one.
 _LEAST_KNOWN: Final = 8
 _FAR: Final = 6.0
 _USUALLY_FAR: Final = 2.0
-#: A night counts for less if its standard error is larger than the usual one by more than this:
-#: the standard error of 20 pairs is itself known to a fifth.
+#: A run counts for less if its standard error is larger than the usual one by more than this: the
+#: standard error of 20 pairs is itself known to a fifth.
 _USUAL: Final = 1.5
 #: Smaller steps are not reported.
 LEAST_STEP: Final = 0.01
-#: Nights that have to show a step. Two bad nights in a row look like a large one, so that needs
-#: more; where the build changed, a gate sees it in its first night.
+#: Runs that have to show a step. Two bad runs in a row look like a large one, so that needs more;
+#: if the build changed, a gate sees it in its first run.
 _NIGHTS: Final = 2
 _NIGHTS_OF_LARGE: Final = 3
 _LARGE_STEP: Final = 0.1
@@ -61,20 +61,20 @@ def alarm_threshold(n_series: int = 1, alarms_per_year: float = 1.0) -> float:
     """Evidence at which a step is reported, for series that are measured every night.
 
     The mean time to a false alarm of any of them is then at least a year / `alarms_per_year`: one
-    series has one within m nights with a probability of at most m / threshold.
+    series has one within m runs with a probability of at most m / threshold.
     """
     return 2 * max(1, n_series) * _NIGHTS_A_YEAR / alarms_per_year
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of a series' level.
+    """A change of a series' mean.
 
     Attributes:
-        index: the most likely first night of the new level.
-        first, last: nights between which it began, with 90 % confidence.
-        seen: the night whose value was evidence enough.
-        log_ratio: log of the new level over the old one.
+        index: the most likely first run of the new mean.
+        first, last: runs between which it began, with 90 % confidence.
+        seen: the run whose value was evidence enough.
+        log_ratio: log of the new mean over the old one.
         low, high: 90 % interval of it.
     """
 
@@ -89,12 +89,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NightSeries:
-    """Nights in their order.
+    """Runs in their order.
 
     Attributes:
         values: log ratios, or logs of a rate.
-        gaps: nights since the value before; a missing night makes it 2.
-        weights: inverse of each night's standard deviation, relative to the usual one.
+        gaps: nights since the value before; a missing run makes it 2.
+        weights: inverse of each run's standard deviation, relative to the usual one.
     """
 
     values: Floats
@@ -102,11 +102,11 @@ class NightSeries:
     weights: Floats
 
     def since(self, index: int) -> NightSeries:
-        """The nights from an index on."""
+        """The runs from an index on."""
         return NightSeries(self.values[index:], self.gaps[index:], self.weights[index:])
 
     def until(self, index: int) -> NightSeries:
-        """The nights before an index."""
+        """The runs before an index."""
         return NightSeries(self.values[:index], self.gaps[:index], self.weights[:index])
 
 
@@ -119,15 +119,15 @@ def as_series(
     """A series of values.
 
     Args:
-        values: log ratios, one a night.
-        nights: the number of each night, where some are missing.
-        errors: standard error of each value. A night that is noisier than the nights before it
-            counts for less.
+        values: log ratios, one per run.
+        nights: the number of each run's night, if some are missing.
+        errors: standard error of each value. A run that is noisier than the runs before it counts
+            for less.
     """
     numbers = np.asarray(values, float)
     gaps = np.ones(len(numbers))
     if nights is not None and len(numbers) > 1:
-        # Two sessions of one night are as close as they can be.
+        # Two sessions of one night are as close as possible.
         gaps[1:] = np.maximum(np.diff(np.asarray(nights, float)), 0.1)
     return NightSeries(numbers, gaps, _weights(numbers, errors))
 
@@ -136,23 +136,23 @@ def _weights(values: Floats, errors: Sequence[float] | None) -> Floats:
     if errors is None:
         return np.ones(len(values))
     each = np.maximum(np.asarray(errors, float), _LEAST_SD)
-    # Of the nights up to each, so that a later night changes no earlier verdict.
+    # From the runs up to each, so that a later run changes no earlier verdict.
     usual = [_median(each[: n + 1]) for n in range(len(each))]
     result: Floats = np.minimum(1.0, _USUAL * np.asarray(usual) / each)
     return result
 
 
 def _tamed(values: Floats) -> Floats:
-    """The values with each single bad night moved to where a usual bad night lies.
+    """The values with each single bad run moved to a usual bad run's value.
 
-    It is one that is far from the nights before, and whose neighbours are not. Of two in a row
-    nothing tells yet that they are no step.
+    A bad run is far from the runs before, and its neighbours are not. Two in a row may still be a
+    step.
     """
     result = values.copy()
     if len(values) <= _LEAST_KNOWN:
         return result
     jumps = np.diff(values)
-    # Both neighbours of the first night are the second.
+    # The second run is both neighbours of the first.
     around = np.stack((np.concatenate((-jumps[:1], jumps[:-1])), -jumps))
     alone = (around.prod(axis=0) > 0) & (np.abs(around).min(axis=0) > _FAR / 2 * _LEAST_SD)
     for night in map(int, np.flatnonzero(alone)):
@@ -166,16 +166,16 @@ def _tamed(values: Floats) -> Floats:
 
 
 def _median(values: Floats) -> float:
-    """The upper median: `numpy.median` takes five times as long."""
+    """The upper median: `numpy.median` is five times as slow."""
     middle = len(values) // 2
     return float(np.partition(values, middle)[middle])
 
 
 def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
-    """The steps that the nights showed, each at the first night that was evidence enough.
+    """The steps that the runs showed, each at the first run that was evidence enough.
 
     Args:
-        series: the nights.
+        series: the runs.
         threshold: evidence needed, of `alarm_threshold`.
     """
     found: list[tuple[int, int]] = []
@@ -187,8 +187,8 @@ def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
         index, seen = begin + alarm[0], begin + alarm[1]
         found.append((index, seen))
         begin = index
-    # With the nights after the alarm its place is known better than at the alarm. It lies between
-    # the step before, as placed now, and the next alarm's, so steps stay in their order.
+    # Runs after the alarm improve the step's place. It is between the step before, at its new
+    # place, and the next alarm's, so steps stay in their order.
     steps: list[Step] = []
     ends = [*(index for index, _ in found[1:]), len(series.values)]
     for (near, seen), end in zip(found, ends, strict=False):
@@ -197,9 +197,9 @@ def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
 
 
 def _first_alarm(series: NightSeries, threshold: float, after: int) -> tuple[int, int] | None:
-    """The night at which a step began, and the one that showed it.
+    """The run at which a step began, and the one that showed it.
 
-    Nights up to `after` showed the step before, and cannot show another.
+    Runs up to `after` showed the step before, and cannot show another.
     """
     if len(series.values) <= _LEAST_BEFORE:
         return None
@@ -213,7 +213,7 @@ def _first_alarm(series: NightSeries, threshold: float, after: int) -> tuple[int
 
 
 class _Scan:
-    """The evidence for a step at each night, after each night: rows are "after", columns lags."""
+    """The evidence for a step at each run, after each run: rows are "after", columns lags."""
 
     def __init__(self, series: NightSeries) -> None:
         self._series = series
@@ -227,7 +227,7 @@ class _Scan:
         self.log_evidence: Floats = np.where(at >= _LEAST_BEFORE, log_mean - null[:, None], -np.inf)
 
     def is_shown(self, index: int, seen: int) -> bool:
-        """True if the last nights lie on the step's side, so that bad nights are no alarm."""
+        """True if the last runs are on the step's side, so that bad runs are no alarm."""
         best = max(self._models, key=lambda model: float(model.log_null[seen]))
         size, level, _ = best.step(index, seen)
         needed = _NIGHTS if abs(size) < _LARGE_STEP else _NIGHTS_OF_LARGE
@@ -237,7 +237,7 @@ class _Scan:
 
 
 class _Model:
-    """A series with a given correlation, whitened: a level, a step, and their squares so far.
+    """A series with a given correlation, whitened: a mean, a step, and their squares so far.
 
     Each row of the whitened series is independent of the rows before, with the same variance.
     """
@@ -256,7 +256,7 @@ class _Model:
         self._counts = np.arange(len(series.values))
         rest = np.cumsum(self._y**2) - self._products**2 / self._squares
         self._rest = np.maximum(rest, 0) + np.maximum(self._counts, 1) * _LEAST_SD**2
-        #: Log of the likelihood of the series up to each night without a step.
+        #: Log of the likelihood of the series up to each run without a step.
         self.log_null: Floats = (
             np.cumsum(np.log(scale))
             - np.log(self._squares) / 2
@@ -264,7 +264,7 @@ class _Model:
         )
 
     def log_ratio(self, at: Ints) -> Floats:
-        """Log of the likelihood with a step at night `at` over that without, after each row."""
+        """Log of the likelihood with a step at run `at` over that without, after each row."""
         after = np.arange(len(at))[:, None]
         weight, share, _ = self._beside_the_level(np.maximum(at, 0), after)
         explained = np.minimum(share**2 / weight / self._rest[:, None], 1.0)
@@ -274,7 +274,7 @@ class _Model:
         return result
 
     def step(self, at: int, after: int) -> tuple[float, float, float]:
-        """The step at a night as the nights up to another show it: size, level before, error."""
+        """The step at one run as the runs up to another show it: size, mean before, error."""
         weights, shares, with_level = self._beside_the_level(np.array(at), np.array(after))
         weight, size = float(weights), float(shares / weights)
         level = float((self._products[after] - with_level * size) / self._squares[after])
@@ -282,7 +282,7 @@ class _Model:
         return size, level + self._first, math.sqrt(rest / max(1, after - 1) / weight)
 
     def _beside_the_level(self, at: Ints, after: Ints) -> tuple[Floats, Floats, Floats]:
-        """Square and share of y of a step's column, beside the level; and its product with that."""
+        """Square and share of y of a step's column, orthogonal to the mean, and its product."""
         level, begin = self._level[at], self._begin[at]
         later = self._squares[after] - self._squares[at]
         with_level = level * begin + later
@@ -300,7 +300,7 @@ def _white(column: Floats, shared: Floats, scale: Floats) -> Floats:
 
 
 def _located(series: NightSeries, begin: int, near: int, end: int, seen: int) -> Step:
-    """The place and size of the one step between two nights; an alarm placed it near a night."""
+    """The place and size of the one step between two runs; an alarm placed it near one run."""
     part = series.since(begin).until(end - begin)
     levels = np.split(part.values, [near - begin])
     part = replace(part, values=np.concatenate([_tamed(level) for level in levels]))

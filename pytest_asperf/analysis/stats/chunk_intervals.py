@@ -82,7 +82,7 @@ def chunk_ratio_interval(
     """The mean of `values` over the mean of `base`, of tokens that both have, paired by chunk.
 
     Fieller's interval (JRSS B 16, 1954): the ratios r that Student's t on ``values - r * base``
-    does not exclude. A side is infinite if the base's mean is not shown to be above 0.
+    does not exclude. A bound is infinite if the base's mean is not shown to be above 0.
     """
     rows = [np.array([np.sum(chunk) for chunk in side]) for side in (values, base)]
     mean, base_mean = (_clustered(side)[0] for side in (values, base))
@@ -154,10 +154,10 @@ def share_interval(
 ) -> Estimate:
     """The share of hits among all tokens, with a Wilson interval widened for chunks.
 
-    Wilson's score interval (JASA 22, 1927) with the token count divided by the design effect of
-    the chunks, and t in place of the normal quantile, after Korn & Graubard (Survey Methodology
-    24, 1998). Unlike a plain t interval it stays inside [0, 1] and keeps a width where every
-    token is a hit; there the design effect is unknown and taken as 1.
+    Wilson's score interval (JASA 22, 1927) with the token count divided by the design effect of the
+    chunks, and t instead of the normal quantile, after Korn & Graubard (Survey Methodology 24,
+    1998). Unlike a plain t interval it stays inside [0, 1] and keeps a width if every token is a
+    hit; there the design effect is unknown and counts as 1.
 
     Raises:
         MeasurementError: no chunks, or an empty chunk.
@@ -185,7 +185,8 @@ def share_interval(
 def design_effect(hits: Sequence[Sequence[bool]]) -> float:
     """How many times the variance of a share is that of independent observations; at least 1.
 
-    Infinite for one chunk, which says nothing of how chunks differ, and 1 for a share of 0 or 1.
+    Infinite for one chunk, which shows nothing of the differences between chunks, and 1 for a share
+    of 0 or 1.
     """
     share, error = _clustered(hits)
     independent = share * (1 - share) / sum(map(len, hits))

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     Values = Sequence[float] | NDArray[np.float64]
     Chunks = Sequence[Values]
 
-#: Unit of a relative change, held as a fraction (0.01 is +1 %) and shown in percent with its sign.
+#: Unit of a relative change, stored as a fraction (0.01 is +1 %) and shown in percent with its
+#: sign.
 CHANGE: Final = "change"
 #: Unit of a ratio, shown as a factor: ``1.68x``.
 RATIO: Final = "x"
-#: Unit of a share of a whole, held as a fraction and shown in percent.
+#: Unit of a share of a whole, stored as a fraction and shown in percent.
 SHARE: Final = "share"
 
 #: Two-sided confidence that verdicts are judged at: either bound errs with probability <= 5 %.
@@ -31,7 +32,7 @@ DECISION_CONFIDENCE: Final = 0.90
 _MAX_DECIMALS: Final = 12
 #: Digits of a point without an interval, and of one that is exact.
 _FEW, _EXACT = 2, 4
-#: Of a limit as it was written.
+#: A limit in its original form.
 _LIMIT: Final = 6
 #: From here on thousands are set apart.
 _LONG: Final = 10_000
@@ -50,7 +51,7 @@ class Estimate:
         unit: unit of point and bounds; `CHANGE` and `SHARE` are fractions shown in percent.
         counted: what `n` counts, in the plural.
         confidence: nominal two-sided coverage of the interval; 1 for an exact quantity.
-        needed: observations from which there are bounds; None where it is not known.
+        needed: observations from which there are bounds; None if unknown.
         repetitions: of the measurement, where each gave several of the `n`.
 
     Raises:
@@ -157,7 +158,7 @@ class Estimate:
         """The figure and its interval as text, which is empty if there is none."""
         point, low, high = (_shown(v, self.unit) for v in (self.point, self.low, self.high))
         limits = [_shown(v, self.unit) for v in apart_from]
-        # Of an interval that is open on one side, the other side says how wide it is.
+        # The finite side of an open interval defines its width.
         widths = [abs(bound - point) for bound in (low, high) if math.isfinite(bound)]
         half_width = (high - low) / 2 if self.has_interval else max(widths, default=math.inf)
         least = shown_decimals(point, half_width, _EXACT if widths or self.is_exact else _FEW)
@@ -170,11 +171,11 @@ class Estimate:
         return head, f"[{', '.join(shown)}]"
 
     def brief(self, *, apart_from: Iterable[float] = ()) -> str:
-        """The same for a column beside that of what it rests on."""
+        """The text for a column next to the observations that it is based on."""
         return " ".join(filter(None, self.brief_parts(apart_from=apart_from)))
 
     def brief_parts(self, *, apart_from: Iterable[float] = ()) -> tuple[str, str]:
-        """The figure, which says if it is vague, and its interval."""
+        """The figure, marked if it is vague, and its interval."""
         figure, interval = self.in_parts(apart_from=apart_from)
         return (figure if interval or self.is_exact else f"about {figure}"), interval
 
@@ -222,7 +223,7 @@ def percent_text(fraction: float, digits: int = 3) -> str:
 
 
 def _expm1(log: float) -> float:
-    """``exp(log) - 1`` without overflow; a bound that is unknown stays infinite on its side."""
+    """``exp(log) - 1`` without overflow; an unknown bound stays infinite."""
     if log == -math.inf:
         return log
     return math.expm1(log) if log < math.log(sys.float_info.max) else math.inf
@@ -280,7 +281,7 @@ def nothing_measured(counted: str) -> MeasurementError:
 
 
 def unequal_work(what: str) -> MeasurementError:
-    """The error for arms that did different work."""
+    """The error for variants that did different work."""
     return MeasurementError(
         what,
         why="a paired comparison needs the same work on both sides",

@@ -144,7 +144,7 @@ def paired_change_interval(
 ) -> Estimate:
     """The relative change ``other / base - 1`` of samples measured in pairs.
 
-    Student's t on the log ratios, so that swapping the arms inverts the ratio and its bounds.
+    Student's t on the log ratios, so that swapping the variants inverts the ratio and its bounds.
 
     Raises:
         MeasurementError: unequal numbers of samples, none, or one that is not positive and finite.
@@ -167,7 +167,7 @@ def unpaired_change_interval(
     from a load of its own, and never those between sessions.
 
     Raises:
-        MeasurementError: a series is empty or holds a value that is not positive and finite.
+        MeasurementError: a series is empty or has a value that is not positive and finite.
     """
     logs_base, logs_other = _logs(base), _logs(other)
     var_base, var_other = ((_sd(x) / math.sqrt(len(x))) ** 2 for x in (logs_base, logs_other))

@@ -31,9 +31,9 @@ class Noise:
 
     Attributes:
         spread: `robust_sd` of the pairs' log cost ratios.
-        position: relative change of cost from the first to the second run of a turn.
-        load_sd: standard deviation from load to load of the log cost, beyond what the runs within
-            a load explain; None where the runs cannot tell.
+        position: relative change of cost from the first to the second run of a run pair.
+        load_sd: standard deviation from load to load of the log cost, beyond the variation of runs
+            within a load; None if the runs do not show it.
     """
 
     spread: float
@@ -53,8 +53,8 @@ def noise_of(
     Args:
         log_ratios: by pair, ln(candidate / baseline).
         by_side: by pair, the costs of the baseline's and of the candidate's runs.
-        by_turn: by pair, the costs of the runs that began a turn and of those that ended it.
-        reloads: whether each side of each pair was a load of its own.
+        by_turn: by pair, the costs of the first runs of its run pairs, and of the second runs.
+        reloads: True if each variant of each pair was a load of its own.
 
     Raises:
         MeasurementError: fewer than two pairs, or a cost that is not positive and finite.

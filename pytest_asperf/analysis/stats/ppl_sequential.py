@@ -1,11 +1,11 @@
-"""Sequential tests of ΔPPL and KLD: chunks in random order until one side of the limit is shown.
+"""Sequential tests of ΔPPL and KLD: chunks in random order until the limit is decided.
 
-Both models score the same chunks, so there is no coin to bet on; what is random is which chunk
-comes next. The question is about the whole corpus, a finite number of chunks. The test is Student's
-t in a form that may be looked at after every chunk, of the chunks seen and of two bad ones that are
-added: the likelihood ratio of an effect of unknown size to none, on what a change of scale leaves
-as it is, so that it needs no variance (Wang & Ramdas, arXiv 2310.03722, section 4, with the half of
-their Gaussian mixture above 0). Derivation, error rates and what they rest on:
+Both models score the same chunks, so there is no random order of runs to bet on; the order of the
+chunks is random. The question is about the whole corpus, a finite number of chunks. The test is
+Student's t in a form that is valid after every chunk, of the chunks seen and of two bad ones that
+are added: the likelihood ratio of an effect of unknown size to none, for statistics that a change
+of scale leaves unchanged, so that it needs no variance (Wang & Ramdas, arXiv 2310.03722, section 4,
+with the half of their Gaussian mixture above 0). Derivation, error rates and assumptions:
 ``docs/statistics.md``.
 """
 
@@ -113,7 +113,7 @@ def parse_ppl_limit(value: object, *, where: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeenChunks:
-    """The basis of an interval; arrays hold one value for each of many corpora.
+    """The basis of an interval; arrays have one value for each of many corpora.
 
     Attributes:
         n: chunks seen.
@@ -165,7 +165,7 @@ def _upper(seen: SeenChunks, total: int, least: float, error: float) -> Floats:
 
 
 class ChunksTest(SequentialTest):
-    """Takes one chunk's value at a time until their mean is shown to be below a limit, or not.
+    """Adds one chunk's value at a time until their mean is shown to be below a limit, or not.
 
     PASS means that the mean over the whole corpus is below `limit`, FAIL that it is not. After the
     last chunk it is known. Before, either verdict is wrong with a probability of at most `beta` or
@@ -206,7 +206,7 @@ class ChunksTest(SequentialTest):
         self.min_chunks = min_chunks
 
     def update(self, value: float) -> Outcome | None:
-        """Take a chunk's value and return the outcome.
+        """Add a chunk's value and return the outcome.
 
         Raises:
             MeasurementError: the value is not finite; the state is unchanged.
@@ -272,7 +272,7 @@ class ChunksTest(SequentialTest):
 
 
 class PairedPplTest(ChunksTest):
-    """Takes a chunk's mean ``NLL_candidate - NLL_baseline`` (nats) until ΔPPL is decided.
+    """Adds a chunk's mean ``NLL_candidate - NLL_baseline`` (nats) until ΔPPL is decided.
 
     Args:
         limit: ΔPPL to stay below, as a fraction.
@@ -315,7 +315,7 @@ class PairedPplTest(ChunksTest):
 
 
 class DriftTest:
-    """Takes a chunk's KLD and changed top tokens until both are shown to be small, or one is not.
+    """Adds a chunk's KLD and changed top tokens until both are shown to be small, or one is not.
 
     Args:
         max_kld: mean KLD to stay below, nats.
@@ -327,7 +327,7 @@ class DriftTest:
 
     Attributes:
         kld: the test of the mean KLD.
-        changed: the test of the share of positions whose likeliest token is another one.
+        changed: the test of the share of positions with another likeliest token.
         largest: KLD of the position where it is largest so far, nats.
     """
 
@@ -357,7 +357,7 @@ class DriftTest:
         self.n_chunks_total = n_chunks_total
 
     def update(self, score: ChunkScore) -> Outcome | None:
-        """Take a chunk's score, which was compared with the baseline, and return the outcome."""
+        """Add a chunk's score, which was compared with the baseline, and return the outcome."""
         self.n += 1
         self.largest = max(self.largest, *score.kld)
         values = fmean(score.kld), 1 - fmean(score.same_top)

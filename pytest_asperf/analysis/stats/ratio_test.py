@@ -1,4 +1,4 @@
-"""Sequential tests of claims that a ratio, or a difference, of two costs lies within limits."""
+"""Sequential tests that a ratio, or a difference, of two costs is within limits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LARGEST: Final = 1e6
 
 
 class RatioTest(PairSequence):
-    """Takes log cost ratios of pairs until a ratio is shown to lie within limits, or not to.
+    """Adds log cost ratios of pairs until a ratio is shown to be within limits, or not to be.
 
-    PASS where the whole of `interval` lies within the limits, FAIL where none of it does. With a
-    constant ratio the interval is valid at every n at once, so either verdict errs with a
-    probability of at most `alpha` or `beta` on the side that it rests on, whenever it is returned.
+    PASS if the whole of `interval` is within the limits, FAIL if none of it is. With a constant
+    ratio the interval is valid at every n at once, so either verdict is wrong with a probability of
+    at most `alpha` or `beta`, whenever it is returned.
 
     Args:
         at_least: lower limit of candidate / baseline; 0 for none.
@@ -34,8 +34,8 @@ class RatioTest(PairSequence):
         alpha: bound on a verdict that rests on the lower bound of the ratio.
         beta: bound on one that rests on the upper bound.
         min_pairs: as of `PairedTest`, like those below.
-        max_pairs: likewise.
-        comparisons: likewise.
+        max_pairs: as in `PairedTest`.
+        comparisons: as in `PairedTest`.
 
     Raises:
         ValueError: there is no limit, no room between the two, or one is out of range.
@@ -105,7 +105,7 @@ class RatioTest(PairSequence):
             yield self.evidence_below(self._high, n), self._beta
 
     def _beyond(self, n: int | None = None) -> Iterator[tuple[float, float]]:
-        """The evidence that the ratio is beyond each limit, likewise."""
+        """The evidence that the ratio is beyond each limit, of all pairs so far."""
         if self._low > -math.inf:
             yield self.evidence_below(self._low, n), self._beta
         if self._high < math.inf:
@@ -116,7 +116,7 @@ class RatioTest(PairSequence):
 
 
 class DifferenceTest(RatioTest):
-    """Takes pairs of figures until their difference is shown to lie within limits, or not to.
+    """Adds pairs of figures until their difference is shown to be within limits, or not to be.
 
     It bets as a `RatioTest` does, on ``(candidate - baseline) / scale``. The scale is the first
     pair's baseline; that pair is not among the evidence, because the limits depend on it.
@@ -125,7 +125,7 @@ class DifferenceTest(RatioTest):
         at_least: lower limit of candidate - baseline, in their unit; -infinity for none.
         at_most: upper limit; infinite for none.
         unit: of both figures.
-        budget: what else a `RatioTest` takes.
+        budget: the other arguments of a `RatioTest`.
 
     Raises:
         ValueError: there is no limit, or no room between the two.
@@ -140,7 +140,7 @@ class DifferenceTest(RatioTest):
         self._scale = math.nan
 
     def take_figures(self, *, baseline: float, candidate: float) -> None:
-        """Take one pair's figures, for `decide` to look at."""
+        """Add one pair's figures, for the next `decide`."""
         if math.isnan(self._scale):
             self._scale = baseline
             self._low, self._high = (limit / baseline for limit in self._given)

@@ -4,7 +4,7 @@ A pair is baseline and candidate measured in processes of their own, in an order
 coin, and enters as ``ln(candidate / baseline)`` of their costs (lower is better). Bets are placed
 on the sign of each difference before it is seen. A gambler who bets on a fair coin multiplies a
 stake by 20 with a probability of at most 1/20, however long the game (Ville's inequality), so a
-grown stake is evidence that may be looked at after every pair. Derivation, limits and error rates:
+grown stake is valid evidence after every pair. Derivation, limits and error rates:
 ``docs/statistics.md``. Source of the bets: Waudby-Smith & Ramdas, arXiv 2010.09686.
 """
 
@@ -31,8 +31,8 @@ from pytest_asperf.errors import MeasurementError
 #: one survives outliers: 0.9 * 1.96^5 + 0.1 * 1.6^5 = 27.1.
 _BETS: Final = ((0.9, 0.96), (0.1, 0.6))
 
-#: Standard deviation of the differences before any is known, how many pairs it counts for, and the
-#: least one.
+#: Prior standard deviation of the differences, the number of pairs that it counts for, and its
+#: minimum.
 _PRIOR_SD: Final = 0.03
 _PRIOR_WEIGHT: Final = 6
 _LEAST_SD: Final = 0.0005
@@ -40,7 +40,7 @@ _NORMAL_MAD: Final = 1.4826
 #: Differences count as at most so many robust standard deviations from their median.
 _LARGEST_DEVIATION: Final = 2.5
 
-#: FAIL is shown against a floor, which lies at most this slowdown below the tolerance.
+#: The smallest slowdown that can FAIL is at most this much below the tolerance.
 _FLOOR_DEPTH: Final = 0.05
 
 #: A bet's score is as good as 1 where its argument is this large.
@@ -99,7 +99,7 @@ def evidence(differences: Sequence[float], steepness: Sequence[float], shift: fl
 class PairSequence(SequentialTest):
     """Log cost ratios of pairs in the order they ran, and the evidence in them.
 
-    A kind of test says when they decide, in `_decide`, and what they show when they are stopped.
+    Each kind of test decides in `_decide`, which also gives the outcome of a stopped test.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PairSequence(SequentialTest):
         return self._outcome or Outcome.INCONCLUSIVE
 
     def update(self, difference: float) -> Outcome | None:
-        """Take one pair's ``ln(candidate / baseline)`` and return the outcome once decided.
+        """Add one pair's ``ln(candidate / baseline)`` and return the outcome once decided.
 
         Raises:
             MeasurementError: the difference is no finite log ratio; the state is unchanged.
@@ -134,7 +134,7 @@ class PairSequence(SequentialTest):
         return self.decide()
 
     def take(self, difference: float) -> None:
-        """Take one pair's ``ln(candidate / baseline)``, for `decide` to look at.
+        """Add one pair's ``ln(candidate / baseline)``, for the next `decide`.
 
         Raises:
             MeasurementError: the difference is no finite log ratio; the state is unchanged.
@@ -146,7 +146,7 @@ class PairSequence(SequentialTest):
         self._values.append(difference)
 
     def decide(self) -> Outcome | None:
-        """The outcome, once the pairs taken so far decide or are all that there may be."""
+        """The outcome, once the pairs so far decide or the maximum is reached."""
         if self.n >= self.min_pairs:
             self._outcome = self._decided()
             if self._outcome is None and self.n >= self.max_pairs:
@@ -157,9 +157,9 @@ class PairSequence(SequentialTest):
     def interval(self) -> tuple[float, float]:
         """The effects not excluded, as logs of cost ratios; valid at every n at once.
 
-        Each bound errs with the probability of the verdict that rests on it: a FAIL's lower bound
-        is at least the floor (of a claim, its limit), a PASS's upper bound at most
-        ``ln(1 + tolerance)``. Infinite on a side where the pairs do not suffice yet.
+        Each bound is wrong with the probability of its verdict: a FAIL's lower bound is at least
+        the smallest slowdown that can FAIL (for an assertion, its limit), a PASS's upper bound at
+        most ``ln(1 + tolerance)``. A bound is infinite while the pairs are too few for it.
         """
         if not self._values:
             return -math.inf, math.inf
@@ -167,7 +167,7 @@ class PairSequence(SequentialTest):
 
     @property
     def estimate(self) -> Estimate:
-        """The change of cost with `interval`; its point has equal evidence on both sides."""
+        """The change of cost with `interval`; its point has equal evidence in both directions."""
         return self._estimate("sequential bets on the signs of paired log ratios").change_of_log()
 
     def _estimate(self, method: str) -> Estimate:
@@ -199,7 +199,7 @@ class PairSequence(SequentialTest):
         return evidence(self._values[:n], self._steepness[:n], effect)
 
     def evidence_below(self, effect: float, n: int | None = None) -> float:
-        """E-value of the first `n` pairs against "slower by `effect` or more", likewise."""
+        """E-value of the first `n` pairs against "slower by `effect` or more"."""
         return evidence([-d for d in self._values[:n]], self._steepness[:n], -effect)
 
     def _bracket(self) -> tuple[float, float]:
@@ -219,18 +219,19 @@ class PairSequence(SequentialTest):
 
 
 class PairedTest(PairSequence):
-    """Takes log cost ratios of pairs until there is an outcome.
+    """Adds log cost ratios of pairs until there is an outcome.
 
-    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above the floor is shown, and the
-    tolerance is not excluded. The floor is 0 for tolerances up to 5 %, else a cost ratio of
-    ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out. If each pair has processes of its
-    own and a fair coin draws its order, equal builds FAIL with a probability of at most `alpha`.
-    With a constant effect, so does one below the floor, and one of `tolerance` or more passes with
-    at most `beta`. Between floor and `tolerance` either verdict may come.
+    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above `floor` is shown, and the
+    tolerance is not excluded. `floor`, the smallest slowdown that can FAIL, is 0 for tolerances up
+    to 5 %, otherwise a cost ratio of ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out.
+    If each pair has processes of its own and a fair coin draws its order, equal builds FAIL with a
+    probability of at most `alpha`. With a constant effect, so does one below `floor`, and one of
+    `tolerance` or more passes with at most `beta`. Between `floor` and `tolerance` either verdict
+    is possible.
 
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
-        alpha: bound on FAIL where the slowdown is below the floor.
+        alpha: bound on FAIL if the slowdown is below `floor`.
         beta: bound on PASS where the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
         max_pairs: INCONCLUSIVE after this many.
@@ -266,7 +267,7 @@ class PairedTest(PairSequence):
 
     @property
     def evidence_slower(self) -> float:
-        """E-value against "slower by the floor at most"."""
+        """E-value against "slower by `floor` at most"."""
         return self.evidence_above(self._floor)
 
     @property
@@ -290,7 +291,7 @@ class PairedTest(PairSequence):
     def expected_pairs_left(self) -> int | None:
         """Pairs still needed if the evidence grows as it has; None where it does not grow.
 
-        Not capped by the budget, so that an INCONCLUSIVE can say what would decide it.
+        Not capped by the budget, so that an INCONCLUSIVE can name the number that would decide it.
         """
         if self._outcome in {Outcome.PASS, Outcome.FAIL}:
             return 0
@@ -299,18 +300,18 @@ class PairedTest(PairSequence):
         return math.ceil(max(left, self.min_pairs - self.n, 1)) if left < math.inf else None
 
     def _steepness_for(self, sd: float) -> float:
-        # Of normal differences about one side of the zone, the likelihood ratio to the other side
-        # given their size: the bet whose stake grows fastest (Kelly).
+        # For normal differences about one bound of the zone: the likelihood ratio to the other
+        # bound given their size, the bet whose stake grows fastest (Kelly).
         return (self._limit - self._floor) / sd**2
 
     def _decided(self) -> Outcome | None:
-        # An interval within the tolerance proves the claim, whatever else it shows.
+        # An interval within the tolerance proves the assertion, independent of its other evidence.
         if self.is_within:
             return Outcome.PASS
         return Outcome.FAIL if self.evidence_for_fail() >= 1 / self._alpha else None
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
-        """The e-value that a FAIL rests on, against "slower by `effect` at most", or the floor."""
+        """The e-value behind a FAIL, against "slower by `effect` at most", or `floor`."""
         return self.evidence_above(self._floor if effect is None else effect, n)
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:
@@ -319,7 +320,7 @@ class PairedTest(PairSequence):
 
 
 def require_log_ratio(difference: float, pair: int) -> None:
-    """Refuse a number that is no log ratio of costs, with a MeasurementError."""
+    """Raise MeasurementError for a number that is no log ratio of costs."""
     if not abs(difference) < _LARGEST_LOG_RATIO:
         raise MeasurementError(
             f"the log cost ratio of pair {pair} is {difference!r}",
@@ -350,8 +351,8 @@ def least_pairs(sd: float, tolerance: float, alpha: float = 0.05, beta: float = 
     """Wald's bound: the mean pairs that any sequential test needs at these error rates.
 
     ``2 kl(alpha, 1 - beta) (sd / ln(1 + tolerance))^2`` for normal differences, 5.3 times the
-    squared ratio at 5 % (Wald & Wolfowitz, Ann. Math. Statist. 19, 1948), and not less than the
-    tosses of a fair coin that a probability of `alpha` takes.
+    squared ratio at 5 % (Wald & Wolfowitz, Ann. Math. Statist. 19, 1948), and at least the number
+    of tosses of a fair coin for a probability of `alpha`.
     """
     kl = (1 - beta) * math.log((1 - beta) / alpha) + beta * math.log(beta / (1 - alpha))
     tosses = math.log2(1 / alpha)
@@ -376,7 +377,7 @@ def pairs_deciding(sd: float, tolerance: float) -> int:
 
 def is_fit(sd: float) -> bool:
     """True if a machine of this noise can decide anything that a gate is used for."""
-    # In logarithms: the spread of a file that something else wrote may be too large for exp.
+    # In logarithms: the spread in a damaged file may be too large for exp.
     log_tolerance = sd * math.sqrt(_PAIRS_AT_UNIT_EFFECT / _BUDGET_PAIRS)
     return log_tolerance <= math.log1p(_LARGEST_TOLERANCE)
 

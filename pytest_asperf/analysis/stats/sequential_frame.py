@@ -1,4 +1,4 @@
-"""The common part of sequential tests: values are taken until an outcome is reached."""
+"""The common part of sequential tests: values are added until an outcome is reached."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SequentialTest:
     Args:
         alpha: bound on a wrong FAIL of any of the tests.
         beta: bound on a wrong PASS of this test.
-        comparisons: how many tests share `alpha`: as by Bonferroni, unless `share_with` says more.
+        comparisons: the number of tests that share `alpha`: as by Bonferroni, unless `share_with`
+            allows more.
 
     Attributes:
         confidence: of the interval, at least.
@@ -54,12 +55,12 @@ class SequentialTest:
 
     @property
     def n(self) -> int:
-        """How many values were taken."""
+        """The number of values so far."""
         return len(self._values)
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values taken, in their order."""
+        """The values so far, in their order."""
         return tuple(self._values)
 
     @property
@@ -68,9 +69,9 @@ class SequentialTest:
         return self._outcome
 
     def share_with(self, others: Sequence[float]) -> None:
-        """Ask for a FAIL only what closed testing does, before the next value.
+        """Use the threshold of closed testing for a FAIL, from the next value on.
 
-        It is given the known e-values for a FAIL of the other tests that share the error.
+        Its arguments are the known e-values for a FAIL of the other tests that share the error.
         """
         self._alpha = 1 / needed_evidence(others, self._shared_alpha, self._comparisons)
 
@@ -85,7 +86,7 @@ class SequentialTest:
         lowest: float,
         highest: float,
     ) -> tuple[float, float]:
-        """The effects between which neither e-value excludes; infinite on a side without evidence.
+        """The effects that neither e-value excludes; infinite in a direction without evidence.
 
         Args:
             above: the e-value against "at most this effect"; it falls with the effect.
@@ -110,8 +111,8 @@ def crossing(falling: Callable[[float], float], low: float, high: float) -> floa
     """The root of a falling function, to 1e-13; one of its ends if it has none.
 
     Chandrupatla's method (Advances in Engineering Software 28, 1997): the inverse parabola through
-    three points where they are nearly monotone, else bisection. It needs a quarter of bisection's
-    evaluations, and a gate looks for crossings after each pair.
+    three points if they are nearly monotone, otherwise bisection. It needs a quarter of bisection's
+    evaluations, and a gate searches for crossings after each pair.
     """
     a, at_a, b, at_b = high, falling(high), low, falling(low)
     if at_b <= 0 or at_a > 0:
@@ -132,7 +133,7 @@ def crossing(falling: Callable[[float], float], low: float, high: float) -> floa
 
 
 def _next_share(at: tuple[float, float, float], values: tuple[float, float, float]) -> float:
-    """How far from the newest point to the other side of the crossing to look next."""
+    """The distance from the newest point to the next one, across the crossing."""
     (a, b, c), (at_a, at_b, at_c) = at, values
     if at_c not in (at_a, at_b):
         place, value = (a - b) / (c - b), (at_a - at_b) / (at_c - at_b)
@@ -149,13 +150,13 @@ def needed_evidence(others: Sequence[float], alpha: float, tests: int) -> float:
 
     Closed testing with the arithmetic mean (Vovk & Wang, Ann. Statist. 49, 2021): in every set of
     tests that includes this one, the mean e-value has to reach ``1 / alpha``. Of the sets of k + 1
-    tests, the one with the k smallest others asks for most. At most ``tests / alpha``, which is
-    Bonferroni's; less where other tests have evidence of their own.
+    tests, the one with the k smallest others has the highest threshold. At most ``tests / alpha``,
+    which is Bonferroni's; less if other tests have evidence of their own.
 
     Args:
         others: e-values of other tests, each that of its last value where it has ended.
         alpha: bound on the probability that any true null hypothesis is rejected.
-        tests: how many share it. Those whose e-value is not given count as 0.
+        tests: the number of tests that share it. Those whose e-value is not given count as 0.
     """
     unknown = tests - 1 - len(others)
     if unknown < 0:

@@ -1,8 +1,8 @@
 """How much runs vary: a coefficient of variation with its interval, and the ratio of two.
 
 Bonett's interval of a standard deviation (Comput. Statist. Data Anal. 50, 2006) widens with the
-kurtosis that the samples show, where the chi-square interval takes them for normal. Here it has
-Student's t in place of the normal quantile, for the few runs that there are. Its error rates are in
+kurtosis of the samples, while the chi-square interval assumes normal ones. Here it has Student's t
+instead of the normal quantile, for small numbers of runs. Its error rates are in
 ``docs/statistics.md``, "Spread".
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Values
 
 
-#: Samples from which there is an interval: the kurtosis takes a mean without its extremes.
+#: Samples from which there is an interval: the kurtosis uses a mean without its extremes.
 LEAST_SAMPLES: Final = 5
 _METHOD: Final = "Bonett's interval by the kurtosis seen, with Student's t"
 

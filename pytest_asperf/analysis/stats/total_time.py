@@ -1,7 +1,8 @@
-"""A sequential test of two costs of each pair: that of its typical turn, and its total time.
+"""A sequential test of two costs of each pair: its median run pair, and its total time.
 
-The median over a pair's turns leaves out what disturbs a few of them, and the slow runs of a build
-that has two speeds. The total is what a user waits for. Derivation: ``docs/statistics.md``.
+The median over a pair's run pairs removes disturbances of a few of them, and also the slow runs of
+a build that has two speeds. The total is the time that a user waits for. Derivation:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.intervals import t_half_width
 from pytest_asperf.analysis.stats.sequential import PairedTest, require_log_ratio
 
-#: Weight of the total time in the evidence for a slowdown. Where turns are alike both agree, and
+#: Weight of the total time in the evidence for a slowdown. If run pairs are alike both agree, and
 #: sharing costs nothing.
 _WEIGHT: Final = 0.25
 
-#: In the total a turn's ratio counts as at most so many times the typical one: a stall of the
-#: machine that hits one run is not to outweigh all others.
+#: Limit of a run pair's ratio in the total, in multiples of the median ratio: one stall of the
+#: machine must not outweigh all other runs.
 _LARGEST_STALL: Final = 2.0
 #: The same of a pair in the mean over all pairs.
 _LARGEST_STALLED_PAIR: Final = 1.5
 
 
 def typical_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
-    """The median over the turns of ``ln(candidate / baseline)``."""
+    """The median over the run pairs of ``ln(candidate / baseline)``."""
     turns = zip(baseline, candidate, strict=True)
     return median(math.log(other / base) for base, other in turns)
 
 
 def total_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> float:
-    """``ln(total candidate / total baseline)`` over the turns, stalls cut to twice.
+    """``ln(total candidate / total baseline)`` over the run pairs, stalls cut to twice.
 
-    Swapping the sides turns its sign, and a constant factor of one side's costs shifts it by the
-    factor's logarithm, which is all that `PairedTest` asks of a difference.
+    Swapping baseline and candidate changes its sign, and a constant factor of one's costs shifts it
+    by the factor's logarithm. `PairedTest` needs nothing more of a difference.
     """
     factor = math.exp(typical_log_ratio(baseline, candidate))
     turns = [(base * factor, other) for base, other in zip(baseline, candidate, strict=True)]
@@ -46,14 +47,14 @@ def total_log_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> fl
 
 
 class TotalTimeTest(PairedTest):
-    """PASS where typical turn and total time are both within the tolerance; FAIL where one is not.
+    """PASS if median run pair and total time are both within the tolerance; FAIL if one is not.
 
     Each has its own `PairedTest`. A PASS needs both, so a slowdown by the tolerance, of either,
     passes with a probability of at most `beta`. The evidence for a FAIL is a weighted mean of both:
-    one coin decides the order of both costs, so with equal builds the mean is a martingale too,
-    and reaches ``1 / alpha`` with a probability of at most `alpha`. Nor does anything pass before
-    Student's upper bound of the mean over all pairs is within the tolerance, which only withholds a
-    PASS: where a pair has one turn, slow pairs are seen by nothing else.
+    one coin decides the order of both costs, so with equal builds the mean is a martingale too, and
+    reaches ``1 / alpha`` with a probability of at most `alpha`. In addition, a PASS needs Student's
+    upper bound of the mean over all pairs within the tolerance: if a pair has one run pair, only
+    this bound sees slow pairs.
 
     Args:
         tolerance: as of `PairedTest`.
@@ -61,7 +62,7 @@ class TotalTimeTest(PairedTest):
         options: the others of `PairedTest`.
 
     Attributes:
-        total: holds the pairs' totals; it is never asked to decide.
+        total: has the pairs' totals; its own outcome is not used.
     """
 
     def __init__(
@@ -76,16 +77,16 @@ class TotalTimeTest(PairedTest):
         self.total = PairedTest(tolerance, **options)
 
     def update(self, difference: float, total: float | None = None) -> Outcome | None:
-        """Take a pair as `take` does, and return the outcome once decided."""
+        """Add a pair as `take` does, and return the outcome once decided."""
         self.take(difference, total)
         return self.decide()
 
     def take(self, difference: float, total: float | None = None) -> None:
-        """Take a pair's typical and total ``ln(candidate / baseline)``.
+        """Add a pair's median and total ``ln(candidate / baseline)``.
 
         Args:
-            difference: of the typical turn.
-            total: of the sums over the turns; the same where there is one turn.
+            difference: of the median run pair.
+            total: of the sums over the run pairs; equal to the difference if there is one run pair.
 
         Raises:
             MeasurementError: one is no finite log ratio; the state is unchanged.
@@ -97,7 +98,7 @@ class TotalTimeTest(PairedTest):
         super().take(difference)
 
     def share_with(self, others: Sequence[float]) -> None:
-        """Ask for a FAIL only what closed testing does; see `PairedTest`."""
+        """Use the threshold of closed testing for a FAIL; see `PairedTest`."""
         super().share_with(others)
         self.total.share_with(others)
 
@@ -117,14 +118,14 @@ class TotalTimeTest(PairedTest):
 
     @property
     def decisive(self) -> PairedTest:
-        """The test whose interval the verdict rests on."""
+        """The test whose interval decides the verdict."""
         if self.outcome is Outcome.FAIL:
             return self._slower
         return self.total if self.is_within and not self.total.is_within else self
 
     @property
     def parts(self) -> bool:
-        """True if typical turn and total time differ: neither interval holds the other's point."""
+        """True if median run pair and total time differ: neither interval has the other's point."""
         low, high = self.interval
         total_low, total_high = self.total.interval
         typical, total = (math.log1p(test.estimate.point) for test in (self, self.total))
