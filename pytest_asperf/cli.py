@@ -99,7 +99,7 @@ def _show_place(error: click.ClickException) -> None:
 @click.version_option(__version__, message="asperf %(version)s")
 @click.pass_context
 def app(context: click.Context) -> None:
-    """Performance tests for local LLM inference. `asperf demo` shows what they say."""
+    """Performance tests for local LLM inference. `asperf demo` shows examples."""
     if context.invoked_subcommand == "compare":
         from pytest_asperf.commands.compare import OTHER_FIGURES  # noqa: PLC0415
         from pytest_asperf.published.across import PublishedFigures  # noqa: PLC0415  # numpy, scipy
@@ -122,7 +122,7 @@ def every_command(
 def main() -> None:
     """Run the command; the console script."""
     for stream in (sys.stdout, sys.stderr):
-        # A device's or a file's name may hold letters that the terminal's encoding lacks.
+        # A device's or a file's name may have letters that the terminal's encoding lacks.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     app(prog_name="asperf")
 

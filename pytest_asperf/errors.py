@@ -1,7 +1,7 @@
 """Errors a user meets: one shallow tree.
 
-Every error says what happened and what to do; why it matters and how to opt out, if there is
-anything to say. Nothing here imports more than the language, so that any room may raise from it.
+Every error says what happened and what to do; its reason and an opt-out only if they add something.
+Nothing here imports more than the language, so that any room may raise from it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class AsperfError(Exception):
         detail: an excerpt to read last, such as an engine's log.
     """
 
-    #: Whether the measurement is broken, so that the verdict is INVALID.
+    #: True if the measurement is broken, so that the verdict is INVALID.
     breaks_measurement = False
-    #: Whether the model lacks what is asked for, so that a test that asks for a role is skipped.
+    #: True if the model lacks the requested feature, so that a test with a model slot is skipped.
     is_unfit = False
 
     def __init__(
@@ -102,27 +102,27 @@ def no_truth_value(what: str, example: str) -> ConfigError:
 
 
 class RoleError(ConfigError):
-    """A test asks for a role, such as `@draft`, that no model has."""
+    """A test needs a model slot, such as `@draft`, that no model fills."""
 
     is_unfit = True
 
 
 class ModelError(AsperfError):
-    """A model file is missing, broken, or cannot be made into what was asked for."""
+    """A model file is missing, broken, or cannot be made into the requested one."""
 
 
 class NoModelError(ModelError):
-    """A sound file that holds no model that generates: a projector, an adapter, an encoder."""
+    """A sound file without a model that generates: a projector, an adapter, an encoder."""
 
 
 class UnfitError(ConfigError, ModelError):
-    """A model has not the level, the engine or the context that is asked for, and can have none."""
+    """A model lacks the requested quantization, engine or context, and can have none."""
 
     is_unfit = True
 
 
 class MislabelledError(ModelError):
-    """A file's weights are not of the level that it is declared as."""
+    """A file's weights are not of its declared quantization."""
 
     breaks_measurement = True
 
@@ -136,7 +136,7 @@ class HardwareNameError(ConfigError, HardwareError):
 
 
 class ElsewhereError(HardwareError):
-    """This machine cannot provide what a test asks for, so the test is skipped."""
+    """This machine cannot provide what a test needs, so the test is skipped."""
 
 
 class CacheError(AsperfError):
@@ -162,7 +162,7 @@ class BuildError(AsperfError):
 
 
 class EngineError(AsperfError):
-    """An engine is missing, refused a request, or died.
+    """An engine is missing, rejected a request, or died.
 
     Attributes:
         did: what it did, in a word.
@@ -174,7 +174,7 @@ class EngineError(AsperfError):
 
 
 class MeasurementError(AsperfError):
-    """The result is empty, not finite, impossible, or not the same work on both sides.
+    """The result is empty, not finite, impossible, or not of equal work.
 
     Attributes:
         machine: what was seen of the machine meanwhile, as `Watched.facts` gives it; None if it
@@ -228,7 +228,7 @@ def suggest(word: object, valid: Iterable[str], *, likeness: float = 0.6) -> str
         return ""
     import difflib  # noqa: PLC0415  # costs a millisecond, and only a mistake needs it
 
-    # What is longer than any name has none near it, and comparing takes time.
+    # A text longer than any name has none near it, and comparing is slow.
     near = difflib.get_close_matches(word[:200], list(valid), n=1, cutoff=likeness)
     return f"; did you mean {near[0]!r}?" if near else ""
 

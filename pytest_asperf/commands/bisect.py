@@ -81,7 +81,7 @@ def bisect(fresh: bool, **words: Any) -> None:  # noqa: FBT001  # click calls it
 
 
 class BisectOptions(NamedTuple):
-    """The words that say what is bisected."""
+    """The words for the bisected values."""
 
     base: str
     cand: str
@@ -250,7 +250,7 @@ class _Printer:
             self.ends(gate, found)
 
     def begins(self, probe: Probe, number: int) -> None:
-        """Say which gate it is."""
+        """Print a gate's name."""
         name = self._request.candidates[probe.gate.candidate].build.name
         self._notify.progress(f"gate {number}: {name}", 0, 0)
 

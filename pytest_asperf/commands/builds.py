@@ -84,7 +84,7 @@ def list_builds(reports: Sequence[ReportTarget]) -> None:
 )
 @settings()
 def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
-    """Make missing builds, and say which engine each has."""
+    """Make missing builds, and list each one's engines."""
     from pytest_asperf.builds.build_cache import recipe_of
     from pytest_asperf.builds.store import discard, finished
     from pytest_asperf.config.build_sources import MadeSource
@@ -121,7 +121,7 @@ def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
 def prune_builds(*, older_than: int | None, every: bool, really: bool) -> None:
     """List or remove builds, and what unfinished ones left.
 
-    What is removed is made again when it is next asked for.
+    A removed build is made again when it is needed.
     """
     from pytest_asperf.builds.store import discard, made_builds
 

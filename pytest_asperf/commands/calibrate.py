@@ -31,7 +31,7 @@ from pytest_asperf.commands.project import open_project
 def calibrate(pairs: int, model: str, workloads: tuple[str, ...]) -> None:
     """Measure this machine's noise, and keep it for gates.
 
-    A build is compared with itself. Says then what the default gate will cost here.
+    A build is compared with itself. The command then prints the default gate's cost here.
 
     Exits with 4, and keeps nothing, if other work makes the machine too busy for it.
     """

@@ -1,4 +1,4 @@
-"""`asperf compare`: reports of one machine or of several, side by side, without a verdict."""
+"""`asperf compare`: reports of one machine or several side by side, without a verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER_FIGURES: Final = "pytest_asperf.other_figures"
 
 
 class OtherFigures(Protocol):
-    """Figures that are no report, which a comparison shows beside reports."""
+    """Figures without a report, which a comparison shows next to reports."""
 
     def rows(self, name: str) -> list[tuple[str, ...]]:
         """Machine, what, value, GB/s and share of each figure of that name; empty for no name."""
@@ -50,7 +50,7 @@ class OtherFigures(Protocol):
 )
 @settings("store")
 def compare(reports: tuple[str, ...], prices: tuple[str, ...]) -> None:
-    """Show reports side by side, without a verdict.
+    """Show reports side by side (no verdict).
 
     REPORT is a JSON report of pytest or of `asperf gate`, the id of a session in the history, or
     the name of published figures (atom-paper).
@@ -180,7 +180,7 @@ def _print_machines(
 def _print_recorded(
     compared: Sequence[ComparedReport], recorded: Sequence[tuple[str, ...]]
 ) -> None:
-    """Generation here and as published, by what it takes of each machine's bandwidth."""
+    """Generation here and as published, by its share of each machine's bandwidth."""
     from pytest_asperf.commands.compared_reports import on_machine
 
     names = _names(compared)

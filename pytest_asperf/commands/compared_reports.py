@@ -24,7 +24,7 @@ from pytest_asperf.store.figures import (
 if TYPE_CHECKING:
     from pytest_asperf.records.report import Report
 
-#: Of the quotient of two values in intervals of 90 %, whatever their distributions.
+#: For the quotient of two values in intervals of 90 %, with any distributions.
 UNPAIRED_CONFIDENCE: Final = 0.80
 _DIFFERING: Final = {
     "engine": "another engine",
@@ -40,7 +40,7 @@ class ComparedReport:
 
     Attributes:
         name: how the user named it.
-        profile: of the hardware that it was measured on; None if that is not one that is known.
+        profile: of the measured hardware; None if it is unknown.
         values: by the id of the series; of several in one series, the last.
         step_bytes: by series, what a step of TG reads of the memory that the profile is of.
     """
@@ -61,7 +61,7 @@ class ComparedReport:
 
 
 def read_compared(name: str, report: Report) -> ComparedReport:
-    """A report for a comparison; ConfigError if it does not say where it was measured."""
+    """A report for a comparison; ConfigError if it does not name its machine."""
     origin, figures = origin_of(report, name), figures_of(report, name)
     profile = load_profiles().get(str(report.meta and report.meta.machine.profile))
     sizes = {
@@ -105,7 +105,7 @@ def _change(before: SeriesValue, after: SeriesValue) -> Change:
 
 
 def _logs(value: SeriesValue) -> tuple[float, float, float]:
-    """Point and bounds on the log scale; a bound that is not known is infinite."""
+    """Point and bounds on the log scale; an unknown bound is infinite."""
     whole = estimate_of(value, value.key.unit)
     point, low, high = whole.point, whole.low, whole.high
     if value.key.unit == LOG_RATIO:
@@ -126,7 +126,7 @@ class OnMachine:
 
     Attributes:
         energy: of the same workload, in J/token, where it was metered.
-        gbs: the bandwidth that it took.
+        gbs: the bandwidth that it used.
         share: of the published bandwidth.
     """
 
@@ -147,7 +147,7 @@ def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:
 
 
 def on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
-    """A value with the bandwidth that it took, where that is known."""
+    """A value with the bandwidth that it used, if that is known."""
     size, profile = report.step_bytes.get(value.key.id), report.profile
     metered = replace(value.key, metric=f"j{value.key.metric}", unit="J/token")
     energy = report.values.get(metered.id)

@@ -52,14 +52,14 @@ class CommandNotify:
         self._line.clear()
 
     def wait(self, reason: str) -> None:
-        """Say why nothing happens."""
+        """Print the reason for a pause."""
         if self._line.is_possible:
             self._line.wait(reason)
         else:
             print_waiting(self._console, reason)
 
     def say(self, text: str) -> None:
-        """Say something that stays on the terminal, above the line."""
+        """Print a line that stays on the terminal, above the progress line."""
         print_text(self._console, printable(text))
 
     def __enter__(self) -> Self:
@@ -115,7 +115,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> None:
-    """Print a verdict with its claim, and below it a sentence."""
+    """Print a verdict with its assertion, and a sentence below it."""
     indent = " " * (len(Outcome.INCONCLUSIVE) + 2)
     head, *tail = _wrap(printable(claim), _columns(console), f"{outcome:{len(indent)}}", indent)
     line = Text(head)

@@ -13,7 +13,7 @@ from pytest_asperf.commands.console import CommandNotify, print_text, print_verd
 from pytest_asperf.commands.options import command, end, settings
 from pytest_asperf.commands.project import open_project
 
-#: A pass over so much text takes seconds and shows what four bits cost.
+#: A pass over this much text needs seconds and shows the cost of four bits.
 _CHUNKS: Final = "10"
 _BUSY: Final = "look with asperf doctor whether this machine is too busy"
 

@@ -1,4 +1,4 @@
-"""The claims of `asperf demo`: what a test would assert, on the shipped model and a broken copy."""
+"""The assertions of `asperf demo`: on the shipped model and a broken copy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MODEL: Final = "asperf-target"
 _LEVELS: Final = ("Q8_0", "Q4_K_M")
 _WORKLOAD: Final = "tg32"
-#: Far above the noise of a busy machine, and far below what the slow build takes.
+#: Far above the noise of a busy machine, and far below the time of the slow build.
 _TOLERANCE: Final = "40 %"
 _SLOW: Final = "current,slow_by=2"
 _WHERE: Final = "asperf demo"
@@ -38,10 +38,10 @@ _WHERE: Final = "asperf demo"
 
 @dataclass(frozen=True, slots=True)
 class DemoClaim:
-    """A claim, the verdict that it is to show, and what that means.
+    """An assertion, its expected verdict, and the meaning of it.
 
     Attributes:
-        title: the claim, for a reader.
+        title: the assertion, for a reader.
         make: makes it; a named assertion raises a VerdictError unless it is a PASS.
     """
 
@@ -74,7 +74,7 @@ def found(verdict: Verdict) -> str:
 
 
 def demo_claims(project: Workspace, runner: MeasurementRunner, folder: str) -> Iterator[DemoClaim]:
-    """The claims in their order, none of them measured yet; `folder` takes the broken model."""
+    """The assertions in their order, not measured yet; the broken model goes into `folder`."""
     measures = _measures(project, runner)
     yield from _of_levels(project, measures)
     yield from _of_builds(project, measures)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def doctor(*, measure_bandwidth: bool, run: bool, reports: Sequence[ReportTarget]) -> None:
     """List what is detected, and what would disturb a measurement.
 
-    The interpreter and programs that only the project's file names are not started without --run.
+    Without --run, the interpreter and binaries that only the project's file names are not started.
 
-    Exits with 0 if a measurement could run, with 4 if that is impossible or not known.
+    Exits with 0 if a measurement could run, with 4 if that is impossible or unknown.
     """
     from pytest_asperf.commands.examination import examine
     from pytest_asperf.config.engines import EXTRAS, SERVER_ENGINES

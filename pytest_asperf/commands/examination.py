@@ -61,7 +61,7 @@ class CacheReport:
 def bandwidth(
     cache: Path, machine: Machine, *, measure: bool, queue: MachineQueue
 ) -> Bandwidth | Failure | None:
-    """This machine's memory bandwidth, measured now or known before; None if it is not known."""
+    """This machine's memory bandwidth, measured now or before; None if unknown."""
     try:
         if not measure:
             return known_bandwidth(cache, machine)
@@ -114,7 +114,7 @@ def cache_report(folder: Path) -> CacheReport:
         return CacheReport(folder, free_bytes, (), Failure.of(error))
 
 
-#: The shipped models at every level of a ladder need about a tenth of it.
+#: The shipped models at every quantization of a sweep need about a tenth of it.
 _LITTLE_SPACE_BYTES: Final = 10**9
 _GPU_TYPES: Final = frozenset({"GPU", "IGPU"})
 _GPU_BUILDS: Final = {"macOS": "-DGGML_METAL=on", "Linux": "-DGGML_CUDA=on"}
@@ -168,7 +168,7 @@ def _gpu_words(gpu: Gpu) -> str:
 def _memory_check(machine: Machine) -> CheckLine:
     if machine.memory_bytes is None:
         return CheckLine("memory", "unknown", "its size cannot be read")
-    # Makers sell it by the power of two, markers ask for it in decimal.
+    # Makers sell it by the power of two, markers use decimal units.
     decimal = f"{machine.memory_bytes / 1e9:.1f} GB for min_memory_gb"
     return CheckLine("memory", "ok", f"{memory_text(machine.memory_bytes)} ({decimal})")
 
@@ -296,7 +296,7 @@ _RUN: Final = "if you trust it, start it: asperf doctor --run"
 class Examination:
     """The facts of machine, engines and cache, and what would disturb a measurement made now.
 
-    The memory bandwidth (`measured`) is None where it is not known.
+    The memory bandwidth (`measured`) is None if unknown.
     """
 
     machine: Machine
@@ -372,7 +372,7 @@ def examine(
     measure_bandwidth: bool,
     queue: MachineQueue,
 ) -> Examination:
-    """Ask the machine, the engines and the cache; measuring bandwidth takes 2 to 8 seconds.
+    """Examine the machine, the engines and the cache; measuring bandwidth lasts 2 to 8 seconds.
 
     `left_out` gives the path because of which an engine is not started, or None.
     """

@@ -1,7 +1,6 @@
 """`asperf gate`: compares two builds on the workloads in which real regressions went unnoticed.
 
-What only this command needs is imported in it: numpy and scipy would make every `asperf --help`
-wait.
+Only this command imports its needs: numpy and scipy would make every `asperf --help` slow.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def run_cells(
     console: Console,
     on_cell: Callable[[GateOutcome], None],
 ) -> GateOutcome:
-    """The decided cells; each is told at once, but for passes that the progress line counts.
+    """The decided checks; each is printed at once, but passes only count in the progress line.
 
     `on_cell` gets what there is after each of them.
     """
@@ -149,7 +148,7 @@ def print_plan(
 ) -> None:
     """Print what will be compared, at which priority of engines and at what cost.
 
-    With `only_list` also each cell.
+    With `only_list` also each check.
     """
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.schedule import cost_text, expected_costs
@@ -181,7 +180,7 @@ def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: in
 
 
 def print_outcome(outcome: GateOutcome) -> None:
-    """Print the answer, then cells, notes and what ran."""
+    """Print the answer, then checks, notes and run records."""
     from pytest_asperf.gate.summary import text_lines
 
     out = Console(highlight=False)
@@ -218,7 +217,7 @@ def gate_document(
 
 
 def write_outcome(made: Report, targets: Sequence[ReportTarget]) -> None:
-    """Write the reports that were asked for, and tell GitHub, if this is one of its jobs."""
+    """Write the requested reports, and GitHub's summary in one of its jobs."""
     from pytest_asperf.report import github
     from pytest_asperf.report.formats import write
     from pytest_asperf.report.report_data import shown_report

@@ -50,7 +50,7 @@ def gated(function: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The arguments that say what is compared, as typed.
+    """The arguments that name the compared builds, as typed.
 
     `arguments` are the names of `base` and `candidate` in messages.
     """
@@ -69,7 +69,7 @@ class GateOptions:
     def open_project(
         self, defaults: Mapping[str, object] | None = None, **given: object
     ) -> Workspace:
-        """The project with a command's settings; models of one name are told apart."""
+        """The project with a command's settings; models of one name get distinct names."""
         project = open_project(defaults=defaults, **given)
         named = [*self.models, *filter(None, [self.draft]), str(project.settings.default_model)]
         return replace(project, catalogue=project.catalogue.telling_apart(named))
@@ -83,10 +83,10 @@ class GateRequest:
         builds: baseline and candidate.
         engine: the engine of both.
         models: named by the user, or by default.
-        moe: a mixture of experts beside them; None if the user named the models.
-        pairs: drafts and targets whose speculation is gated.
-        workloads: named by the user; none for the default cells.
-        limits: what is accepted, and what each cell may cost.
+        moe: a mixture of experts in addition; None if the user named the models.
+        pairs: drafts and targets of speculation checks.
+        workloads: named by the user; none for the default checks.
+        limits: accepted limits, and the maximal cost of each check.
         key_variable: of the environment, with the key of a server.
     """
 
@@ -112,14 +112,14 @@ class GateRequest:
         return f"Required: {faster_text(budget.least_gain)}, {ppl}"
 
     def plan(self) -> GatePlan:
-        """The cells; nothing is made or run for it. Servers at addresses are asked first."""
+        """The checks; nothing is made or run for it. Servers at addresses get a request first."""
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
         from pytest_asperf.hardware.in_force import detect
         from pytest_asperf.modelfiles.sizes import encoder_of, trained_context
 
         if self.workloads:
             return named_cells(self.models, self.workloads, self.pairs)
-        # Other engines give no vectors, and refuse an encoder by name.
+        # Other engines have no vectors, and reject an encoder by name.
         asked = self.models if self.engine == "llama_cpp" else ()
         encoders = {ref: kind for ref in asked if (kind := encoder_of(ref))}
         has_gpu = bool(detect().gpus)
@@ -183,7 +183,7 @@ def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> 
 def _models(
     options: GateOptions, project: Workspace, engine: Engine
 ) -> tuple[tuple[ModelRef, ...], ModelRef | None]:
-    """The models that are gated, and a mixture of experts beside the shipped one."""
+    """The models of the gate, and a mixture of experts in addition to the shipped one."""
     from pytest_asperf.config.settings import Settings
     from pytest_asperf.gate.plan import shipped_models_of
 

@@ -66,7 +66,7 @@ class _Question(NamedTuple):
 )
 @settings("tolerance", "max_pairs", "max_seconds")
 def confirm(series: str, bisect: bool) -> None:  # noqa: FBT001  # click calls it by name
-    """Gate the builds on both sides of a series' last step.
+    """Gate the builds before and after a series' last step.
 
     Half of the step is accepted, without --tolerance. Exits as asperf gate or asperf bisect: 1 of
     a gate is a FAIL, so the step is confirmed.
@@ -89,7 +89,7 @@ def confirm(series: str, bisect: bool) -> None:  # noqa: FBT001  # click calls i
 
 
 def _question(opened: OpenStore, series: StoredSeries) -> _Question:
-    """The next gate, from the points on both sides of the last step."""
+    """The next gate, from the points before and after the last step."""
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
     points = opened.points(series.id, last=LOOKED_AT)
@@ -113,7 +113,7 @@ def _question(opened: OpenStore, series: StoredSeries) -> _Question:
 
 
 def _require_other_build(series: StoredSeries, before: StoredPoint, after: StoredPoint) -> None:
-    """Refuse a step at which the same build ran on both sides: no gate can show its cause."""
+    """Reject a step without a change of the build: no gate can show its cause."""
     known, now = dict(before.provenance), dict(after.provenance)
     if known.get("build") != now.get("build"):
         return
@@ -127,7 +127,7 @@ def _require_other_build(series: StoredSeries, before: StoredPoint, after: Store
 
 
 def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> str:
-    """A name of the build of a point: its release, else what it was called on its night."""
+    """A name of the build of a point: its release, otherwise its name in that run."""
     build = dict(point.provenance).get("build", "")
     release = _RELEASE.match(build)
     if release and release["library"] in DISTRIBUTIONS:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _DAY: Final = "%Y-%m-%d"
 _LEAST_COLUMNS: Final = 12
-#: Of an id, enough to tell a few dozen apart.
+#: The beginning of an id, enough to distinguish a few dozen.
 SHORT: Final = 8
 
 
@@ -91,7 +91,7 @@ def counted(n: int, noun: str, more: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Columns that stand for values from `least` to `most`."""
+    """Columns for values from `least` to `most`."""
 
     least: float
     most: float
@@ -105,7 +105,7 @@ class _Scale:
 def drawn(points: Sequence[StoredPoint], unit: str, width: int) -> Iterator[str]:
     """A series, the first session at the top: its day, its value, and both on one scale.
 
-    Above a session stands what ran otherwise than in the one before.
+    Above a session are the changes of its run record since the one before.
     """
     from pytest_asperf.report.history import value_of  # as above
 

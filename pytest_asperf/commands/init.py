@@ -51,7 +51,7 @@ def init(files: tuple[Path, ...]) -> None:
 
 
 def _require_new(folder: Path) -> None:
-    """Refuse before anything is written, so that a folder has both files or neither."""
+    """Raise before anything is written, so that a folder has both files or neither."""
     for name in (OWN_FILE, _TESTS):
         if os.path.lexists(folder / name):
             raise _not_written(folder / name, "exists already, and is not overwritten")

@@ -145,7 +145,7 @@ def model_sections(
             if entry.recipe.get("model") == spec.name
         )
         sources = (_source(*item) for item in _paths(spec, is_shipped=spec in shipped))
-        # Files that several builds made of one level are as large.
+        # Files of one quantization by several builds are equally large.
         sections.append(Section(spec.name, tuple(dict.fromkeys((*sources, *cached)))))
     names = {spec.name for spec in models}
     others = tuple(
@@ -168,7 +168,7 @@ def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:
 
 
 def entry_check(entry: CacheEntry) -> CheckLine:
-    """The state of a cached file, under its model's address."""
+    """The state of a cached file, under its model's spec."""
     return _check(entry, f"{_model(entry)}:{_level(entry)}")
 
 

@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from pytest_asperf.store.figures import StoredPoint, StoredSeries
 
 
-#: Outcomes of cells that were not measured. A faster fixed baseline is no fault.
+#: Outcomes of checks that were not measured. A faster fixed baseline is no fault.
 _BROKEN: Final = ("INVALID", "NOT RUN")
 _SAME: Final = "nothing changed"
 _NOTIFY_S: Final = 60.0
 
 
 class NightReport:
-    """Takes what a night comes to, and says it.
+    """Collects the results of a nightly run, and prints them.
 
     Args:
-        began: when the night began, seconds since the epoch.
+        began: start of the run, seconds since the epoch.
         notify: the user's command, or None.
 
     Attributes:
@@ -85,7 +85,7 @@ class NightReport:
 
     @contextmanager
     def out_of_reach(self, what: str) -> Iterator[None]:
-        """Go on where the store cannot be asked now, and say what is missing for that."""
+        """Go on if the store cannot be read now, and print the missing parts."""
         try:
             yield
         except StoreError as error:
@@ -95,13 +95,13 @@ class NightReport:
             self._answer("the store cannot be reached", ExitCode.INVALID)
 
     def notes(self, unfinished: str) -> None:
-        """Take what became of a night that did not end; empty if all did."""
+        """Note the error of a run that did not end; empty if all did."""
         if unfinished:
             self._remarks.append(unfinished)
             self._is_remarkable = True
 
     def looks_back(self, last: LastNight | None) -> None:
-        """Take the night before, or None before the first."""
+        """Note the previous run, or None before the first."""
         from pytest_asperf.nightly.record import missed_nights, night_text
 
         self._since = "first run" if last is None else _SAME
@@ -115,7 +115,7 @@ class NightReport:
             )
 
     def measured(self, outcome: GateOutcome, changes: Sequence[FactChange]) -> None:
-        """Take tonight's pairs, and what is otherwise than last night."""
+        """Note tonight's pairs, and the changes since the last run."""
         self._since = "something changed" if changes else self._since
         self._remarks += [f"changed: {change}" for change in changes]
         broken = [result for result in outcome.results if result.word in _BROKEN]
@@ -126,12 +126,12 @@ class NightReport:
             self._answer(f"only {n} of {whole} checks were measured", ExitCode.INVALID)
 
     def cannot_gate(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
-        """Take why a new build is not gated."""
+        """Note the reason why a new build is not gated."""
         self._answer("the changed build was not gated", exit_code)
         self._remarks.append(f"not gated: {reason}; its pairs with the fixed baseline are below")
 
     def gated(self, outcome: GateOutcome) -> None:
-        """Take the gate of tonight's build against last night's."""
+        """Note the gate of tonight's build against the last run's."""
         from pytest_asperf.gate.summary import summary_rows
 
         self._gate = [
@@ -159,7 +159,7 @@ class NightReport:
         from pytest_asperf.commands.history_lines import value_text
 
         title = printable(series.key.title, 60)
-        # A night that does not count brings no news. The time of a session is in whole seconds.
+        # A run that does not count brings no news. The time of a session is in whole seconds.
         if state.is_new and state.points[-1].time > self.began - 1:
             self._answer(
                 f"{title} is {state.text}", ExitCode.FAIL if state.is_slower else ExitCode.DONE
@@ -168,7 +168,7 @@ class NightReport:
         self._rows.append((title, value_text(last, series.key.unit), state.text))
 
     def fails(self, error: AsperfError) -> None:
-        """Take an error that ended the night; it is printed already."""
+        """Note an error that ended the run; it is printed already."""
         self.exit_code = code_of(error)
         self._error = error.what
 
@@ -188,7 +188,7 @@ class NightReport:
             yield from map(printable, self._gate)
 
     def send(self) -> None:
-        """Run the user's command if there is something to look at; a failure of it is said."""
+        """Run the user's command if there is something to look at; its failure is printed."""
         if self._notify and (self.exit_code or self._is_remarkable):
             problem = _run(self._notify, "\n".join(self.lines()) + "\n")
             if problem:
@@ -370,7 +370,7 @@ def _gate_change(
     project: Workspace,
     report: NightReport,
 ) -> None:
-    """Gate tonight's build against last night's."""
+    """Gate tonight's build against the last run's."""
     try:
         changed = read_request(replace(options, cand=gate.builds[1].name), project)
         history = _history(changed, report, project)
@@ -394,7 +394,7 @@ def _history(gate: GateRequest, report: NightReport, project: Workspace) -> Gate
 
 
 def _gated(gate: GateRequest, project: Workspace, history: GateHistory) -> GateOutcome:
-    """The cells of a gate; progress is shown on a terminal only."""
+    """The checks of a gate; progress is shown on a terminal only."""
     with (
         CommandNotify(stderr_console()) as notify,
         project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.workspace import Workspace
 
 
-#: Those in use; other numbers may stand in them.
+#: The present defaults; the environment may change them.
 WORKLOADS: Final = (
     *("tg128", "tg128@d4096", "pp512", "ttft512", "itl128", "pp512+tg128"),
     *("jtg128", "jpp512", "ppl", "logits", "ppl@d1024", "logits@d1024", "sd"),
@@ -42,7 +42,7 @@ def setting_keys(_context: Context, _param: Parameter, incomplete: str) -> list[
 
 
 def models(_context: Context, _param: Parameter, incomplete: str) -> list[str]:
-    """Names of models; behind a name's colon its levels."""
+    """Names of models; behind a name's colon its quantizations."""
     from pytest_asperf.config.engines import level_names
 
     def names(project: Workspace) -> Iterable[str]:
@@ -68,7 +68,7 @@ def workloads(_context: Context, _param: Parameter, incomplete: str) -> list[str
 
 
 def of_project(incomplete: str, names: Callable[[Workspace], Iterable[str]]) -> list[str]:
-    """None where the configuration is refused: the command will say why."""
+    """None if the configuration is invalid: the command will print the reason."""
     from pytest_asperf.commands.project import open_project
 
     with suppress(AsperfError):
@@ -253,7 +253,7 @@ def reports(*formats: ReportFormat, required: bool = False) -> Callable[[T], T]:
 def written(
     targets: Sequence[ReportTarget], made: Mapping[ReportFormat, Callable[[], str]]
 ) -> bool:
-    """Write the reports; whether one of them is on the terminal, in place of the text."""
+    """Write the reports; True if one of them is on the terminal, instead of the text."""
     for target in targets:
         text = made[target.format]()
         if target.is_terminal:

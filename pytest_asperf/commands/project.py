@@ -39,9 +39,9 @@ def typed_settings() -> dict[str, tuple[object, str]]:
 def open_project(*, defaults: Mapping[str, object] | None = None, **given: object) -> Workspace:
     """The project of the working folder, with the typed settings over its configuration.
 
-    The configuration file nearest to the working folder counts. Addresses on the command line start
-    at the working folder. `defaults` are those of a command, below the file's settings, and `given`
-    are its own, above what was typed.
+    The configuration file nearest to the working folder counts. Paths on the command line start at
+    the working folder. `defaults` are those of a command, below the file's settings, and `given`
+    are its own, above the typed ones.
 
     Raises:
         ConfigError: a setting is not usable.
@@ -71,7 +71,7 @@ def open_project(*, defaults: Mapping[str, object] | None = None, **given: objec
 
 
 def store_address() -> str:
-    """The address of the store that an option or the project's configuration names."""
+    """The address of the store in an option or the project's configuration."""
     address = open_project().settings.store
     if address is None:
         raise ConfigError(
@@ -87,7 +87,7 @@ def history_of(*, create: bool = False) -> Store:
 
 
 class GateHistory:
-    """Keeps a gate in the project's history, cell by cell; does nothing where there is none.
+    """Keeps a gate in the project's history, check by check; does nothing without one.
 
     Attributes:
         made: gives the report of an outcome.
@@ -99,13 +99,13 @@ class GateHistory:
         self.made = made
 
     def update(self, outcome: GateOutcome) -> None:
-        """Keep the cells so far; if that fails, the end of the gate says so."""
+        """Store the checks so far; if that fails, the end of the gate reports it."""
         if self._growing:
             with suppress(AsperfError):
                 self._growing.update(document(self.made(outcome)))
 
     def store(self, report: Report, *, kind: str) -> None:
-        """Keep the whole report, and say where it went."""
+        """Store the whole report, and print its place."""
         if self._growing is None:
             return
         kept = self._growing.finish(document(report), kind=kind)

@@ -22,7 +22,7 @@ from pytest_asperf.modelfiles.sizes import KvCache
 if TYPE_CHECKING:
     from pytest_asperf.analysis.speculation_model import Vocabulary
 
-#: Of a model's name; 64 letters are allowed, and a number may follow.
+#: The first letters of a model's name; 64 are allowed, and a number may follow.
 _LONGEST_NAME: Final = 56
 _KV_BYTES: Final = (2.0, 2.0)
 
@@ -33,11 +33,11 @@ class GivenFile:
 
     Attributes:
         path: as the configuration names it.
-        level: its quantization level, None where it is none that the engine makes.
+        level: its quantization, None if the engine cannot make it.
         title: the model as it calls itself, printable.
         context: tokens that `kv_bytes` is for.
         vocabulary: equal for two files of one engine that split text alike.
-        memory: this machine's, None where it is not known.
+        memory: this machine's, None if unknown.
         tokens: of a GGUF file, to find a draft with other padding.
     """
 
@@ -62,7 +62,7 @@ class GivenFile:
 
     @property
     def fits(self) -> bool:
-        """True if it fits in the memory, as far as that is known."""
+        """True if it fits in the memory, or if either is unknown."""
         return self._fit is None or self._fit.fits
 
     @property
@@ -87,19 +87,19 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """One model: a file, or files of several levels."""
+    """One model: a file, or files of several quantizations."""
 
     name: str
     files: tuple[GivenFile, ...]
 
     @property
     def is_source(self) -> bool:
-        """True if other levels are made from its one file, or no level can be told."""
+        """True if other quantizations are made from its one file, or its own is unknown."""
         (first, *others) = self.files
         return not others and (first.level is None or first.level in FLOAT_LEVELS)
 
     def address(self, file: GivenFile) -> str:
-        """The address of one of its files."""
+        """The spec of one of its files."""
         return self.name if self.is_source else f"{self.name}:{file.level}"
 
 
@@ -108,7 +108,7 @@ def read_given(
 ) -> tuple[list[GivenFile], list[NoModelError]]:
     """The headers of the files, each once, and why others are no models.
 
-    Paths in the folder are named from there; of a model in parts the first part stands for all.
+    Paths in the folder are relative to it; a model in parts is named by its first part.
 
     Raises:
         NoModelError: none of the files is a model.
@@ -128,12 +128,12 @@ def read_given(
 
 
 def named(files: Iterable[GivenFile], taken: Collection[str]) -> list[GivenModel]:
-    """The models that files are of; those that differ in the level alone are one model."""
+    """The models of these files; files that differ in the quantization only are one model."""
     groups: dict[tuple[object, ...], list[GivenFile]] = {}
     for file in files:
         key: tuple[object, ...] = (_stem(file), file.engine, file.title, file.vocabulary)
         levels = [other.level for other in groups.get(key, [])]
-        # Two files of one level, or of none, are two models.
+        # Two files of one quantization, or of none, are two models.
         alone = (file.path,) if file.level is None or file.level in levels else ()
         groups.setdefault(key + alone, []).append(file)
     used = {name.casefold() for name in taken}
@@ -212,13 +212,13 @@ def _parameters(count: int) -> str:
 
 
 def _stem(file: GivenFile) -> str:
-    """A file's name without its level, of letters that a model's name may have."""
+    """A file's name without its quantization, in letters that a model's name may have."""
     path = Path(file.path)
     stem = path.name if file.engine == "mlx" else path.stem
     stem = re.sub(r"-00001-of-[0-9]{5}$", "", stem)
     if file.level is not None:
         stem = re.sub(rf"[-._ ]?{re.escape(file.level)}$", "", stem, flags=re.IGNORECASE)
-        # A folder of levels, `gemma/4bit`, has the name.
+        # A folder of quantizations, `gemma/4bit`, has the name.
         stem = stem or path.parent.name
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:_LONGEST_NAME].rstrip("-.")
     stem = re.sub(r"(\.gguf)+$", "", stem, flags=re.IGNORECASE)

@@ -1,1 +1,1 @@
-"""The requests: options, markers, files and addresses, parsed into frozen dataclasses."""
+"""The requests: options, markers, files and model specs, parsed into frozen dataclasses."""

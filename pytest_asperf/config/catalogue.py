@@ -1,8 +1,8 @@
 """The models a run may name, and the settings it starts from: TOML to specs.
 
-Read from `[tool.asperf]` in pyproject.toml or from asperf.toml in the same folder. Only what is
-written is checked here, and refused as ConfigError; whether a file exists is found out by the test
-that uses it, so that no other test is disturbed.
+Read from `[tool.asperf]` in pyproject.toml or from asperf.toml in the same folder. Only the text is
+checked here, with ConfigError; a missing file fails only the test that uses it, so that no other
+test is disturbed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Catalogue:
     """Every model that has a name, and the settings of the configuration file.
 
     Attributes:
-        folder: the root of the project; relative paths in addresses start here.
+        folder: the root of the project; relative paths in model specs start here.
         models: shipped models first, then the project's own.
         settings: defaults, the configuration file's values over them, and options over both.
-        names: by path, the names of models that are given by their paths; else the file's name.
+        names: names of models that are given by their paths, by path; otherwise the file's name.
     """
 
     folder: Path
@@ -69,18 +69,18 @@ class Catalogue:
     def check_named(
         self, values: Mapping[str, Any], *, where: Callable[[str], str], engine: Engine | None
     ) -> None:
-        """Refuse unknown models among the values of settings, whose places `where` gives."""
+        """Reject unknown models among the values of settings, whose places `where` gives."""
         if "default_model" in values:
             self.find(values["default_model"], where=where("default_model"), engine=engine)
         for role, address in values.get("roles", {}).items():
             self.find(address, where=f"{where('roles')}: {role}", engine=engine)
 
     def telling_apart(self, addresses: Iterable[str | Address]) -> Catalogue:
-        """The same catalogue, in which no two addresses, of these and earlier, share a name."""
+        """This catalogue with distinct names for all model specs, of these and earlier ones."""
         return replace(self, names=distinct_names([*self.names, *paths_of(addresses, self.folder)]))
 
     def find(self, address: str | Address, *, where: str, engine: Engine | None = None) -> ModelRef:
-        """The model that an address means, on `engine`, or the model's own, or the session's.
+        """The model of a spec, on `engine`, or the model's own, or the session's.
 
         On MLX a path may be that of a folder, or a hub's `owner/name`.
         """
@@ -97,9 +97,9 @@ class Catalogue:
         return ref if address.level is None else at_level(ref, address.level, where=where)
 
     def resolved(self, address: Address, *, where: str, at: bool = False) -> Address:
-        """An address with the model in place of a role; the role's own level is the default.
+        """A spec with the model instead of a slot; the slot's own quantization is the default.
 
-        `at` a level that is named elsewhere, the role's own is left out.
+        With `at`, a quantization that is named separately, the slot's own is left out.
         """
         if not address.role:
             return address
@@ -156,15 +156,15 @@ class Catalogue:
 
 
 def _served(address: str) -> ModelSpec:
-    """The model that a running server knows by a name of its own, colons and slashes included."""
+    """The model that a running server lists by a name of its own, colons and slashes included."""
     is_default = address == str(Settings().default_model)
     return ModelSpec(name=SERVED if is_default else printable(address, 200), engine="openai")
 
 
 def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
-    """A model at a level that a marker or an address asks for.
+    """A model at the quantization that a marker or a spec requests.
 
-    Refused where the model has no file of that level, or the address already named another one.
+    Raises if the model has no file of that quantization, or the spec already named another one.
     """
     level = parse_level(level, where=where, engine=ref.spec.engine)
     levels = [have for have, _ in ref.spec.files]
@@ -197,7 +197,7 @@ def load_catalogue(
     values = parse_values(given, where=document.at, folder=rootdir)
     settings = (defaults or Settings()).updated(values)
     catalogue = Catalogue(rootdir, (*shipped, *models), settings, builds)
-    # An option may name another engine yet; a script has every level.
+    # An option may name another engine later; a script has every quantization.
     catalogue.check_named(values, where=document.at, engine="scripted")
     return catalogue
 
@@ -229,7 +229,7 @@ def _builds(document: CheckedTable, folder: Path) -> tuple[Build, ...]:
 
 
 def _value(text: str) -> object:
-    """A setting's value as TOML would read it: a number where it is one, else a word."""
+    """A setting's value as TOML would read it: a number if it is one, otherwise a word."""
     try:
         return int(text)
     except ValueError:

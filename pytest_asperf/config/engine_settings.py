@@ -31,7 +31,7 @@ KV_TYPES: Final[dict[str, int]] = {
     "q5_1": 7,
 }
 
-#: Bytes an element of the KV cache takes, from ggml's block sizes (type_size / block_size).
+#: Bytes per element of the KV cache, from ggml's block sizes (type_size / block_size).
 KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "f32": 4.0,
     "f16": 2.0,
@@ -44,14 +44,14 @@ KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
     "q5_1": 24 / 32,
 }
 
-#: What MLX can quantize a KV cache to: bits of an element, and elements that share a scale.
+#: MLX's quantizations of a KV cache: bits of an element, and elements that share a scale.
 MLX_KV_BITS: Final = (2, 3, 4, 5, 6, 8)
 
 MLX_KV_GROUP_SIZES: Final = (32, 64, 128)
 
 
 def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
-    """Bytes that an element of a KV cache takes: of one of `KV_TYPES`, or MLX's `8bit`, `4bit-g32`.
+    """Bytes per element of a KV cache: of one of `KV_TYPES`, or MLX's `8bit`, `4bit-g32`.
 
     MLX keeps the scale and the offset of a group in the type it computes in, of `float_bytes`.
     """
@@ -63,7 +63,7 @@ def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an engine runs a model; ``None`` leaves the engine's own tools' default.
+    """An engine's settings for a model; ``None`` uses the default of the engine's own tools.
 
     Attributes:
         n_gpu_layers: layers kept on a GPU; the default is all, where a GPU backend is built in.
@@ -96,7 +96,7 @@ class EngineSettings:
     server_args: str | None = None
 
     def merged(self, other: EngineSettings) -> EngineSettings:
-        """These settings with every value that `other` sets taken from it."""
+        """These settings with every value that `other` sets replaced by it."""
         return replace(self, **other.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class EngineSettings:
 
     @property
     def kv_types(self) -> tuple[str, str]:
-        """The types of K and V; `f16` where none is set, which MLX takes as its own type."""
+        """The types of K and V; `f16` if none is set, which MLX treats as its own type."""
         if self.kv_bits is not None:
             level = MlxScheme(self.kv_bits, self.kv_group_size or MLX_GROUP_SIZE).level
             return level, level
@@ -124,7 +124,7 @@ class EngineSettings:
         return type_k if type_k == type_v else f"{type_k}/{type_v}"
 
     def with_kv(self, other: EngineSettings) -> EngineSettings:
-        """These settings with the KV cache of others, whatever these say of it."""
+        """These settings with the KV cache of others, which replaces their own."""
         return replace(self, **{name: getattr(other, name) for name in _OF_KV})
 
 
@@ -201,7 +201,7 @@ def parse_settings(
 
 
 def parse_kv_type(name: str, *, where: str) -> EngineSettings:
-    """Read the type of a KV cache, as a rung of a ladder names it.
+    """Read the type of a KV cache, as a quant sweep names it.
 
     A type of llama.cpp's for both (`q8_0`) or for K and V (`q8_0/f16`), or MLX's bits, with the
     size of a group or not (`8bit`, `4bit-g32`).

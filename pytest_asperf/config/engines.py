@@ -1,7 +1,7 @@
-"""Engines: their names, their levels, and how each level is made.
+"""Engines: their names, their quantizations, and how each quantization is made.
 
-A level's name says by itself which engines have it, so a marker can be read before the engine is
-known, and refused with the reason once it is.
+A quantization's name shows which engines have it. So a marker can be read before the engine is
+known, and rejected with the reason once it is.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Engine = Literal[
 
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 
-#: Engines of llama.cpp's files and levels: its library, its own programs, and its servers.
+#: Engines of llama.cpp's files and quantizations: its library, its own binaries, and its servers.
 GGUF_ENGINES: Final[frozenset[Engine]] = frozenset(
     {"llama_cpp", "llama_tools", "llama_server", "llama_cpp_server"}
 )
 
-#: Engines of MLX's folders and levels.
+#: Engines of MLX's folders and quantizations.
 MLX_ENGINES: Final[frozenset[Engine]] = frozenset({"mlx", "mlx_server"})
 
-#: Engines that consist of llama.cpp's programs.
+#: Engines that consist of llama.cpp's binaries.
 PROGRAM_ENGINES: Final[frozenset[Engine]] = frozenset({"llama_tools", "llama_server"})
 
-#: Engines of which a folder of programs may be a build.
+#: Engines whose build may be a folder of binaries.
 FOLDER_ENGINES: Final[frozenset[Engine]] = PROGRAM_ENGINES | {"command"}
 
 #: Engines that answer requests over HTTP; all but `openai` are started and ended by us.
@@ -45,7 +45,7 @@ SERVER_ENGINES: Final[frozenset[Engine]] = frozenset(
     {"llama_server", "llama_cpp_server", "mlx_server", "openai"}
 )
 
-#: Engines that take texts and show no logits.
+#: Engines that accept texts and show no logits.
 TEXT_ENGINES: Final[frozenset[Engine]] = SERVER_ENGINES | {"command"}
 
 #: Real engines, with the extra of this package that installs each.
@@ -67,8 +67,8 @@ DISTRIBUTIONS: Final[dict[str, Engine]] = {
     "mlx": "mlx",
 }
 
-#: llama.cpp's quantization levels by the name its tools use, with the value of `llama_ftype`.
-#: From `enum llama_ftype` in llama.h; the numbers are part of the GGUF file format.
+#: llama.cpp's quantizations by the name in its tools, with the value of `llama_ftype`. From `enum
+#: llama_ftype` in llama.h; the numbers are part of the GGUF file format.
 LLAMA_FTYPES: Final[dict[str, int]] = {
     "F32": 0,
     "F16": 1,
@@ -104,13 +104,13 @@ LLAMA_FTYPES: Final[dict[str, int]] = {
     "TQ2_0": 37,
 }
 
-#: Levels that publishers' files have and that are measured as they are: none is made here.
+#: Quantizations that only publishers' files have: asperf measures them and cannot make them.
 PUBLISHED_FTYPES: Final[dict[str, int]] = {"MXFP4_MOE": 38, "NVFP4": 39, "Q1_0": 40, "Q2_0": 41}
 
-#: Levels without quantization, which both engines have, with MLX's name of the type.
+#: Unquantized types, which both engines have, with MLX's name of the type.
 FLOAT_LEVELS: Final[dict[str, str]] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
-#: Weights that share a scale where a level does not say.
+#: Weights that share a scale if a quantization does not name their number.
 MLX_GROUP_SIZE: Final = 64
 _MLX_AFFINE: Final = re.compile(r"(?P<bits>[234568])bit(-g(?P<group>[1-9]\d{0,3}))?", re.ASCII)
 
@@ -133,14 +133,14 @@ class MlxScheme:
 
     @property
     def level(self) -> str:
-        """The level's name."""
+        """The quantization's name."""
         if self.mode != "affine":
             return self.mode
         group = "" if self.group_size == MLX_GROUP_SIZE else f"-g{self.group_size}"
         return f"{self.bits}bit{group}"
 
 
-#: Modes of one size each, whose name is the level's.
+#: Modes of one size each, whose name is the quantization's.
 _MLX_MODES: Final = {
     scheme.level: scheme
     for scheme in (MlxScheme(4, 32, "mxfp4"), MlxScheme(8, 32, "mxfp8"), MlxScheme(4, 16, "nvfp4"))
@@ -156,7 +156,7 @@ _MLX_NAMES: Final = (
 _NEAREST_GGUF: Final = {
     "2": "Q2_K", "3": "Q3_K_M", "4": "Q4_K_M", "5": "Q5_K_M", "6": "Q6_K", "8": "Q8_0",
 }  # fmt: skip
-#: For each engine, the level that is nearest in bits to another engine's.
+#: For each engine, the quantization that is nearest in bits to another engine's.
 _NEAREST: Final[dict[Engine, dict[str, str]]] = {
     **dict.fromkeys(GGUF_ENGINES, _NEAREST_GGUF),
     **{engine: {bits: f"{bits}bit" for bits in "234568"} for engine in MLX_ENGINES},
@@ -164,7 +164,7 @@ _NEAREST: Final[dict[Engine, dict[str, str]]] = {
 
 
 def mlx_scheme(level: str) -> MlxScheme | None:
-    """MLX's quantization for a level, None for a name that it does not have."""
+    """MLX's quantization by name, None for a name that it does not have."""
     match = _MLX_AFFINE.fullmatch(level.lower())
     if match:
         return MlxScheme(int(match["bits"]), int(match["group"] or MLX_GROUP_SIZE))
@@ -172,7 +172,7 @@ def mlx_scheme(level: str) -> MlxScheme | None:
 
 
 def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
-    """A level's canonical spelling and the engines that have it, None for no level."""
+    """A quantization's canonical spelling and the engines that have it, or None."""
     engines: set[Engine] = set()
     level, scheme = name.upper(), mlx_scheme(name)
     # MLX writes its own NVFP4 in small letters.
@@ -182,14 +182,14 @@ def level_engines(name: str) -> tuple[str, frozenset[Engine]] | None:
         engines |= MLX_ENGINES
     elif scheme and not engines:
         level, engines = scheme.level, {*MLX_ENGINES}
-    # A script stands for any level, and external programs may have files of any.
+    # A script accepts any quantization, and external programs may have files of any.
     return (level, frozenset({*engines, "scripted", "command"})) if engines else None
 
 
 def spelt_level(name: str) -> str:
-    """A level in its canonical spelling, or as it is written if no engine has it.
+    """A quantization in its canonical spelling, or as it is written if no engine has it.
 
-    For places that are read before the engine is known; `parse_level` refuses it later.
+    For code that runs before the engine is known; `parse_level` rejects it later.
     """
     known = level_engines(name)
     return known[0] if known else name
@@ -207,7 +207,7 @@ def parse_engine(name: object, *, where: str) -> Engine:
 
 
 def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
-    """The canonical spelling of a quantization level; `engine`, where known, must have it."""
+    """The canonical spelling of a quantization; `engine`, if known, must have it."""
     known = level_engines(name.lower() if engine in MLX_ENGINES else name)
     if known is None:
         valid = level_names(engine)
@@ -232,7 +232,7 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
 
 
 def level_names(engine: Engine | None) -> tuple[str, ...]:
-    """The names to choose a level from; of MLX's group sizes one as the example."""
+    """The names of all quantizations; of MLX's group sizes one as the example."""
     if engine in GGUF_ENGINES:
         return tuple(LLAMA_FTYPES)
     if engine in MLX_ENGINES:
@@ -241,7 +241,7 @@ def level_names(engine: Engine | None) -> tuple[str, ...]:
 
 
 def level_recipe(level: str, engine: Engine) -> dict[str, Any]:
-    """The arguments of an engine's `quantize` for one of its levels."""
+    """The arguments of an engine's `quantize` for one of its quantizations."""
     if engine not in MLX_ENGINES:
         return {"ftype": LLAMA_FTYPES[level]}
     if level in FLOAT_LEVELS:

@@ -1,6 +1,6 @@
 """Markers' arguments, each parsed into one frozen mark.
 
-Every function takes the marker's `args` and `kwargs`, and `where`: test and marker, which a
+Every function gets the marker's `args` and `kwargs`, and `where`: test and marker, which a
 ConfigError names.
 """
 
@@ -32,19 +32,19 @@ class ModelMark:
 
 @dataclass(frozen=True, slots=True)
 class QuantMark:
-    """`quant(level)`: the level to measure the model at."""
+    """`quant(level)`: the quantization of the measured model."""
 
     level: str
 
 
 @dataclass(frozen=True, slots=True)
 class LadderMark:
-    """`quant_ladder(*levels, baseline="F16", chunks=None)`: levels, each against the baseline.
+    """`quant_ladder(*levels, baseline="F16", chunks=None)`: quantizations against a baseline.
 
     Attributes:
-        levels: a level of the test's model, or `name:QUANT` of another one.
-        baseline: a level of the test's model.
-        chunks: the most that PPL is taken over, None for the session's number.
+        levels: a quantization of the test's model, or `name:QUANT` of another one.
+        baseline: a quantization of the test's model.
+        chunks: the maximum for PPL, None for the session's number.
     """
 
     levels: tuple[str, ...]
@@ -65,7 +65,7 @@ class KvLadderMark:
 
 @dataclass(frozen=True, slots=True)
 class HardwareMark:
-    """`hardware(*names, ...)`: where a test runs; it is skipped elsewhere. No name: anywhere."""
+    """`hardware(*names, ...)`: the machines of a test; others skip it. No name: any machine."""
 
     names: tuple[str, ...]
     min_memory_gb: float | None = None
@@ -75,7 +75,7 @@ class HardwareMark:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeMark:
-    """`speculative(draft=..., target=..., k=4, ...)`: a `Pairing`, its models by address."""
+    """`speculative(draft=..., target=..., k=4, ...)`: a `Pairing`, its models by spec."""
 
     draft: Address
     target: Address
@@ -99,7 +99,7 @@ class Marks:
 
     @property
     def addresses(self) -> set[Address]:
-        """The addresses of models that they name; a level without a model is none."""
+        """The model specs among them; a quantization without a model is none."""
         named = {self.model.address} if self.model else set()
         if self.speculative is not None:
             named |= {self.speculative.draft, self.speculative.target}
@@ -108,7 +108,7 @@ class Marks:
 
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
-        """The levels of the measured model that markers name, by marker; of rungs, no addresses."""
+        """The measured model's quantizations in markers, by marker; model specs are left out."""
         levels: dict[str, tuple[str, ...]] = {}
         if self.quant is not None:
             levels["quant"] = (self.quant.level,)
@@ -119,7 +119,7 @@ class Marks:
 
 
 def is_address(rung: str) -> bool:
-    """True if a rung names a model, and not a level of the test's own."""
+    """True if a sweep's entry names a model, and not a quantization of the test's own."""
     address = Address.of(rung)
     return address.level is not None or bool(address.role)
 
@@ -167,14 +167,14 @@ def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str)
 
 
 def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> LadderMark:
-    """Read `quant_ladder(*levels, baseline="F16", chunks=None)`; no level may be there twice."""
+    """Read `quant_ladder(*levels, baseline="F16", chunks=None)`, without duplicates."""
     table = _arguments(kwargs, ("baseline", "chunks"), where=where)
     baseline = _LEVEL.checked(kwargs.get("baseline", "F16"), table.at("baseline"), "baseline")
     baseline = spelt_level(baseline)
     named = [_rung(arg, where=where) for arg in args]
     if repeated := [level for level in named if named.count(level) > 1]:
         raise _unusable(f"{repeated[0]} is named twice", "name each quantization once", where=where)
-    # The baseline may be named among them: it is in every ladder, and compared with none.
+    # The baseline may be named among them: it is in every sweep, and compared with none.
     levels = tuple(level for level in named if level != baseline)
     if not levels:
         raise _unusable(
@@ -194,7 +194,7 @@ def parse_kv_ladder(
     for arg in args:
         settings = parse_kv_type(_KV_TYPE.checked(arg, where), where=where)
         name = settings.kv_name
-        if not name:  # the baseline, which is in every ladder
+        if not name:  # the baseline, which is in every sweep
             continue
         if name in types:
             raise _unusable(f"{name} is named twice", "name each type once", where=where)
@@ -244,7 +244,7 @@ def _single(
 
 
 def _rung(value: object, *, where: str) -> str:
-    """Read a level, or the address of another model at a level; a role has a level of its own."""
+    """Read a quantization, or the spec of another model with one; a slot has its own quantization."""
     text = _LEVEL.checked(value, where)
     if not is_address(text):
         return spelt_level(text)

@@ -1,7 +1,7 @@
-"""Foreign programs as a model: their command lines, and how their times are read.
+"""External programs as a model: their command lines, and the way to read their times.
 
-A pipeline has one phase or several. Each is a program that is run to its end. What it prints is
-read by regular expressions with named groups, or as JSON lines; `FIELDS` are their names.
+A pipeline has one phase or several. Each is a program that is run to its end. Its output is read by
+regular expressions with named groups, or as JSON lines; `FIELDS` are their names.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from pytest_asperf.config.table import (
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 
 _UNITS: Final = ("s", "ms", "us", "ns")
-#: What a program may print, by the name of a pattern's group or of a key of `json`.
+#: The values that a program may print, by the name of a pattern's group or of a key of `json`.
 FIELDS: Final = (
     *("prompt_tokens", "prompt_tps", "generated_tokens", "generated_tps"),
     *(f"{of}_{unit}" for of in ("prompt", "generated", "total", "handover") for unit in _UNITS),
     *("memory_gb", "memory_gib", "memory_mb", "memory_mib"),
 )
-#: Settings that a command line may take by their names; the others are about what is ours.
+#: Settings that a command line may use by their names; the others are about asperf.
 _SETTINGS: Final = tuple(
     field.name
     for field in fields(EngineSettings)
     if field.name not in {"slow_by", "remote", "parallel", "server_args"}
 )
-#: What stands for a value in a command line.
+#: The placeholders of a command line.
 PLACEHOLDERS: Final = (
     *("prompt", "prompt_file", "n_tokens", "handover", "model", "tools", "python"),
     *_SETTINGS,
@@ -66,7 +66,7 @@ class Reader:
         patterns: regular expressions, each searched in every line; the last match counts.
         keys: of JSON lines: the dotted path of a value, by the field that it is.
         counts_first: whether `generated_tokens` has the first token too, which the time does not.
-        text: where the generated text stands, as the group `text`; empty for all of stdout.
+        text: pattern of the generated text, as the group `text`; empty for all of stdout.
     """
 
     patterns: tuple[str, ...] = ()
@@ -75,7 +75,8 @@ class Reader:
     text: str = ""
 
 
-#: Readers by the programs that print so. ANE-LM prints mlx_lm's lines, of as many steps as tokens.
+#: Readers by the programs with that output. ANE-LM prints mlx_lm's lines, of as many steps as
+#: tokens.
 READERS: Final[Mapping[str, Reader]] = {
     "mlx_lm": Reader(
         (*_MLX_FORM, rf"^Peak memory: (?P<memory_gb>{_NUMBER}) GB"),
@@ -159,7 +160,7 @@ def parse_pipeline(table: CheckedTable, folder: Path) -> Pipeline | None:
 
 
 def _require_whole(pipeline: Pipeline, table: CheckedTable) -> None:
-    """Refuse a pipeline that could not be timed."""
+    """Reject a pipeline that could not be timed."""
     phases, given = pipeline.phases, set[str]()
     for phase in phases:
         given |= phase.placeholders

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """The state of a measurement before it is over; empty or None is not known yet.
+    """The state of a measurement before its end; empty or None is not known yet.
 
     Attributes:
         figure: the estimate, with its interval.
@@ -29,7 +29,7 @@ NOTHING_YET: Final = SoFar()
 
 
 class Progress(Protocol):
-    """Takes the progress of a measurement."""
+    """A function that is called with the progress of a measurement."""
 
     def __call__(self, label: str, done: int, total: int, so_far: SoFar = ...) -> None:
         """`done` of at most `total` steps are over; 0 of 0 is a preparation."""

@@ -33,7 +33,7 @@ _MOST: Final = 10**9
 _WEEK_S: Final = 7 * 24 * 3600
 #: TOML has no larger integers.
 _MOST_SEED: Final = 2**63 - 1
-#: The nice values that a system knows.
+#: The nice values of a system.
 _LEAST_NICE, _MOST_NICE = -20, 19
 _UNITS_S: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _POSTGRES: Final = re.compile(r"postgres(ql)?(\+psycopg)?://")
@@ -121,13 +121,13 @@ class Rules:
 
     @property
     def address(self) -> Rule[Address]:
-        """The address of a model."""
+        """The model spec."""
         accepts = "a model spec: name, name:QUANT, or a path"
         return Rule(partial(_address, folder=self.folder), accepts)
 
     @property
     def roles(self) -> Rule[dict[str, Address]]:
-        """Models by their roles: a table, or what was typed."""
+        """Models by their slots: a table, or the typed text."""
         return Rule(
             partial(_roles, folder=self.folder),
             f"SLOT=MODEL, or in a configuration file a table of them; a slot is one of "
@@ -142,7 +142,7 @@ class Rules:
 
     @property
     def tools(self) -> Rule[Path]:
-        """A folder of programs."""
+        """A folder of binaries."""
         accepts = "the path of a folder that has llama.cpp's programs"
         return Rule(partial(_tools, folder=self.folder), accepts)
 
@@ -201,7 +201,7 @@ def _roles(value: object, folder: Path) -> dict[str, Address]:
 
 def _interpreter(value: object, folder: Path) -> Path:
     name = _text(value)
-    # Links are not resolved: a virtual environment is known by the link's own place.
+    # Links are not resolved: a virtual environment is identified by the link's own place.
     program = shutil.which(parse_path(name, folder) if has_separator(name) else name)
     if program is None:
         raise ValueError(": no such program")
@@ -210,7 +210,7 @@ def _interpreter(value: object, folder: Path) -> Path:
 
 def _tools(value: object, folder: Path) -> Path:
     path = parse_path(value, folder)
-    # A release has its programs at the top, in bin, or in build/bin of its only folder.
+    # A release has its binaries at the top, in bin, or in build/bin of its only folder.
     for place in (path, path / "bin", path / "build" / "bin", *path.glob("llama-b*")):
         if any((place / name).is_file() for name in ("llama-bench", "llama-server")):
             return place

@@ -3,7 +3,7 @@
 A declaration has the default, the rule, and the words of a setting. pytest's options, flags of
 `asperf`, keys of `[tool.asperf]`, comments of `asperf init` and pages of the documentation all come
 from it. This module is loaded in every pytest run of its user's environment, so it imports nothing
-of ours: rules are made when something is read, and are known by name until then.
+of asperf: rules are found by name when a value is read.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _shipped() -> Address:
 def _late_dataclass(cls: type[Any]) -> type[Any]:
     """The class as it is: it becomes a dataclass when its first object is made.
 
-    That takes 2 ms, which a pytest run that measures nothing need not pay.
+    That costs 2 ms, which a pytest run that measures nothing does not need.
     """
     return cls
 
@@ -308,7 +308,7 @@ class Settings:
         return super().__new__(cls)
 
     def tools_of(self, engine: Engine) -> Path | None:
-        """The folder of programs that an engine consists of; None for a library."""
+        """The folder of binaries that an engine consists of; None for a library."""
         from pytest_asperf.config.engines import FOLDER_ENGINES  # noqa: PLC0415
 
         return self.tools if engine in FOLDER_ENGINES else None
@@ -318,7 +318,7 @@ class Settings:
         return self.url if engine == "openai" else None
 
     def updated(self, values: Mapping[str, Any]) -> Settings:
-        """These settings with other values; models are named role by role."""
+        """These settings with other values; models are named slot by slot."""
         target = {"target": values["default_model"]} if "default_model" in values else {}
         roles = {**self.roles, **target, **values.get("roles", {})}
         return replace(self, **{**values, "roles": roles})
@@ -400,8 +400,8 @@ def parse_typed(
 
 
 def as_number(text: object) -> object:
-    """Digits as a number, all else as it is."""
+    """Digits as a number, all other text unchanged."""
     if not isinstance(text, str):
         return text
-    # Python refuses to convert thousands of digits, and a seed has 19 at most.
+    # Python cannot convert thousands of digits, and a seed has 19 at most.
     return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else text

@@ -72,21 +72,21 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model that can be addressed by name: where its weights are and how it is run.
+    """A model with a name: the place of its weights, and its settings.
 
-    Exactly one of `hf_folder` and `gguf` is the source, or `files` maps levels to GGUF files.
+    Exactly one of `hf_folder` and `gguf` is the source, or `files` has GGUF files by quantization.
 
     Attributes:
-        hf_folder: a folder in Hugging Face format; levels are made from it.
+        hf_folder: a folder in Hugging Face format; quantizations are made from it.
         hub_id: the model of the Hugging Face hub that is meant where that folder does not exist.
-        gguf: one GGUF file; other levels are quantized from it.
-        files: what somebody published by level, GGUF files or MLX folders; no level is made from
+        gguf: one GGUF file; other quantizations are made from it.
+        files: published files by quantization, GGUF files or MLX folders; none is made from
             another.
         engine: the engine that runs it; None is the session's.
-        own_settings: those that hold on one engine only, over `settings`.
+        own_settings: settings for one engine only, over `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
         variant: what is made of the source before it is measured or quantized, None for nothing.
-        pipeline: the external programs that are the engine `command`.
+        pipeline: the external programs of the engine `command`.
     """
 
     name: str
@@ -112,26 +112,26 @@ class ModelSpec:
 
 
 def _on(engine: Engine | None) -> str:
-    """The engine as a title names it; llama.cpp's library and programs go without saying."""
+    """The engine in a title; empty for llama.cpp's library and binaries."""
     named = engine == "mlx" or engine in TEXT_ENGINES
     return f" on {engine}" if named else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model at a level (`asperf-target:Q6_K`); level None is the model's own file as it is."""
+    """A model at a quantization (`asperf-target:Q6_K`); level None is the model's own file."""
 
     spec: ModelSpec
     level: str | None = None
 
     @property
     def label(self) -> str:
-        """The address, `name:QUANT` or `name`."""
+        """The model spec, `name:QUANT` or `name`."""
         return f"{self.spec.name}:{self.level}" if self.level else self.spec.name
 
     @property
     def title(self) -> str:
-        """The address, with what does not go without saying: KV cache, engine, remote machine."""
+        """The model spec with every setting that is no default: KV cache, engine, remote machine."""
         settings = self.spec.settings
         kv = f" KV {settings.kv_name}" if settings.kv_name else ""
         engine = _on(self.spec.engine)
@@ -155,7 +155,7 @@ class Pairing:
 
     Attributes:
         k: tokens drafted per round.
-        temperature: 0 for greedy decoding; else tokens are sampled at it.
+        temperature: 0 for greedy decoding; otherwise tokens are sampled at it.
         n_tokens: tokens generated after each prompt.
         rollback: how rejected tokens are dropped; `auto` is whatever the engine can.
     """

@@ -46,7 +46,7 @@ class Rule(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
-    """A table as a user wrote it; what is wrong in it is refused with its place.
+    """A table as a user wrote it; an error names the place in it.
 
     Attributes:
         place: file and table, or test and marker, as an error names them.
@@ -73,7 +73,7 @@ class CheckedTable:
         )
 
     def only(self, valid: Collection[str]) -> None:
-        """Refuse unknown keys."""
+        """Reject unknown keys."""
         for key in self.values:
             if key not in valid:
                 dotted = "; a name with a dot needs quotes" if self.noun == "key" else ""
@@ -88,7 +88,7 @@ class CheckedTable:
         return self.need(key, rule) if key in self.values else None
 
     def need(self, key: str, rule: Rule[T]) -> T:
-        """A key's value, refused where it is absent."""
+        """A key's value; an error if it is absent."""
         if key not in self.values:
             raise missing(self.at(key), f"{key} takes {rule.accepts}")
         return rule.checked(self.values[key], self.at(key), key)
@@ -112,7 +112,7 @@ class CheckedTable:
         return self.need(key, Rule(full_list, f"one or more [[{key}]]"))
 
     def refuse(self, key: str, remedy: str) -> Never:
-        """Refuse a key's value, or its absence."""
+        """Raise for a key's value, or its absence."""
         if key not in self.values:
             raise missing(self.at(key), remedy)
         raise unusable(self.at(key), self.values[key], remedy)
@@ -193,7 +193,7 @@ def matching(pattern: re.Pattern[str]) -> Callable[[object], str]:
 
 
 def list_of(rule: Rule[T], accepts: str) -> Rule[tuple[T, ...]]:
-    """A list whose values follow one rule."""
+    """A list whose values all follow one rule."""
 
     def read(value: object) -> tuple[T, ...]:
         if not isinstance(value, list):

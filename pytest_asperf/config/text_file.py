@@ -24,7 +24,7 @@ _MAX_BYTES: Final = 64 * 2**20
 
 
 class UnreadableTextError(ValueError):
-    """The file holds no text that can be read; the message says why, to follow the file's name."""
+    """The file is no readable text; the message is the reason, to follow the file's name."""
 
 
 def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
@@ -55,7 +55,7 @@ def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
 
 
 def read_json_table(path: Path) -> dict[str, Any]:
-    """The table that a JSON file holds; UnreadableTextError where it holds none."""
+    """The table in a JSON file; raises UnreadableTextError if there is none."""
     try:
         content = json.loads(read_bytes(path))
     except UnreadableTextError:
@@ -82,7 +82,7 @@ def parse_toml(
         raise broken(where, f"is not valid TOML: {error}", "correct the file there") from error
     except RecursionError:
         raise broken(where, "is nested too deeply", "flatten it") from None
-    except (ValueError, ArithmeticError):  # from the types of numbers: tomllib lets them through
+    except (ValueError, ArithmeticError):  # from the types of numbers: tomllib accepts them
         digits = _MANY_DIGITS.search(text)
         line = f" in line {text.count(chr(10), 0, digits.start()) + 1}" if digits else ""
         raise broken(where, f"has a number out of range{line}", "write a smaller one") from None
@@ -114,7 +114,7 @@ def open_document(text: str, where: str) -> CheckedTable:
 
 
 def read_toml_text(path: Path) -> str:
-    """A file's text, refused where it cannot be read."""
+    """A file's text; an error if it cannot be read."""
     try:
         return read_text(path)
     except UnreadableTextError as error:
@@ -145,10 +145,10 @@ def twice(where: str, id_: str) -> ConfigError:
     )
 
 
-#: The file of our own, and the one in which other tools have their tables too.
+#: asperf's own file, and the one that it shares with other tools.
 OWN_FILE: Final = "asperf.toml"
 _SHARED_FILE: Final = "pyproject.toml"
-#: Folders that hold installed packages.
+#: Folders of installed packages.
 _INSTALLED: Final = {"site-packages", "dist-packages"}
 
 

@@ -14,7 +14,7 @@ from pytest_asperf.errors import ConfigError, shown, suggest
 LoadKind = Literal["load", "load@cold", "reload"]
 WorkloadKind = Literal["pp", "tg", "itl", "ttft", "request", "sd", LoadKind]
 
-#: What is measured where none is named.
+#: The measured workload if none is named.
 DEFAULT_WORKLOAD: Final = "tg128"
 
 _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "itl": "itl", "ttft": "ttft"}
@@ -23,7 +23,7 @@ _KINDS: Final[dict[str, WorkloadKind]] = {"pp": "pp", "tg": "tg", "itl": "itl", 
 #: file cache, the same with the file out of it, and again in one process.
 _LOADS: Final[tuple[LoadKind, ...]] = ("load", "load@cold", "reload")
 
-#: Begins the name of a workload whose energy is judged.
+#: Prefix of a workload whose energy is judged.
 _METERED: Final = "j"
 
 #: Earlier requests, users, a prompt that the server has just read, and in gates a percentile.
@@ -55,7 +55,7 @@ class Workload:
         depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
             prompt, which is timed.
         after: untimed requests that its process answers first; see `before`.
-        users: that ask a server for it at the same time.
+        users: number of users with simultaneous requests to a server.
         metered: whether its energy is judged, in J per token, and not its time.
         warm: whether the server has just read the prompts, so that they are in its cache.
         percentile: of the requests, or tokens, of a pair that is judged; 0 for what is typical.
@@ -75,7 +75,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The name that a test asks for."""
+        """The name in a test's request."""
         if self.kind == "sd" or self.is_load:
             return self.kind
         suffixes = f"@after{self.after}" if self.after else ""
@@ -159,8 +159,8 @@ def parse_workload(
 ) -> Workload:
     """Read a workload's name; a ConfigError shows the forms that there are.
 
-    Energies and percentiles are names for those that take any cost, such as gates, and loads for
-    those that allow them.
+    Energies and percentiles are names for callers that accept any cost, such as gates, and loads
+    for those that allow them.
     """
     for kind in _LOADS:
         if name == kind and may_be_load:
