@@ -1,4 +1,4 @@
-"""Tables whose cells are separated by commas, semicolons or tabs, among other lines."""
+"""Tables whose columns are separated by commas, semicolons or tabs, among other lines."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _COMMA: Final = re.compile(r"(?<=\d),(?=\d)")
 
 @dataclass(slots=True)
 class DelimitedReader:
-    """Gathers tables with a header that is known, each with the delimiter of its header.
+    """Gathers tables with a known header, each with the delimiter of its header.
 
     Attributes:
         is_header: whether column names, in lower case, are those of a table that is read.
-        unread: rows with another number of cells than their header, or cut off.
+        unread: rows with another number of columns than their header, or cut off.
     """
 
     is_header: Callable[[AbstractSet[str]], bool]
@@ -35,7 +35,7 @@ class DelimitedReader:
     _held: str = ""
 
     def feed(self, line: str) -> bool:
-        """Take one line, and whether it is one of a table."""
+        """Parse one line; True if it is one of a table."""
         if self._held:
             line = f"{self._held}\n{line}"
         elif self._begins(line):
@@ -46,12 +46,12 @@ class DelimitedReader:
         return bool(self._held) or self._add(_cells(line, self._delimiter))
 
     def end(self) -> None:
-        """Count a row that ends within a cell."""
+        """Count a row that ends within a column."""
         self.unread += bool(self._held)
         self._held = ""
 
     def _begins(self, line: str) -> bool:
-        """True if a line is a header, whose table is then begun."""
+        """True if a line is a header, whose table then begins."""
         for delimiter in _DELIMITERS:
             if delimiter in line:
                 cells = _cells(line, delimiter)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: Lines of one row; a tag that nobody closes takes no more than these.
+#: Lines of one row; a tag without its end uses no more than these.
 _MOST_LINES = 200
 
 
@@ -26,7 +26,7 @@ def with_bars(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _Rows(HTMLParser):
-    """Gathers the cells of the row that is open, and text outside of tables as lines."""
+    """Gathers the columns of the open row, and text outside of tables as lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _Rows(HTMLParser):
         self._n_lines = 0
 
     def taken(self) -> list[str]:
-        """Take the lines that are whole."""
+        """Parse the complete lines."""
         self._n_lines += 1
         if self._n_lines > _MOST_LINES:
             self.end_row(is_whole=False)
@@ -45,7 +45,7 @@ class _Rows(HTMLParser):
         return taken
 
     def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
-        """Begin a row or a cell."""
+        """Begin a row or a column."""
         if tag in {"tr", "table"}:
             self.end_row(is_whole=True)
             self.is_open, self._n_lines = True, 0
@@ -56,7 +56,7 @@ class _Rows(HTMLParser):
             self.handle_data(" ")
 
     def handle_endtag(self, tag: str) -> None:
-        """End a row or a cell."""
+        """End a row or a column."""
         if tag in {"td", "th"}:
             self._is_in_cell = False
         elif tag in {"tr", "table"}:
@@ -64,7 +64,7 @@ class _Rows(HTMLParser):
             self.is_open = tag == "tr"
 
     def handle_data(self, data: str) -> None:
-        """Keep the text of a cell, or lines that are in none."""
+        """Keep the text of a column, or lines outside of one."""
         if self._is_in_cell:
             self._cells[-1] += data
         elif not self._cells:

@@ -249,7 +249,7 @@ def _crashed(line: str) -> GuardFinding:
 
 
 def _note_left_out(log: Log, findings: FileFindings) -> None:
-    """Note what stands in the file and was not read."""
+    """Note the parts of the file that were not read."""
     findings.notes += log.bench.problems[:_MOST_PROBLEMS]
     if more := len(log.bench.problems[_MOST_PROBLEMS:]):
         findings.notes.append(f"{more} more tests of llama-bench were not read")
@@ -519,7 +519,7 @@ def _judge_power(power: PowerLog, findings: FileFindings, suffix: str = "") -> N
 
 
 def judge_table(rows: Sequence[TableRow], known: Known, findings: FileFindings) -> None:
-    """Apply the guards to each row, and compare arms with their baseline."""
+    """Apply the guards to each row, and compare builds with their baseline."""
     for row in rows:
         _judge_row(row, known, findings)
     baselines = {row.workload: row for row in rows if row.is_baseline}

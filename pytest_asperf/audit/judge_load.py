@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Latency from the schedule may exceed that from sending by so much before it is another quantity.
 _LATE: Final = 0.10
-#: Mean ITL over mean TPOT, from which chunks hold several tokens.
+#: Mean ITL over mean TPOT, from which chunks have several tokens.
 _TOKENS_PER_GAP: Final = 1.25
 
 
@@ -139,7 +139,7 @@ def _omitted(run: LoadRun) -> GuardFinding | None:
 def compare_loads(
     readings: Sequence[FileReading], options: Options, findings: FileFindings
 ) -> None:
-    """Compare every run with the baseline: `--baseline`, else the first run of all files."""
+    """Compare every run with the baseline: `--baseline`, otherwise the first run of all files."""
     runs = [(r.path, run) for r in readings if r.log for run in r.log.load]
     named = [one for one in runs if one[0] == options.baseline]
     if options.baseline and not named:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pytest_asperf.audit.read import FileReading
     from pytest_asperf.worker.printed.model_facts import ModelFacts
 
-#: llama-bench's own default; its CSV, SQL and Markdown do not say how often a test was run.
+#: llama-bench's own default; its CSV, SQL and Markdown have no number of repetitions.
 DEFAULT_REPETITIONS: Final = 5
-#: No chip with a profile has a larger last-level cache: what it holds need not come from memory.
+#: No chip with a profile has a larger last-level cache: its content need not come from memory.
 CACHE_BYTES: Final = 128e6
 _MODEL_SUFFIX: Final = ".gguf"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Facts that the files do not hold; `repetitions` are llama-bench's if it does not say."""
+    """Facts that the files lack; `repetitions` are llama-bench's if it does not print them."""
 
     hardware: Profile | None = None
     models: Mapping[str, GgufInfo] = field(default_factory=dict)
@@ -133,6 +133,6 @@ class Known:
         return logged.least_step_bytes if logged else None
 
     def rate_alone(self, model: str, machines: Iterable[str]) -> float | None:
-        """A model's rate without speculation on one of the machines, where it is known."""
+        """A model's rate without speculation on one of the machines, if known."""
         rates = [rate for m in machines if (rate := self.alone.get((model, m))) is not None]
         return max(rates, default=None)

@@ -49,11 +49,11 @@ _TIME: Final = (
     r"|\d{10}\.\d{3,9}|\[ *\d{1,9}\.\d{6}\])"
 )
 _LEVEL: Final = r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\]?"
-#: What others put before a line: comment signs, times, the name of a container or a program.
+#: Prefixes of a line: comment signs, times, the name of a container or a program.
 _PREFIX: Final = re.compile(
     r"(?:\(\w+ pid=\d+\) "
     rf"|[^\t]{{1,200}}\t[^\t]{{1,200}}\t\ufeff?(?={_TIME})"  # job and step of a CI run
-    # A time, and a level, a stream or a place in a source file with it.
+    # A time, and with it a log level, a stream or a place in a source file.
     rf"|(?:{_LEVEL}[ \t]+)?\[?{_TIME}\]?(?:[ \t]+|: )(?:std(?:out|err) [FP] |\d\dO[+ ])?"
     rf"(?:\|[ \t]+{_LEVEL}[ \t]+\|[ \t]+|(?:- )?{_LEVEL}[ \t]+(?:[:-][ \t]+)?)?"
     r"(?:\[[\w./-]+:\d+\] |[\w.]+:[\w<>.]+:\d+ [|-] )?"
@@ -85,11 +85,11 @@ _MORE_CHUNKS: Final = re.compile(r"[\d.,\[\]naif-]+$")
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of a file, without their ends; `cut` counts those whose tail was dropped.
+    """The lines of a file, without their ends; `cut` counts those whose end was dropped.
 
-    Tools that write into one file may differ in their encoding, so each line has its own. Bytes
-    that are of none are shown as such. Either end of line, and a bare carriage return of a progress
-    bar, ends a line.
+    Tools that write into one file may differ in their encoding, so each line has its own. Invalid
+    bytes are shown as such. Either end of line, and a bare carriage return of a progress bar, ends
+    a line.
     """
 
     file: BinaryIO
@@ -102,7 +102,7 @@ class Lines:
         self._bytes = io.TextIOWrapper(self.file, "latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        """Yield each line that is left; holds one block and one line at a time."""
+        """Yield each remaining line; one block and one line are in memory at a time."""
         while line := self._bytes.readline(self.max_line + 1):
             if len(line) > self.max_line and not line.endswith("\n"):
                 self.cut += 1
@@ -127,7 +127,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What stands around the lines of a file.
+    """The text around the lines of a file.
 
     Attributes:
         indent: blanks before every line.
@@ -149,7 +149,7 @@ class Layout:
         return [base, *(replace(base, prefix=found) for found in _shared_prefixes(plain))]
 
     def lines(self, raw: Iterable[str], titles: TitleReader | None = None) -> Iterator[str]:
-        """Yield the lines as their tool printed them; `titles` takes each before it is yielded."""
+        """Yield the lines as their tool printed them; `titles` reads each before it is yielded."""
         plain = (
             line[min(self.indent, len(line) - len(line.lstrip())) :] for line in map(_plain, raw)
         )
@@ -182,7 +182,7 @@ _DIGITS: Final = r"\d+"
 
 
 def _shared_prefixes(lines: list[str]) -> list[re.Pattern[str]]:
-    """What may have been put before every line, shortest first.
+    """Possible prefixes of every line, shortest first.
 
     It is the same in most lines but for its numbers, as times and process ids are.
     """
@@ -211,7 +211,7 @@ def _without_prefixes(line: str) -> str:
     line = line.lstrip()
     while prefix := _PREFIX.match(line):
         line = line[prefix.end() :]
-    return line.rstrip(" \r\n")  # cells between tabs may be empty
+    return line.rstrip(" \r\n")  # columns between tabs may be empty
 
 
 def clean(line: str) -> Iterator[str]:
@@ -238,7 +238,7 @@ def unwrapped(lines: Iterable[str], width: int) -> Iterator[str]:
 
 
 def _goes_on(whole: str, line: str, *, is_full: bool) -> bool:
-    """True if a line is the rest of the one before it, whose last part may be of full width."""
+    """True if a line continues the one before it, whose last part may be of full width."""
     if not whole.lstrip().startswith("|"):
         chunks = _CHUNKS.search(whole) and _MORE_CHUNKS.match(line)
         return is_full and bool(chunks or _OPEN.search(whole))

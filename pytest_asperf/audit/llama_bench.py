@@ -54,14 +54,14 @@ class BenchReader:
     problems: list[str] = field(default_factory=list)
 
     def feed(self, line: str) -> bool:
-        """Take one line of SQL, and whether it was one."""
+        """Parse one line of SQL; True if it was one."""
         if insert := _INSERT.match(line):
             self.add(_sql_entry(insert))
             return True
         return False
 
     def add(self, entry: Mapping[str, Any], title: str = "") -> None:
-        """Keep a test from its cells, or why it is none."""
+        """Keep a test from its columns, or the reason why it is none."""
         self.begun = True
         try:
             row = replace(bench_row(entry), title=title)
@@ -115,7 +115,7 @@ def is_bench_entry(document: object) -> bool:
 
 
 def _sql_entry(insert: re.Match[str]) -> dict[str, str]:
-    """The cells of an INSERT statement; nothing is executed."""
+    """The columns of an INSERT statement; nothing is executed."""
     names = [name.strip() for name in insert[1].split(",")]
     values = [
         quoted.replace("''", "'") if quoted or not bare else bare.strip()

@@ -22,7 +22,7 @@ _LINE: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)$")
 _TIME: Final = re.compile(
     r"(Mean|Median|P\d{1,2}(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)$"
 )
-#: What vLLM and SGLang print, and its key in their JSON.
+#: vLLM's and SGLang's printed labels, and their keys in JSON.
 _KEYS: Final = {
     "Successful requests": "completed",
     "Failed requests": "failed",
@@ -41,7 +41,7 @@ _KEYS: Final = {
     "Acceptance length": "spec_decode_acceptance_length",
     "Accept length": "accept_length",
 }
-#: What is printed before the header.
+#: The text that is printed before the header.
 _BEFORE: Final = {"max_concurrency", "request_rate"}
 #: Such a figure has two decimals; one with fewer is cut off.
 _WITH_DECIMALS: Final = ("_ms", "_throughput")
@@ -59,7 +59,7 @@ class ServingReader:
     _is_open: bool = False
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if _HEADER.match(line):
             self.end()
             self._found = {key: self._found[key] for key in _BEFORE & self._found.keys()}

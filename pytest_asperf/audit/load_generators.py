@@ -192,7 +192,7 @@ class LoadRun:
         n_failed: requests that the tool counts as failed.
         acceptance: share of drafted tokens that was accepted; None without speculation.
         accepted_length: tokens that a step emits with speculation.
-        title: what stands above it and not above other runs of the file.
+        title: the line above it that is not above other runs of the file.
     """
 
     tool: str
@@ -230,7 +230,7 @@ def run_of_records(requests: Sequence[ServedRequest]) -> LoadRun:
 
 
 def flat_run(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]) -> LoadRun:
-    """A run of vLLM or SGLang, which write one object without levels."""
+    """A run of vLLM or SGLang, which write one flat object."""
     completed, failed = _number(document.get("completed")), _number(document.get("failed"))
     errors = [error for error in _list(document.get("errors")) if error]
     n_failed = int(failed if failed is not None else len(errors))

@@ -61,11 +61,11 @@ _SIGNALS: Final = (
     r"(?:[Ss]egmentation fault|[Bb]us error|[Ii]llegal (?:hardware )?instruction|[Tt]race trap"
     r"|[Ff]loating point exception|[Kk]illed|[Aa]bort(?:ed)?)\b"
 )
-#: What ends a program; ggml names the line of its source.
+#: The last lines of a program; ggml names the line of its source.
 _CRASH: Final = re.compile(
     r"GGML_ASSERT|GGML_ABORT|ggml_abort|core dumped|Abort trap|terminating due|terminate called"
     r"|libc\+\+abi|Remote RPC server crashed|oom[-_]kill|^(?:CUDA|ROCm|HIP|MUSA) error: "
-    # As shells say it: of a job with its number, or as the whole line.
+    # In the form of shells: of a job with its number, or as the whole line.
     rf"|^(?:zsh: |\S+: line \d+: +\d+ |\[\d+\] .*){_SIGNALS}"
     rf"|^{_SIGNALS}(?:: \d+)?(?: \(core dumped\))?$"
     rf"|(?:ggml|llama)[\w./\\-]*{_SOURCE}(?!\d|warning|note)"
@@ -74,7 +74,7 @@ _CRASH: Final = re.compile(
 _TROUBLE: Final = re.compile(
     r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to (?:allocate|load model|create)"
 )
-#: Keys of a line in JSON that holds a line of a log: of Docker's files, journalctl and others.
+#: Keys of a JSON line that contains a line of a log: of Docker's files, journalctl and others.
 _LOG_KEYS: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
 _LOGGED: Final = re.compile(rf'\{{.*"(?:{"|".join(_LOG_KEYS)})": *"')
 _MAX_ERRORS: Final = 1000
@@ -91,7 +91,7 @@ class ErrorReader:
     left_out: int = 0
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         lower = line[: 10 * _MAX_ERROR_CHARS].lower()
         is_cut = "truncat" in lower and _TRUNCATED.search(lower)
         if is_cut or any(word in lower for word in _ERRORS):
@@ -118,7 +118,7 @@ class ErrorReader:
 
     @property
     def truncated(self) -> list[str]:
-        """The lines that say that a prompt was cut."""
+        """The lines about a prompt that was cut."""
         return [line for line in self.lines if _TRUNCATED.search(line)]
 
     @property
@@ -144,7 +144,7 @@ class Log:
         remote: endpoint that the tool was given; empty without one.
         quoted: figures without an interval.
         load: runs of load generators.
-        named: what it holds that is known and no measurement, in words; empty without such.
+        named: its known content that is no measurement, in words; empty without such.
     """
 
     remote: str = ""
@@ -177,7 +177,7 @@ class Log:
     _build: str = ""
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if (self.titles.heading, self.titles.command) != self._title[:2]:
             self._begin_title()
         if line.endswith("}") and _LOGGED.match(line) and self._feed_logged(line):
@@ -226,7 +226,7 @@ class Log:
         return True
 
     def _feed_logged(self, line: str) -> bool:
-        """Take the line of a log that a collector wrapped in JSON, and whether it is one."""
+        """Parse a log line that a collector wrapped in JSON; True if it is one."""
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
@@ -239,7 +239,7 @@ class Log:
         return True
 
     def end(self) -> None:
-        """Take what is open when the text ends."""
+        """Finish the open parts at the end of the text."""
         self.documents.end()
         self.delimited.end()
         self._begin_title()
@@ -264,7 +264,7 @@ class Log:
             self.load.append(run_of_records(self._records))
 
     def _begin_title(self, **changed: str) -> None:
-        """Give the title so far to what stands under it."""
+        """Attach the title so far to the items below it."""
         self._serving.end()
         self.power.end()
         if self.power.log.n_samples:
@@ -359,7 +359,7 @@ class Log:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools whose lines it holds; empty for any other text."""
+        """The tools whose lines it contains; empty for any other text."""
         held: dict[str, object] = {
             "llama-bench": self.bench.rows,
             "llama-perplexity": self._scores.n_begun or self.tasks.results(),
@@ -377,7 +377,7 @@ class Log:
 
     @property
     def n_found(self) -> int:
-        """How much was found, to compare two ways of reading one text."""
+        """The number of items found, to compare two ways of reading one text."""
         runs = [run for run, _ in self.perplexities]
         facts: list[ModelFacts | SpeculationRun] = [*self.models, *self.drafting.runs()]
         counts = [
@@ -397,7 +397,7 @@ class Log:
 
     @property
     def begun(self) -> str:
-        """What measured nothing, as its header is there alone; empty without a header."""
+        """Tools without results, whose header has no rows; empty without a header."""
         bench = "llama-bench, without a test: the run measured nothing"
         return bench if self.bench.begun else self.own.begun
 

@@ -35,7 +35,7 @@ class MlxTrial:
     Attributes:
         prompt_rate: of all tokens of the prompt; its time includes the first decode.
         generation_rate: n tokens over the time of n - 1 steps.
-        is_average: whether it stands for several trials whose lines are not there.
+        is_average: True if it is the average of several trials whose lines are not there.
     """
 
     n_prompt: int
@@ -47,7 +47,7 @@ class MlxTrial:
 
     @property
     def rate(self) -> float | None:
-        """TG in tok/s: the n - 1 steps that were timed; as printed if n is not known."""
+        """TG in tok/s: the n - 1 steps that were timed; as printed if n is unknown."""
         if self.batch > 1 or not self.n_gen:
             return self.generation_rate or None
         return self.generation_rate * (self.n_gen - 1) / self.n_gen if self.n_gen > 1 else None
@@ -65,7 +65,7 @@ class MlxReader:
     _is_finished: bool = True
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if line[:1] not in _INITIALS:
             return
         if plan := _PLAN.match(line):
@@ -86,7 +86,7 @@ class MlxReader:
 
     @property
     def is_cut_short(self) -> bool:
-        """True if mlx_lm.benchmark did not finish what it said it would time."""
+        """True if mlx_lm.benchmark did not finish its announced trials."""
         return not self._is_finished
 
     def _add_trial(self, name: str, found: dict[str, float]) -> None:

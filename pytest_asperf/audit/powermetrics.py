@@ -117,7 +117,7 @@ class PowerTextReader:
     _machine: str = ""
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if begins := _BEGINS.match(line):
             self.end()
             self._elapsed_ms = _milliseconds(begins[1])

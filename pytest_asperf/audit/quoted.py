@@ -59,7 +59,7 @@ def _benchy(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, f"{value} {'ms' if unit else 'tok/s'}, as printed"
 
 
-#: By the columns of their tables; the first that fits is taken.
+#: By the columns of their tables; the first match is used.
 _TABLES: Final[
     tuple[tuple[str, set[str], Callable[[Mapping[str, str]], Iterator[tuple[str, str]]]], ...]
 ] = (
@@ -156,7 +156,7 @@ class TaskReader:
     _planned: int = 0
 
     def feed(self, line: str) -> None:
-        """Take one line."""
+        """Parse one line."""
         if task := _TASK.match(line):
             if self._n or task[1] != self._task:
                 self._end()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.audit.tables import TableRow
 
-#: Lines that each way of reading a file is tried on.
+#: Number of lines on which each way of reading a file is tried.
 _TRIED_LINES: Final = 300
 #: Begins the problem of a file that audit itself failed on.
 DEFECT: Final = "audit failed on this file; please report it"
@@ -30,7 +30,7 @@ class FileReading:
     Attributes:
         format: what it is, in words; empty where it could not be read.
         problem: why it could not be read; empty where it was.
-        cut_lines: lines whose tail was not read.
+        cut_lines: lines whose end was not read.
     """
 
     path: Path

@@ -57,7 +57,7 @@ class FileFindings:
     _seen: Counter[str] = field(default_factory=Counter)
 
     def measured(self, name: str, value: Estimate | None = None, text: str = "") -> None:
-        """Keep a figure; one whose name is there already gets its number."""
+        """Store a figure; a repeated name gets a number."""
         self._seen[name] += 1
         if (n := self._seen[name]) > 1:
             name += f" (again, {n})"
@@ -115,7 +115,7 @@ class Audit:
 
     @property
     def exit_code(self) -> ExitCode:
-        """INVALID if a guard says so, otherwise USAGE if a file was not read, or INCONCLUSIVE."""
+        """INVALID if a guard trips, otherwise USAGE if a file was not read, or INCONCLUSIVE."""
         if self.count(Consequence.INVALID):
             return ExitCode.INVALID
         if self.unread:

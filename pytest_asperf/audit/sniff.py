@@ -1,4 +1,4 @@
-"""The kind of a file, by its content, because names of result files say little; JSON in a log."""
+"""The kind of a file, by its content, because names of result files are not reliable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class UnreadableError(Exception):
-    """A file that cannot be read, or is broken; its text says what it is instead."""
+    """A file that cannot be read, or is broken; its text names its actual content."""
 
 
 def sniff(head: bytes) -> tuple[Kind, list[str]]:
@@ -58,7 +58,7 @@ def sniff(head: bytes) -> tuple[Kind, list[str]]:
     if text.lstrip("\0\ufeff \r\n").startswith("<?xml") and "<plist" in text:
         return Kind.PLIST, lines
     control = sum(c < " " and c not in "\t\n\r\f\b\x1b" for c in text)
-    # Text of another encoding has letters that are not of this one, and a log may hold both.
+    # Text of another encoding has letters that are not of this one, and a log may have both.
     foreign = len(_FOREIGN.findall(text))
     if (
         "\0" in text
@@ -109,7 +109,7 @@ def read_document(file: BinaryIO) -> Any:
         raise UnreadableError("JSON nested too deeply, or with a number too long") from error
 
 
-#: Objects that are known and hold no measurement, by some of their keys.
+#: Known objects without a measurement, by some of their keys.
 _NAMED: Final = {
     frozenset({"cpu_power", "all_power"}): "macmon's JSON, powers without the interval that they "
     "are of; powermetrics has energies",
@@ -150,7 +150,7 @@ class DocumentReader:
     _brackets: int = 0
 
     def feed(self, line: str) -> tuple[bool, Any]:
-        """Take one line: whether it is part of an object, and the value that it ends, or None."""
+        """Parse one line: True if it is part of an object, and the value that it ends, or None."""
         line = line.removeprefix(_STREAMED)
         if not self._held:
             if not _BEGINS.match(line):

@@ -1,4 +1,4 @@
-"""Tables: those between bars, and the rows of people's own with known columns."""
+"""Tables: those between bars, and people's own rows with known columns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _RULE: Final = re.compile(r"[|+:=\-━─═╇┳┻┡┩├┤┼┬┴┏┓
 #: A bar within a rule.
 _INNER: Final = re.compile(r"(?<=[-=:━─═ ])[|+┼╇╪┬┴┳┻](?=[-=:━─═ ])")
 _BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
-#: Of one table.
+#: For one table.
 MAX_ROWS: Final = 20_000
-#: Said of their number.
+#: For the number of tables.
 UNREAD_ROWS: Final = (
     "rows with figures were not read: they are cut off, or their header is not above them"
 )
@@ -29,7 +29,7 @@ _BAR: Final = re.compile(r"(?<!\\)\|")
 _OF_PATTERNS: Final = frozenset({"ot", "tensor_buft_overrides"})
 #: Bars of a line that begins with none.
 _LEAST_BARS: Final = 4
-#: A row of results without its header: a rate with its deviation is the last but few cells.
+#: A row of results without its header: a rate with its deviation is one of the last columns.
 _RESULT: Final = re.compile(r"\d+\.\d+ *± *\d")
 
 
@@ -56,7 +56,7 @@ class PrintedFigure:
 
 
 def measured(cell: str) -> PrintedFigure | None:
-    """The figure in a cell; None if there is none."""
+    """The figure in a column; None if there is none."""
     found = _MEASURED.fullmatch(_THOUSANDS.sub("", cell))
     if found is None:
         return None
@@ -66,12 +66,12 @@ def measured(cell: str) -> PrintedFigure | None:
 
 @dataclass(slots=True)
 class PrintedTable:
-    """A header with its rows; cells are by column, in the header's order.
+    """A header with its rows; values are by column, in the header's order.
 
     Attributes:
         build: of llama.cpp, as the line behind the table has it.
         is_bare: whether its lines begin with no bar.
-        title: what stands above it and not above other tables of the file.
+        title: the line above it that is not above other tables of the file.
     """
 
     header: tuple[str, ...]
@@ -83,7 +83,7 @@ class PrintedTable:
 
 @dataclass(slots=True)
 class TableReader:
-    """Gathers tables from lines, among which those of other programs may stand.
+    """Gathers tables from lines, among which lines of other programs may be.
 
     The row above a rule is a header, and so is the first row of a table that has none above.
 
@@ -100,7 +100,7 @@ class TableReader:
     _n_rows: int = 0
 
     def feed(self, line: str) -> bool:
-        """Take one line; whether it is one of a table."""
+        """Parse one line; True if it is one of a table."""
         if line.startswith("\\|"):
             line = line.replace("\\|", "|")  # as a table that is no Markdown is pasted
         has_bar = line.startswith("|")
@@ -162,7 +162,7 @@ class TableReader:
         self._apart[is_bare] = False
 
     def _end_head(self, n_columns: int) -> None:
-        """Make a header of what stands above a rule; a line between may be of another program."""
+        """Make a header of the line above a rule; a line between may be of another program."""
         last = self.tables[-1].rows if self.tables and not self._apart[False] else []
         for is_bare, heads in self._heads.items():
             if heads and (not self._apart[is_bare] or n_columns in {1, len(heads[-1])}):
@@ -201,12 +201,12 @@ class TableReader:
 
 
 def has_figure(cells: Iterable[str]) -> bool:
-    """True if a cell begins with a digit."""
+    """True if a value begins with a digit."""
     return any(cell[:1].isdecimal() for cell in cells)
 
 
 def _joined(raw: list[str], header: Sequence[str]) -> list[str]:
-    """A row's cells, where bars within the cell of patterns made more than the header has."""
+    """A row's values, if bars within the column of patterns made more than the header has."""
     more = len(raw) - len(header)
     at = next((i for i, name in enumerate(header) if name in _OF_PATTERNS), None)
     if at is None or more <= 0:
@@ -215,14 +215,14 @@ def _joined(raw: list[str], header: Sequence[str]) -> list[str]:
 
 
 def _spread(head: list[str], width: int) -> list[str]:
-    """A header's row with a cell for each column; one without a blank continues the last."""
+    """A header's row with a name for each column; one without a blank continues the last."""
     cells: list[str] = []
     for cell in head:
         cells.append(cell.strip() if cell or not cells else cells[-1])
     return (cells + [""] * width)[:width]
 
 
-#: What a column is called, and what it is. Rates are tok/s.
+#: A column's names, and its meaning. Rates are tok/s.
 _NUMBERS: Final = {
     "avg_tps": "rate", "eff_tps": "rate", "tps": "rate", "tg_tps": "rate",
     "decode_tps": "rate", "decode_tokens_per_sec": "rate", "tokens_per_second": "rate",
@@ -244,7 +244,7 @@ _WORDS: Final = (
     "quant", "model_id", "name", "prompt_set", "concurrency", "target", "draft", "prompt_type",
     "prompt_length", "config", "status",
 )  # fmt: skip
-#: Columns that say which arm a row belongs to, and how an arm to compare with is called.
+#: Columns that name a row's build, and the names of a baseline.
 _ARM_WORDS: Final = frozenset({"framework", "engine", "backend", "rpc_backend", _TITLE})
 _BASELINES: Final = ("baseline", "local")
 #: One of these makes a table one of results.
@@ -268,14 +268,14 @@ class TableRow:
 
     @property
     def workload(self) -> tuple[tuple[str, object], ...]:
-        """The common part of all sides: the words that name no side, and the sizes of the work."""
+        """The common part of all builds: the words that name none, and the sizes of the work."""
         sizes = [(name, self.numbers.get(name)) for name in ("k", "n_gen", "n_prompt")]
         words = [(name, word) for name, word in self.words.items() if name not in _ARM_WORDS]
         return (*words, *sizes)
 
     @property
     def is_baseline(self) -> bool:
-        """True if its arm is one to compare with."""
+        """True if its build is a baseline."""
         arms = [word.lower() for name, word in self.words.items() if name in _ARM_WORDS]
         return any(arm.startswith(_BASELINES) for arm in arms)
 
@@ -286,7 +286,7 @@ class TableRow:
 
     @property
     def compared(self) -> Mapping[str, float]:
-        """The properties in which two sides can be equal."""
+        """The properties that two builds can have in common."""
         kept = ("rate", "accepted", "TTFT ms", "total ms", "peak GB")
         return {name: self.numbers[name] for name in kept if name in self.numbers}
 
@@ -356,7 +356,7 @@ def _row(cells: Mapping[Any, Any]) -> TableRow:
 
 
 def _number(cell: object) -> tuple[float | None, float | None]:
-    """The number of a cell, and its deviation; None without."""
+    """The number in a column, and its deviation; None without."""
     if isinstance(cell, str) and (found := measured(cell)):
         return found.mean, found.sd
     if isinstance(cell, bool) or not isinstance(cell, str | int | float):

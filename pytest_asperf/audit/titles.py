@@ -1,4 +1,4 @@
-"""The headings, labels and shell commands above a tool's output, which tell runs apart."""
+"""The headings, labels and shell commands above a tool's output, which distinguish runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class Title(NamedTuple):
-    """Where output stands: below which heading and which command, and of which build and model."""
+    """The place of an output: its heading and command, its build and model."""
 
     heading: str = ""
     command: str = ""
@@ -61,8 +61,8 @@ class Title(NamedTuple):
 class TitleReader:
     """Finds the heading and the command that a line is under.
 
-    A heading is marked as one, or is a line of its own that ends with a colon or stands above a
-    table, a code fence or timings; what a model wrote stands between a prompt and its timings.
+    A heading is marked as one, or is a line of its own that ends with a colon or is above a table,
+    a code fence or timings; a model's output is between a prompt and its timings.
     """
 
     heading: str = ""
@@ -76,7 +76,7 @@ class TitleReader:
     _is_reply: bool = False
 
     def feed(self, line: str) -> None:
-        """Take one line, as it was pasted."""
+        """Parse one line, as it was pasted."""
         text = _NUMBERED.sub("", line.strip(), count=1)
         if not text:
             self._is_new, self._level = True, ""
@@ -141,14 +141,14 @@ class TitleReader:
 
 
 def labels(titles: Iterable[Title]) -> list[str]:
-    """For each title what tells it from the others; empty if nothing does."""
+    """For each title its distinguishing part; empty if there is none."""
     titles = list(titles)
     parts = [i for i in range(len(Title._fields)) if len({title[i] for title in titles}) > 1]
     return [", ".join(filter(None, (title[i] for i in parts))) for title in titles]
 
 
 def grouped(items: Sequence[_T], titles: Sequence[Title]) -> list[tuple[str, list[_T]]]:
-    """The items that stand under one title together, with its label, in order."""
+    """The items below one title together, with its label, in order."""
     groups: dict[str, list[_T]] = {}
     for item, label in zip(items, labels(titles), strict=True):
         groups.setdefault(label, []).append(item)

@@ -69,7 +69,7 @@ def _together(readings: Sequence[FileReading], options: Options) -> Iterable[Fil
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A run over a text; `number` is its place in a log of several, else 0."""
+    """A run over a text; `number` is its place in a log of several, otherwise 0."""
 
     path: Path
     model: ModelFacts | None
@@ -84,7 +84,7 @@ class _Scored:
 
     @property
     def bits(self) -> float:
-        """Bits per weight, by the log, else as the file's name has them; 0 where neither does."""
+        """Bits per weight, by the log, otherwise by the file's name; 0 if neither has them."""
         logged = self.model.bits_per_weight if self.model else None
         named = _LEVEL.search(self.path.stem)
         return logged or (float(named[1] or named[2]) if named else 0.0)
@@ -120,7 +120,7 @@ def _pair_perplexity(
 
 
 def _baseline_of(group: Sequence[_Scored], named: Path | None) -> _Scored | None:
-    """The named log, else the first with the most bits per weight."""
+    """The named log, otherwise the first with the most bits per weight."""
     if named is not None:
         return next((scored for scored in group if scored.path == named), None)
     return max(group, key=lambda scored: scored.bits)  # the first of equals

@@ -1,7 +1,7 @@
 """The builds between two: releases of a package or in a folder, commits of a checkout.
 
-Nothing is installed or compiled here. The index is asked by pip, so that a user's mirrors, proxies
-and credentials hold; git is asked about a checkout that is only read.
+Nothing is installed or compiled here. pip queries the index, so that a user's mirrors, proxies and
+credentials apply; git only reads the checkout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HASH_DIGITS: Final = 10
 _RELEASE: Final = re.compile(r"llama-b(?P<number>\d+)(?P<kind>-bin-.+?)(\.zip|\.tar\.gz)", re.ASCII)
-#: What stands in a commit's line: the hash, the day it was committed, its subject.
+#: The fields of a commit's line: the hash, the day it was committed, its subject.
 _COMMIT_FORMAT: Final = "--format=%H%x09%cs%x09%s"
 
 
@@ -32,7 +32,7 @@ _COMMIT_FORMAT: Final = "--format=%H%x09%cs%x09%s"
 class Candidate:
     """A build among those that are bisected.
 
-    `about` is what else is known of it: day and subject of a commit; empty for others.
+    `about` has further facts: day and subject of a commit; empty for others.
     """
 
     build: Build
@@ -47,7 +47,7 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
 
     Raises:
         ConfigError: they have no such order, or the first is not before the second.
-        BuildError: the index or git cannot be asked.
+        BuildError: the index or git cannot be queried.
     """
     base, candidate = ends
     try:
@@ -75,7 +75,7 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
 
 
 class _NoOrderError(Exception):
-    """Two builds of which it is not known which lie between them, and why."""
+    """Two builds with no known list of builds between them, and the reason."""
 
 
 def _releases(
@@ -106,7 +106,7 @@ def newest_release(base: Build, *, where: str) -> str:
 
     Raises:
         ConfigError: the build is no single release.
-        BuildError: the index cannot be asked.
+        BuildError: the index cannot be queried.
     """
     from packaging.requirements import Requirement  # noqa: PLC0415  # as below
     from packaging.version import Version  # noqa: PLC0415
@@ -191,7 +191,7 @@ def _commits(ends: tuple[Build, Build], old: Checkout, new: Checkout) -> tuple[C
     if not behind:
         raise _NoOrderError(f"{new.commit} has no commit that {old.commit} lacks")
     base, candidate = ends
-    # What a baseline beside that line lacks besides would look like the first commit's own.
+    # Other differences of a baseline outside that line would look like the first commit's own.
     before, *_ = log(f"{behind[0].digest}^", "-1")
     if before.digest != start.digest:
         name = before.candidate(candidate, new).build.name

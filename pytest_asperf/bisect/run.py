@@ -47,9 +47,9 @@ class JudgedGate:
     """One gate that is over.
 
     Attributes:
-        outcome: its verdict; INVALID also where a build could not be made or refused the work.
-        told: what was measured, or what went wrong, on one line.
-        elapsed_s: what it took, with making the build.
+        outcome: its verdict; INVALID also if a build could not be made or failed.
+        told: the result, or the error, on one line.
+        elapsed_s: its duration, with making the build.
         effect: the change of the total time, or of PPL, from the first build to the second.
         is_unmade: whether the build could not be made, which another run may try again.
     """
@@ -215,7 +215,7 @@ class BisectRequest:
 
     Attributes:
         candidates: the builds in their order; the first is the baseline.
-        cell: what each of them is gated on.
+        cell: the check that gates each of them.
         limits: what each gate accepts, and what it may cost.
         is_listed: whether the builds between the ends were named one by one.
     """
@@ -322,6 +322,6 @@ def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed:
 
 
 def _seed_of(gate: GateStep, seed: int) -> int:
-    """A gate's own seed: a coin that fell the same way in each would be no fair one."""
+    """A gate's own seed: one random order for all gates would not be fair."""
     own = random.Random(f"{seed} {gate.base} {gate.candidate}")  # noqa: S311  # logged
     return own.randrange(2**31)

@@ -1,9 +1,9 @@
-"""Bisection: which gate comes next, and what the gates so far say of the culprit.
+"""Bisection: the next gate, and the culprit by the gates so far.
 
 Builds are numbered from 0, the baseline, to n, the candidate; any of 1 to n may be the one at which
-the gate begins to fail. `next_step` is a function of what was found so far and of nothing else: a
-run that was interrupted goes on where it was, and a build that was skipped may be tried again.
-What the verdicts of a whole run promise together: docs/statistics.md.
+the gate begins to fail. `next_step` is a function of the results so far and of nothing else: an
+interrupted run resumes at its place, and a skipped build may be tried again. Error rates of a whole
+run: docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class Answer:
 
     @property
     def step(self) -> GateStep:
-        """The gate of the one side of the answer against the other."""
+        """The gate of the last good build against the first bad one."""
         return GateStep(self.after, self.at)
 
 
 def gates_to_name(n: int) -> int:
     """The most gates that name the culprit among n builds: ``ceil(log2 n) + 2``.
 
-    They are the candidate's, the probes', and that of the culprit against its predecessor. It holds
-    where one build makes all later ones fail, every gate is decided and no build is skipped.
+    They are the candidate's, the probes', and that of the culprit against its predecessor. It is
+    valid if one build makes all later ones fail, every gate is decided and no build is skipped.
     """
     return (n - 1).bit_length() + 2
 
@@ -211,9 +211,9 @@ class _Search:
     def compared(self, direct: GateAnswer) -> GateStep | None:
         """The gate that compares the slowest of the builds that fail with the fastest.
 
-        None where one effect explains all of them. An interval covers the pairs of its own gate:
-        that two do not meet may be the machine's doing, whose load moves an effect from gate to
-        gate. Measured in turns, both builds see the same machine.
+        None if one effect explains all of them. An interval covers the pairs of its own gate: the
+        machine's load also moves an effect from gate to gate, so disjoint intervals prove nothing.
+        Measured in run pairs, both builds have the same machine.
         """
         failed = {self._n: self._findings[GateStep(0, self._n)]}
         failed |= {i: f for i, f in self.used.items() if f.outcome is Outcome.FAIL}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def announcement(request: BisectRequest) -> tuple[str, ...]:
-    """The subject of the bisection, and the number of gates that it may take."""
+    """The subject of the bisection, and its maximal number of gates."""
     n, max_gates = request.n, gates_at_most(request.n)
     ends = (request.candidates[0].build.name, request.candidates[-1].build.name)
     within = f" within {request.limit}" if request.limit else ""
@@ -194,7 +194,7 @@ def _command(
 
 
 def _is_known(request: BisectRequest, number: int) -> bool:
-    """True if a build's name means it on a command line: the ends' do, and any that says it all."""
+    """True if a build's name means it on a command line: the ends' do, and any complete one."""
     source = request.candidates[number].build.source
     if request.is_listed or number in {0, request.n}:
         return True

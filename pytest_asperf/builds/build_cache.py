@@ -72,7 +72,7 @@ def checkout_recipe(source: Checkout, cache: Path) -> Recipe:
 
 
 def make_commit(source: Checkout, recipe: Recipe, job: Job) -> dict[str, Any]:
-    """Build a commit's programs in a job's folder; the result has their paths."""
+    """Build a commit's binaries in a job's folder; the result has their paths."""
     commit = recipe.facts["commit"]
     what = f"{printable(source.repository)} does not count the commits before {commit}"
     number = _asked(source, ("rev-list", "--count", commit), what, remedy="clone it again")
@@ -130,7 +130,7 @@ def _git_command(source: Checkout, *words: str) -> list[str]:
     return [git, "-C", str(source.repository), *words]
 
 
-#: How packages begin whose version says what computes.
+#: Prefixes of packages whose version names the compute backend.
 _TELLING: Final = ("llama-cpp", "mlx", "numpy")
 
 
@@ -155,7 +155,7 @@ class BuildCache:
     """Makes builds, each once; a failure is remembered and not tried again.
 
     It waits for the machine's measurement lock, because compilers would disturb a measurement.
-    Engines of its builds take the nice value. `python` has the llama-cpp-python that loads the
+    Engines of its builds get the nice value. `python` has the llama-cpp-python that loads the
     libraries of a release or commit.
     """
 
@@ -202,7 +202,7 @@ class BuildCache:
         return ReadyBuild(replace(own, python=python, libraries=folder), made)
 
     def _of_folder(self, own: EngineBuild, folder: Path) -> EngineBuild:
-        """An engine of a folder's programs, or of the libraries beside them."""
+        """An engine of a folder's binaries, or of the libraries next to them."""
         if own.engine in FOLDER_ENGINES:
             return replace(own, tools=folder)
         for place in (folder, folder.parent / "lib"):
@@ -312,7 +312,7 @@ def _way(source: MadeSource) -> _Way:
 def made_of(source: MadeSource, made: Iterable[MadeBuild], *, cache: Path) -> list[str]:
     """The folders' names of finished builds of a source, found without running anything.
 
-    Neither the version of its interpreter is known then, nor the commit that a branch means.
+    Neither the version of its interpreter is known then, nor the commit of a branch.
 
     Raises:
         BuildError: a file or the checkout is missing.

@@ -60,7 +60,7 @@ def index_versions(package: str, base: Packages, options: Sequence[str] = ()) ->
 def require_listed(source: Packages) -> None:
     """Raise BuildError for a release that the index does not have; the nearest ones are named.
 
-    If pip lists nothing, because no index can be reached, the installation itself says so.
+    If pip lists nothing, because no index can be reached, the installation itself is examined.
     """
     for word in source.requirements:
         if not (pinned := _PINNED.fullmatch(word)):
@@ -86,7 +86,7 @@ def _is_among(version: str, versions: Sequence[str]) -> bool:
     try:
         return Version(version) in map(Version, versions)
     except InvalidVersion:
-        return True  # pip says what is wrong with it
+        return True  # pip reports the reason
 
 
 def _is_yanked(requirement: str, source: Packages) -> bool:
@@ -117,8 +117,8 @@ def tail(log: str) -> str:
 #: Packages of llama.cpp's libraries alone; their version ends in its build number.
 _LIBRARIES: Final = re.compile(r"(?i)llama[-_.]cpp[-_.]py[-_.]sync\b(?:\W+0\.(?P<number>\d+))?")
 _BINDING: Final = "llama-cpp-python"
-#: By the first build number whose structures have a release's fields: compared with the headers
-#: of 23 builds from b7769 to b11739. The worker checks each, since no list knows what comes.
+#: By the first build number whose structures have a release's fields: compared with the headers of
+#: 23 builds from b7769 to b11739. The worker checks each, since no list covers later ones.
 _FITTING: Final = (
     (0, "0.3.17"),
     (8643, "0.3.23"),
@@ -137,8 +137,8 @@ _BARE_MLX_LM: Final = re.compile(r"(?i)mlx[-_.]lm(?!\[)\b")
 def completed(source: Packages) -> Packages:
     """The packages, with those without which they compute nothing; others as they are.
 
-    Libraries of llama.cpp need the binding that loads them. mlx-lm names mlx on a Mac alone; what
-    mlx computes with elsewhere is an extra, and without one it has no backend.
+    Libraries of llama.cpp need the binding that loads them. mlx-lm requires mlx on a Mac only;
+    mlx's backends for other systems are extras, and without one it has no backend.
     """
     words = [*source.requirements, *(path.name for path in source.files)]
     named = {canonical(re.split(r"[^\w.-]", word, maxsplit=1)[0]) for word in source.requirements}
@@ -214,14 +214,14 @@ def make_environment(source: Packages, _recipe: Recipe, job: Job) -> dict[str, A
 
 def _steps(source: Packages, where: Path) -> list[list[str | Path]]:
     """The commands that make an environment and install into it."""
-    # pip caches compiled wheels by name and version, whatever they were compiled with. A build with
-    # variables for the compiler neither takes such a wheel nor leaves one.
+    # pip caches compiled wheels by name and version, with no regard to compiler variables. A build
+    # with such variables neither uses such a wheel nor leaves one.
     fresh = ["--no-cache-dir"] if compiles_with(source.env) else []
     install = ["install", "-v", "--no-input", *fresh, *_packages(source)]
     python = where / "bin" / "python"
     venv: list[str | Path] = [source.python, "-I", "-m", "venv"]
     if source.python == Path(sys.executable) and find_spec("pip"):
-        # Our own pip installs into it: a pip of its own takes 5 s to set up.
+        # asperf's own pip installs into it: setting up another pip costs 5 s.
         return [[*venv, "--without-pip", where], [*pip_of(source), "--python", python, *install]]
     return [[*venv, where], [python, "-I", "-m", "pip", *install]]
 
@@ -232,7 +232,7 @@ def pip_of(source: Packages) -> list[str | Path]:
 
 
 def _packages(source: Packages) -> list[str | Path]:
-    """The packages to install, after options that compile them if the build's variables say so."""
+    """The packages to install, after options that compile them if the variables require it."""
     declared = compiles_with(source.env).keys() & dict(source.env).keys()
     compiled = [f"--no-binary={name}" for name in _COMPILED if declared and source.requirements]
     return [*compiled, "--", *source.requirements, *source.files]

@@ -1,4 +1,4 @@
-"""llama.cpp's programs and libraries: releases unpacked, archives and trees of source compiled.
+"""llama.cpp's binaries and libraries: releases unpacked, archives and trees of source compiled.
 
 CMake resumes an interrupted compilation.
 """
@@ -31,7 +31,7 @@ from pytest_asperf.modelfiles.cache import explained
 if TYPE_CHECKING:
     Variables = Iterable[tuple[str, str]]
 
-#: Programs that the engine needs, and those that it uses if a commit has them.
+#: Binaries that the engine needs, and those that it uses if a commit has them.
 _NEEDED: Final = ("llama-bench", "llama-perplexity", "llama-quantize")
 _WANTED: Final = (*_NEEDED, "llama-server", "llama-speculative-simple", "ggml-rpc-server")
 
@@ -60,7 +60,7 @@ def make_programs(
     env: Variables,
     cmake: Sequence[str],
 ) -> dict[str, Any]:
-    """Compile the tree that `export` writes to a folder; the result has the programs' paths."""
+    """Compile the tree that `export` writes to a folder; the result has the binaries' paths."""
     tree, build = job.folder / "source", job.folder / "build"
     variables = child_environment(env)
     # The exported tree is no checkout: git would go up and describe another one.
@@ -79,7 +79,7 @@ def make_programs(
         except StepFailure:
             if not is_resumed:
                 raise
-            # What a killed compiler left may be half a file.
+            # A killed compiler may leave half a file.
             shutil.rmtree(build)
             programs = _compiled(job, options, variables)
     except StepFailure as error:
@@ -93,7 +93,7 @@ def make_programs(
 
 
 def _compiled(job: Job, cmake_options: Sequence[str], env: Mapping[str, str]) -> dict[str, Path]:
-    """Configure and compile; the programs by name."""
+    """Configure and compile; the binaries by name."""
     cmake = shutil.which("cmake", path=env.get("PATH"))
     if cmake is None:
         raise BuildError(
@@ -103,7 +103,7 @@ def _compiled(job: Job, cmake_options: Sequence[str], env: Mapping[str, str]) ->
             opt_out="name a release of llama.cpp, or a folder of programs that is built already",
         )
     tree, build = job.folder / "source", job.folder / "build"
-    # Asks CMake to write down its targets, and where each will be.
+    # Requests from CMake the list of its targets, and the place of each.
     query = build / ".cmake" / "api" / "v1" / "query" / "codemodel-v2"
     with explained(job.folder.parent):
         query.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def _programs(build: Path, title: str) -> dict[str, Path]:
 
 
 def _clean(tree: Path, build: Path) -> None:
-    """Remove what was needed to compile only; programs find their libraries where they are."""
+    """Remove the files that only compiling needed; binaries find their libraries in their place."""
     shutil.rmtree(tree)
     for folder in [path for path in build.rglob("CMakeFiles") if path.is_dir()]:
         shutil.rmtree(folder, ignore_errors=True)  # one may have been inside another
@@ -170,7 +170,7 @@ def archive_recipe(source: Archive, cache: Path) -> Recipe:
 
 
 def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]:
-    """Unpack a release; the result has the folder of its programs and libraries."""
+    """Unpack a release; the result has the folder of its binaries and libraries."""
     unpack(source.path, job.folder / "release")
     for name in _PROGRAMS:
         for found in sorted(job.folder.rglob(name)):
@@ -184,13 +184,13 @@ def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]
 
 
 def declared_source(source: Packages, cache: Path) -> dict[str, Any]:
-    """The facts that decide programs compiled from a source distribution."""
+    """The facts that decide binaries compiled from a source distribution."""
     cmake = compile_facts(source.env)
     return {**declared_environment(source, cache), "kind": "source", **cmake}
 
 
 def source_recipe(source: Packages, cache: Path) -> Recipe:
-    """Everything that decides programs compiled from a source distribution."""
+    """Everything that decides binaries compiled from a source distribution."""
     title = " ".join([*source.requirements, *(path.name for path in source.files)])
     return Recipe(title, declared_source(source, cache))
 

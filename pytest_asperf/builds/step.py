@@ -100,8 +100,8 @@ def run_step(
 ) -> None:
     """Run a program to its end, with its output added to a log file and given to `on_line`.
 
-    Whatever stops it, Ctrl-C too, ends everything that the program has started. Another exit
-    status than 0 is a StepFailure.
+    Any interruption, Ctrl-C too, ends everything that the program has started. An exit status other
+    than 0 is a StepFailure.
     """
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     # Somebody may follow the log.

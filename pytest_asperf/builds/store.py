@@ -1,8 +1,8 @@
 """The store of made builds: a folder each in the cache, complete once its record is written.
 
-`<cache>/builds/NAME-KEY/` holds one build; beside it are `.log`, what was printed while it was
-made, and `.lock`. The record, `made.json` in the folder, is written last: a folder without one is
-what a killed process left.
+`<cache>/builds/NAME-KEY/` has one build; its output while it was made is `.log`, its lock `.lock`,
+in the parent folder. The record, `made.json` in the folder, is written last: a folder without one
+is of a killed process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MadeBuild:
     Attributes:
         title: what it is called; of an unfinished one the folder's name.
         facts: what it is made of.
-        found: its packages or programs.
+        found: its packages or binaries.
         made_at: None of an unfinished one.
     """
 

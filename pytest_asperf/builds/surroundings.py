@@ -19,12 +19,12 @@ _COMPILE: Final = frozenset({
     "MACOSX_DEPLOYMENT_TARGET", "FORCE_CMAKE",
 })  # fmt: skip
 _COMPILE_PREFIXES: Final = ("CMAKE_", "SKBUILD_")
-#: Says how fast, not what.
+#: Changes the speed, not the result.
 _PARALLEL: Final = "CMAKE_BUILD_PARALLEL_LEVEL"
 #: pip's own settings.
 _INSTALLER_PREFIX: Final = "PIP_"
 
-#: What would lead Python, pip or git to another environment or checkout than the one meant.
+#: Variables that would lead Python, pip or git to another environment or checkout.
 _DISTURBING: Final = frozenset({
     "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__",
     "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV",
@@ -61,7 +61,7 @@ def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def installs_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Hashes of pip's variables: an index's address may hold a password."""
+    """Hashes of pip's variables: an index's address may contain a password."""
     return {
         name: hashlib.sha256(text.encode()).hexdigest()
         for name, text in declared
@@ -72,7 +72,7 @@ def installs_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
 def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The environment that a build is made in."""
     inherited = {name: text for name, text in os.environ.items() if name not in _DISTURBING}
-    # Make, unlike Ninja, compiles one file at a time where nobody says otherwise.
+    # Make, unlike Ninja, compiles one file at a time by default.
     quiet = {"NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
     return {_PARALLEL: str(os.cpu_count() or 1), **inherited, **quiet, **dict(declared)}
 

@@ -244,7 +244,7 @@ def _single(
 
 
 def _rung(value: object, *, where: str) -> str:
-    """Read a quantization, or the spec of another model with one; a slot has its own quantization."""
+    """Read a quantization, or the spec of another model with one; a slot has its own."""
     text = _LEVEL.checked(value, where)
     if not is_address(text):
         return spelt_level(text)

@@ -131,7 +131,7 @@ class ModelRef:
 
     @property
     def title(self) -> str:
-        """The model spec with every setting that is no default: KV cache, engine, remote machine."""
+        """The model spec with each setting that is no default: KV cache, engine, machine."""
         settings = self.spec.settings
         kv = f" KV {settings.kv_name}" if settings.kv_name else ""
         engine = _on(self.spec.engine)

@@ -1,11 +1,11 @@
 """Memory read bandwidth, measured once on a machine whose chip has no published figure.
 
-It is the rate at which all usable cores together read memory that no cache holds. Each thread owns
-a buffer that it touched first, so that its pages lie near it, and reads one window of it per round
-with numpy's maximum over 32-bit integers, which is vectorised, releases the interpreter lock and
-writes nothing. A round's rate is the bytes of all threads over the time from the first start to
-the last end. Disturbance only lowers a rate, so the result is the best of many short rounds, taken
-until none has been better for a while; `machine_bandwidth` keeps the highest it ever saw.
+It is the rate at which all usable cores together read memory that no cache contains. Each thread
+owns a buffer that it touched first, so that its pages are near it, and reads one window of it per
+round with numpy's maximum over 32-bit integers, which is vectorised, releases the interpreter lock
+and writes nothing. A round's rate is the bytes of all threads over the time from the first start to
+the last end. Disturbance only lowers a rate, so the result is the best of many short rounds, until
+none has been better for a while; `machine_bandwidth` keeps the highest of all.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MIB = 1 << 20
-# Caches do not evict strictly in order: a buffer of four times the last level still read up to
-# 1.4 times as fast as memory does, one of eight times as fast as one of more.
+# Caches do not evict strictly in order: a buffer of four times the last cache level was still read
+# up to 1.4 times as fast as memory, one of eight times as fast as one of more.
 _CACHE_MULTIPLE = 8
 _LEAST_CACHE_MULTIPLE = 4
-#: Where the cache's size cannot be read: no system-level cache of a single chip is larger.
+#: If the cache's size cannot be read: no system-level cache of a single chip is larger.
 LARGEST_CACHE_BYTES = 128 * _MIB
 _LEAST_BUFFER_BYTES = 512 * _MIB
 _MEMORY_SHARE = 0.25
@@ -67,10 +67,10 @@ class BandwidthPlan:
 
 
 def machine_bandwidth(cache_dir: Path, machine: Machine, *, remeasure: bool = False) -> Bandwidth:
-    """This machine's measured read bandwidth, measured only if it is not known or on demand.
+    """This machine's measured read bandwidth, measured only if it is unknown or on demand.
 
     The higher of two measurements is kept, below ``hardware/`` in the cache. The caller makes sure
-    that nothing else measures at the same time; see `bandwidth_in_turn`.
+    that nothing else is measured at the same time; see `bandwidth_in_turn`.
     """
     path = record_path(cache_dir, _NAME, machine)
     known = _load(path)
@@ -107,7 +107,7 @@ def known_bandwidth(cache_dir: Path, machine: Machine) -> Bandwidth | None:
 
 
 def measure_bandwidth_gbs(machine: Machine) -> BandwidthMeasurement:
-    """Measure the read bandwidth of all usable cores, which takes two to eight seconds."""
+    """Measure the read bandwidth of all usable cores, in two to eight seconds."""
     import psutil  # noqa: PLC0415 -- heavy, and needed only here
 
     available_bytes = psutil.virtual_memory().available

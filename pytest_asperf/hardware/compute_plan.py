@@ -1,6 +1,6 @@
 """Core ML's compute plan of a model: on which device each operation is planned, and its cost.
 
-A plan says what Core ML anticipates, and not what ran.
+A plan is Core ML's forecast, and not its run record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEVICES: Final[dict[str, Device]] = {
     "MLGPUComputeDevice": "GPU",
 }
 DEVICES: Final = tuple(_DEVICES.values())
-#: What Core ML may use, by coremltools' names.
+#: The devices that Core ML may use, by coremltools' names.
 UNITS: Final = ("ALL", "CPU_AND_GPU", "CPU_AND_NE", "CPU_ONLY")
 SUFFIXES: Final = (".mlpackage", ".mlmodel", ".mlmodelc")
 _PROGRAM: Final = Path(__file__).with_name("compute_plan_program.py")
@@ -38,7 +38,7 @@ _LONGEST_S: Final = 2 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation with its share of the estimated cost; None where the plan says nothing."""
+    """An operation with its share of the estimated cost; None if it is not in the plan."""
 
     operator: str
     device: Device | None
@@ -52,7 +52,7 @@ class ComputePlan:
     Attributes:
         operations: without constants, of which nothing is planned.
         made: with which version of coremltools, for which units.
-        guard_findings: what the log of compiling says of devices that refused the model.
+        guard_findings: the compile log's lines about devices that rejected the model.
     """
 
     operations: tuple[Operation, ...]
@@ -146,7 +146,7 @@ def parse_plan(text: str, log: str = "", *, where: str, function: str | None = N
 
     Raises:
         ModelError: the model has no plan by operation, or no such function.
-        HardwareError: it is something else.
+        HardwareError: it is no such model.
     """
     try:
         answer = json.loads(text.strip().rpartition("\n")[2])

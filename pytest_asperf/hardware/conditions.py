@@ -1,4 +1,4 @@
-"""Judging what would disturb a measurement: pure functions from readings to conditions."""
+"""Judges disturbances of a measurement: pure functions from samples to conditions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Condition:
 
 
 def judge_load(busy_cores: float | None, load: float | None, cores: int | None) -> Condition:
-    """Judge what other processes take of the machine's logical cores.
+    """Judge other processes' use of the machine's logical cores.
 
     The one-minute load average counts this process too and lags behind, so it decides only where
     `busy_cores`, those that others kept busy just now, is unknown.

@@ -63,7 +63,7 @@ class Hardware:
 
     @property
     def profile(self) -> Profile | None:
-        """The profile selected; None where this machine's chip is not one that is known."""
+        """The selected profile; None if this machine's chip is unknown."""
         return self.declared or self.machine.profile
 
     @property
@@ -74,7 +74,7 @@ class Hardware:
     def is_one_of(self, names: Iterable[str]) -> bool:
         """True if it is any of the hardware named, which without a name is any at all.
 
-        A chip's name means all of its bins. An unknown name raises HardwareError.
+        A chip's name means all of its variants. An unknown name raises HardwareError.
         """
         named = [find_bins(name) for name in names]
         machine = replace(self.machine, profile=self.profile)
@@ -155,24 +155,24 @@ class Hardware:
 
 
 def in_force(name: str, machine: Machine, *, memory_gb: int | None = None) -> Hardware:
-    """The hardware that a name, or `auto`, stands for.
+    """The hardware with a name, or `auto`.
 
-    A chip's name means this machine if it has that chip, and otherwise the bin that `find_profile`
-    takes.
+    A chip's name means this machine if it has that chip, and otherwise the chip variant that
+    `find_profile` chooses.
     """
     if name == "auto":
         return Hardware(machine)
     bins = find_bins(name, memory_gb=memory_gb)
     if _is_any_of(bins, machine):
         shared = published_bandwidth(Match(bins)) if machine.bandwidth is None else None
-        if shared is not None:  # of a chip whose bin is not known
+        if shared is not None:  # a chip whose variant is unknown
             machine = replace(machine, bandwidth=shared)
         return Hardware(machine, machine.profile)
     return Hardware(machine, find_profile(name, memory_gb=memory_gb))
 
 
 def _is_any_of(bins: Sequence[Profile], machine: Machine) -> bool:
-    """True if a machine is one of the bins; if its own is not known, whether it has their chip."""
+    """True if a machine is one of the chip variants; if its own is unknown, if it has their chip."""
     if machine.profile is not None:
         return machine.profile in bins
     is_chip = len(bins) > 1
@@ -193,7 +193,7 @@ def memory_of(
         another = f"; {option}=GB for another" if option else ""
         basis = option if memory_gb else f"the most it is sold with{another}"
         sold_gb = memory_gb or profile.max_memory_gb
-        # What is sold as a GB of memory is 2^30 bytes.
+        # A GB of memory in shops is 2^30 bytes.
         return MemoryCapacity(sold_gb << 30, hardware.shares_memory, f"{kind}, {basis}")
     cards = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
     if cards and not hardware.shares_memory:

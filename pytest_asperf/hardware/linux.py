@@ -1,7 +1,7 @@
 """Linux's facts about the machine: cpuinfo, lscpu, sysfs, control groups, NVIDIA's driver.
 
-Disturbances are throttling, clock policy, power source and memory. Readers take the root of the
-tree, so that tests read recorded ones.
+Disturbances are throttling, clock policy, power source and memory. Readers get the root of the
+tree, so that tests can use a copied one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CpuFacts:
 
 
 def read_machine(root: Path = _ROOT) -> Machine:
-    """Ask the operating system and return this machine's facts."""
+    """Read this machine's facts from the operating system."""
     cpuinfo = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "")
     lscpu = parse_lscpu(probe.run(("lscpu", "-J")) or "")
     cpus = parse_cpu_list(probe.read(root / _CPUS / "online") or "")
@@ -162,7 +162,7 @@ def parse_cgroup_paths(text: str) -> dict[str, str]:
 
 
 def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
-    """How many physical cores carry these logical ones; None if any does not say."""
+    """The number of physical cores behind these logical ones; None if it is unknown for any."""
     siblings = set()
     for cpu in cpus:
         topology = root / _CPUS / f"cpu{cpu}/topology"
@@ -176,7 +176,7 @@ def count_physical_cores(cpus: Iterable[int], root: Path = _ROOT) -> int | None:
 
 
 def read_virtualised(root: Path = _ROOT) -> bool | None:
-    """True if this is a guest of a hypervisor; lscpu is run only if cpuinfo does not say."""
+    """True if this is a guest of a hypervisor; lscpu is run only if cpuinfo does not show it."""
     by_flags = parse_cpuinfo(probe.read(root / "proc/cpuinfo") or "").virtualised
     if by_flags is not None:
         return by_flags
@@ -184,7 +184,7 @@ def read_virtualised(root: Path = _ROOT) -> bool | None:
 
 
 def read_cores_by_level(root: Path = _ROOT) -> tuple[tuple[str, int], ...]:
-    """The cores of a hybrid Intel processor by level; empty for any other."""
+    """The cores of a hybrid Intel processor by core type; empty for any other."""
     levels = []
     for name, device in (("Performance", "cpu_core"), ("Efficiency", "cpu_atom")):
         cpus = parse_cpu_list(probe.read(root / f"sys/devices/{device}/cpus") or "")
@@ -260,7 +260,7 @@ def _lscpu_fields(document: Any) -> Iterator[tuple[str, str]]:
 
 
 def _brand(text: str | None) -> str | None:
-    # lscpu writes "-" for what it does not know.
+    # lscpu writes "-" for unknown values.
     words = " ".join((text or "").split())[:200]
     return words if words not in ("", "-") else None
 
@@ -274,7 +274,7 @@ _SAVING = frozenset({"power", "balance_power"})
 
 @dataclass(frozen=True, slots=True)
 class ClockPolicy:
-    """How the kernel may set the clock of a group of cores; None or 0 where it does not say."""
+    """The kernel's clock policy for a group of cores; None or 0 for an unknown value."""
 
     driver: str | None
     governor: str | None

@@ -16,7 +16,7 @@ class Bandwidth:
     """A memory bandwidth in decimal GB/s, and where the figure comes from.
 
     Attributes:
-        theoretical_gbs: bus width times transfer rate, where both are known.
+        theoretical_gbs: bus width times transfer rate, if both are known.
         measured_on: the day of the measurement, for a measured one.
     """
 
@@ -27,7 +27,7 @@ class Bandwidth:
 
     @property
     def peak_gbs(self) -> float:
-        """The rate beyond which a claim is impossible: vendors round the figure, both ways."""
+        """The rate beyond which a figure is impossible: vendors round it up or down."""
         return max(self.gbs, self.theoretical_gbs or 0.0)
 
 
@@ -37,7 +37,7 @@ class Gpu:
 
     Attributes:
         memory_bytes: its own memory; None where it shares the machine's.
-        partitioned: the driver splits it (NVIDIA MIG), so that its published limits do not hold.
+        partitioned: the driver splits it (NVIDIA MIG), so that its published limits do not apply.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Machine:
 
     Attributes:
         arch: as the running interpreter sees it.
-        cores_by_level: physical cores by level, fastest first; empty where all are alike or
-            the levels are unknown.
-        cache_bytes: last-level cache of all cores; a model that fits in it is not bounded by the
-            memory's bandwidth.
-        gpu_limit_bytes: shared memory that the system lets a GPU hold: Metal's recommended working
-            set. None where it is not known.
+        cores_by_level: physical cores by core type, fastest first; empty if all are alike or the
+            types are unknown.
+        cache_bytes: last-level cache of all cores; the memory's bandwidth does not limit a model
+            that fits in it.
+        gpu_limit_bytes: the system's limit of shared memory for a GPU: Metal's recommended working
+            set. None if unknown.
         virtualised: whether this is a guest of a hypervisor.
         translated: whether the interpreter runs under binary translation (Rosetta).
         profile_note: why there is no profile; empty when there is one.

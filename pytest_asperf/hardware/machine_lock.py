@@ -1,7 +1,7 @@
-"""One measurement at a time on one machine, whoever asks: xdist, two sessions, two users.
+"""One measurement at a time on one machine, for all callers: xdist, two sessions, two users.
 
-A note in the lock file says who holds it. Every user of the machine can write the note, so it is
-checked, bounded, and believed only of a process that the operating system knows too.
+A note in the lock file names the process that has the lock. Every user of the machine can write the
+note, so it is checked and bounded, and believed only if the operating system lists the process too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAME_START_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that noted that it holds the machine; times are seconds since the epoch."""
+    """The process in a lock's note; times are seconds since the epoch."""
 
     pid: int
     started_s: float
@@ -51,7 +51,7 @@ class Holder:
 
     @property
     def user(self) -> str:
-        """Whose process it is, as the operating system says; empty where it does not."""
+        """The process's user, by the operating system; empty if unknown."""
         try:
             return printable(psutil.Process(self.pid).username(), _MAX_USER)
         except psutil.Error:
@@ -76,7 +76,7 @@ class Holder:
 
 @contextmanager
 def noted(path: Path) -> Iterator[None]:
-    """Note in a lock file that is held that this process holds it; a courtesy that may fail."""
+    """Write this process into the note of its locked file; a courtesy that may fail."""
     process = psutil.Process()
     note = {
         _KEY: process.pid,
@@ -92,7 +92,7 @@ def noted(path: Path) -> Iterator[None]:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """The process that last noted that it holds a lock file."""
+    """The process in the last note of a lock file."""
     try:
         with _opened(path, os.O_RDONLY) as fd:
             note = json.loads(os.pread(fd, _MAX_BYTES, 0))
@@ -120,7 +120,7 @@ def _command() -> str:
 def _write(path: Path, content: bytes) -> None:
     with suppress(OSError), _opened(path, os.O_RDWR) as fd:
         before = os.pread(fd, len(_HEAD), 0)
-        # A link to a file of somebody's would be overwritten: it is taken as a lock and no more.
+        # A link to somebody's file would be overwritten: it is locked and not written.
         if os.fstat(fd).st_nlink == 1 and before in {b"", _HEAD}:
             os.ftruncate(fd, 0)
             os.pwrite(fd, content, 0)
@@ -128,7 +128,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a regular file, but no link to one; raises OSError for anything else."""
+    """Open a regular file, but no link to one; raises OSError for any other file."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -138,7 +138,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(fd)
 
 
-#: Whoever waits must not disturb what it waits for.
+#: Waiting must not disturb the measurement that it waits for.
 _POLL_INTERVAL_S: Final = 0.5
 _REPEAT_S: Final = 60.0
 _WAIT_S: Final = 600.0
@@ -177,10 +177,10 @@ class MachineQueue:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the machine for one measurement.
+        """Lock the machine for one measurement.
 
         Raises:
-            BusyError: another process holds it for too long.
+            BusyError: another process has it for too long.
             CacheError: the lock file cannot be made.
         """
         lock = FileLock(self._path, mode=0o666)
@@ -210,7 +210,7 @@ class MachineQueue:
             if left_s <= 0 or holder in self._given_up:
                 self._given_up = [holder]
                 raise _busy(self._path, holder, self._limit_s)
-            # A process that takes many turns is named once, and again as often as others.
+            # A process that locks it repeatedly is named once, and again as often as others.
             if now_s >= next_s or (holder and holder.pid != named_pid):
                 next_s, named_pid = now_s + self._repeat_s, holder and holder.pid
                 self._on_wait(

@@ -1,6 +1,6 @@
 """A Mac's facts about itself without privileges: sysctl, the I/O registry, system_profiler.
 
-Disturbances are thermal level, power mode, memory pressure and the GPU.
+Disturbances are thermal pressure, power mode, memory pressure and the GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_asperf.hardware.machine import Gpu, Machine, published_bandwidth
 from pytest_asperf.hardware.profiles import match_profile
 
 _MAX_LEVELS = 8
-#: What a user lets the GPU hold, MiB; 0 is the system's own limit, which only Metal tells.
+#: The user's limit for the GPU, MiB; 0 is the system's own limit, which only Metal reports.
 _WIRED_LIMIT = "iogpu.wired_limit_mb"
 _WORKING_SET = (
     *("/usr/bin/osascript", "-l", "JavaScript", "-e"),
@@ -50,7 +50,7 @@ _NAMELESS = "Apple processor"
 
 @dataclass(frozen=True, slots=True)
 class ProfilerFacts:
-    """The used part of system_profiler; serial numbers and identifiers are never taken over."""
+    """The used part of system_profiler; serial numbers and identifiers are never copied."""
 
     chip: str | None = None
     memory_bytes: int | None = None
@@ -60,7 +60,7 @@ class ProfilerFacts:
 
 
 def read_machine() -> Machine:
-    """Ask the operating system and return this Mac's facts."""
+    """Read this Mac's facts from the operating system."""
     sysctl = parse_sysctl(probe.run(_SYSCTL) or "")
     gpu_cores = parse_gpu_cores(probe.run(_IOREG) or "")
     brand = sysctl.get("machdep.cpu.brand_string")
@@ -109,15 +109,15 @@ def machine_from(
 
 
 def parse_sysctl(text: str) -> dict[str, str]:
-    """The keys and values of ``sysctl key…``; keys it did not know are absent."""
+    """The keys and values of ``sysctl key…``; unknown keys are absent."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {key.strip(): value.strip() for key, colon, value in pairs if colon and value.strip()}
 
 
 def parse_cores_by_level(sysctl: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Physical cores by performance level, fastest first; empty if a counted one is missing.
+    """Physical cores by core type, fastest first; empty if a counted one is missing.
 
-    A level without a name, as on early systems, is called by its key.
+    A type without a name, as on early systems, is named by its key.
     """
     count = probe.whole_number(sysctl.get("hw.nperflevels"))
     levels: list[tuple[str, int]] = []
@@ -164,11 +164,11 @@ def parse_system_profiler(text: str) -> ProfilerFacts:
 
 
 def parse_number_processors(text: str) -> tuple[int | None, tuple[tuple[str, int], ...]]:
-    """The cores and the cores by level of a ``number_processors`` value.
+    """The cores and the cores by core type of a ``number_processors`` value.
 
     Up to macOS 15 it reads ``proc total:P:E``. macOS 26 appends a fourth number for the middle
-    level, which the M5 Pro and Max have beside their Super cores: ``proc 18:6:0:12``. A value
-    whose parts do not add up gives nothing.
+    type, which the M5 Pro and Max have in addition to their Super cores: ``proc 18:6:0:12``. A
+    value whose parts do not add up returns nothing.
     """
     match = re.fullmatch(r"proc ([0-9]{1,4}(?::[0-9]{1,4}){2,3})", text.strip())
     if not match:
@@ -208,7 +208,7 @@ _MEMORY_LEVELS = {1: "normal", 2: "warning", 4: "critical"}
 
 
 def conditions() -> tuple[Condition, ...]:
-    """Ask the operating system and judge what only a Mac shows."""
+    """Read and judge the conditions that only a Mac reports."""
     sysctl = parse_sysctl(probe.run(_SYSCTL_OF_NOW) or "")
     guest = probe.whole_number(sysctl.get("kern.hv_vmm_present"))
     custom = probe.run(("/usr/bin/pmset", "-g", "custom")) or ""
@@ -235,7 +235,7 @@ def parse_swap_used(text: str) -> int | None:
 
 
 def parse_thermal_pressure(text: str) -> int | None:
-    """The level that ``notifyutil -g`` prints behind the key; None of 0.
+    """The level that ``notifyutil -g`` prints behind the key; None for 0.
 
     It prints 0 for a key that nobody sets, so that 0 does not show a nominal state.
     """
@@ -260,7 +260,7 @@ def parse_power_modes(text: str) -> dict[str, int]:
 
 
 def parse_power_source(text: str) -> str | None:
-    """The source that ``pmset -g batt`` says is in use, e.g. ``AC Power``."""
+    """The power source in ``pmset -g batt``, e.g. ``AC Power``."""
     match = re.search(r"Now drawing from '([^'\n]{1,40})'", text)
     return match[1] if match else None
 

@@ -1,4 +1,4 @@
-"""NVIDIA cards: through NVML where its Python binding is installed, else through nvidia-smi."""
+"""NVIDIA cards: through NVML if its Python binding is installed, otherwise through nvidia-smi."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from pytest_asperf.hardware import probe
 
 _BASIC = ("name", "memory.total", "driver_version")
-# A field that the driver does not know fails the whole query, hence newest first.
+# An unknown field fails the whole query, so the newest come first.
 _QUERIES = (
     (*_BASIC, "mig.mode.current", "utilization.gpu", "clocks_event_reasons.active"),
     (*_BASIC, "mig.mode.current", "utilization.gpu", "clocks_throttle_reasons.active"),
@@ -20,7 +20,7 @@ _QUERIES = (
 # By their names, newest first.
 _REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 _POWER_CAP = "power cap"
-# Bits of NVML's nvmlClocksEventReasons that hold the clock below what was asked for.
+# Bits of NVML's nvmlClocksEventReasons that keep the clock below the requested one.
 _SLOWDOWNS = (
     (0x04, _POWER_CAP),
     (0x08, "hardware slowdown"),
@@ -35,7 +35,7 @@ class CardReading:
     """The driver's facts about one card at one moment.
 
     Attributes:
-        partitioned: whether MIG splits the card; None where the driver does not say.
+        partitioned: True if MIG splits the card; None if the driver does not report it.
         busy_percent: share of the last sampling period in which a kernel ran.
         clock_reasons: NVML's bit mask of what limits the clock now.
     """
@@ -67,7 +67,7 @@ class CardClock:
 
 
 class CardWatch:
-    """Reads the clocks of all cards as often as asked; no card without NVML's Python binding."""
+    """Reads the clocks of all cards at each call; no card without NVML's Python binding."""
 
     def __init__(self) -> None:
         self._nvml = open_nvml()
@@ -155,7 +155,7 @@ def from_nvml(nvml: Any) -> tuple[CardReading, ...] | None:
 def parse_smi(text: str, fields: Sequence[str]) -> tuple[CardReading, ...]:
     """The cards of ``nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits``.
 
-    Lines of another width, such as a refusal, are no cards.
+    Lines of another width, such as an error, are no cards.
     """
     cards = []
     for row in csv.reader(text.replace("\0", "").splitlines(), skipinitialspace=True):

@@ -1,4 +1,4 @@
-"""Bounded reading of commands and system files: what is absent, slow or unreadable is None.
+"""Bounded reading of commands and system files: an absent, slow or unreadable one is None.
 
 Processor time is since boot: the machine's, and that of this process with all that it started.
 """
@@ -23,7 +23,7 @@ def run(args: Sequence[str], *, timeout_s: float = 5.0) -> str | None:
     """The output of a command, at most 1 MiB; None if it cannot be run or is too slow.
 
     The exit status is left to the parser of the text: ``sysctl`` fails when one of many keys is
-    unknown and prints the others, ``nvidia-smi`` prints its refusal instead of the values.
+    unknown and prints the others, ``nvidia-smi`` prints its error instead of the values.
     """
     with tempfile.TemporaryFile() as output:
         try:
@@ -52,7 +52,7 @@ def read(path: Path) -> str | None:
 
 
 def whole_number(text: str | None) -> int | None:
-    """A non-negative decimal integer of at most 20 digits, or None for anything else."""
+    """A non-negative decimal integer of at most 20 digits, or None for any other text."""
     stripped = (text or "").strip()
     plain = stripped.isascii() and stripped.isdigit() and len(stripped) <= 20
     return int(stripped) if plain else None
@@ -73,7 +73,7 @@ class CpuTimes:
 
 
 def foreign_cores(before: CpuTimes, after: CpuTimes) -> float | None:
-    """How many cores other processes kept busy between two readings."""
+    """The number of cores that other processes kept busy between two samples."""
     window_s = after.at_s - before.at_s
     if window_s <= 0:
         return None
@@ -82,7 +82,7 @@ def foreign_cores(before: CpuTimes, after: CpuTimes) -> float | None:
 
 
 def stolen_cores(before: CpuTimes, after: CpuTimes) -> float | None:
-    """How many cores' time the hypervisor gave to others between two readings."""
+    """The number of cores whose time the hypervisor gave to others between two samples."""
     window_s = after.at_s - before.at_s
     return max(0.0, after.stolen_s - before.stolen_s) / window_s if window_s > 0 else None
 

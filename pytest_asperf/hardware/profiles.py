@@ -1,4 +1,4 @@
-"""Hardware profiles: the published facts of each chip and bin, and finding one by name or facts."""
+"""Hardware profiles: published facts of each chip variant, found by name or by facts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Profile:
 
     Attributes:
         id: ``<chip>`` or ``<chip>-<bin>``, e.g. ``m2ultra-76``.
-        brand_string: what the operating system or driver calls the chip; bins may share it.
-        cores_by_level: physical CPU cores by level, fastest first; empty for a graphics card.
+        brand_string: the operating system's or driver's name of the chip; variants may share it.
+        cores_by_level: physical CPU cores by core type, fastest first; empty for a graphics card.
         ane_tops: neural engine, 10^12 operations/s as published; None where nothing is.
         bandwidth_gbs: memory bandwidth as advertised, decimal GB/s.
-        bandwidth_theoretical_gbs: bus width times transfer rate, where both are known.
-        sold_memory_gb: memory sizes of this bin, only where they distinguish it from another.
+        bandwidth_theoretical_gbs: bus width times transfer rate, if both are known.
+        sold_memory_gb: memory sizes of this chip variant, only if they distinguish it from another.
         unconfirmed: fields that rest on a derivation or on general knowledge.
     """
 
@@ -71,17 +71,17 @@ class Profile:
 
     @property
     def chip(self) -> str:
-        """The id without the bin."""
+        """The id without the chip variant."""
         return self.id.partition("-")[0]
 
     @property
     def bin(self) -> str:
-        """The id without the chip; empty where the chip has one bin."""
+        """The id without the chip; empty if the chip has one variant."""
         return self.id.partition("-")[2]
 
     @property
     def cpu_cores(self) -> int | None:
-        """Physical CPU cores of all levels; None for a graphics card."""
+        """Physical CPU cores of all types; None for a graphics card."""
         return sum(count for _, count in self.cores_by_level) or None
 
 
@@ -135,11 +135,11 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
 
 
 def find_bins(name: str, *, memory_gb: int | None = None) -> tuple[Profile, ...]:
-    """The profiles that a person means by ``name``: one bin, or all bins of a chip.
+    """The profiles that a person means by ``name``: one chip variant, or all variants of a chip.
 
     Spelling is forgiven: ``m2ultra``, ``M2 Ultra``, ``apple-m2-ultra``, ``m3max-40`` and the
-    operating system's brand string all work. With `memory_gb`, in GB as on the box, only bins that
-    are sold with it count.
+    operating system's brand string all work. With `memory_gb`, in GB as on the box, only variants
+    that are sold with it count.
 
     Raises:
         HardwareNameError: no profile has the name or the memory.
@@ -161,12 +161,13 @@ def find_bins(name: str, *, memory_gb: int | None = None) -> tuple[Profile, ...]
 
 
 def find_profile(name: str, *, memory_gb: int | None = None) -> Profile:
-    """The one profile that stands for ``name``: of several bins the largest.
+    """The one profile for ``name``: of several chip variants the largest.
 
-    The arguments are those of `find_bins`. The returned id says which bin it is.
+    The arguments are those of `find_bins`. The returned id names the chip variant.
 
     Raises:
-        HardwareNameError: no profile has the name or the memory, or its bins differ in bandwidth.
+        HardwareNameError: no profile has the name or the memory, or its variants differ in
+            bandwidth.
     """
     named = find_bins(name, memory_gb=memory_gb)
     if len({profile.bandwidth_gbs for profile in named}) > 1:
@@ -189,8 +190,8 @@ def match_profile(
 ) -> Match:
     """The profiles that the facts of a machine allow.
 
-    A fact in which the remaining bins differ has to be known: an unknown one leaves all of them
-    open, and no other fact is taken in its place.
+    A fact in which the remaining chip variants differ must be known: an unknown one leaves all of
+    them open, and no other fact is used instead.
     """
     if not brand_string:
         return Match((), "the chip's name could not be read")
@@ -231,7 +232,7 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 def _chip_and_rest(words: Sequence[str], profiles: Iterable[Profile]) -> tuple[list[Profile], str]:
-    """All bins of the chip that the first words name, and what the others say."""
+    """All variants of the chip in the first words, and the other words' conditions."""
     bins: dict[str, list[Profile]] = {}
     for profile in profiles:
         bins.setdefault(profile.chip, []).append(profile)
@@ -286,7 +287,7 @@ _OPTIONAL: Final[Mapping[str, Rule[Any]]] = {
 
 
 def _bins(document: CheckedTable, entry: object) -> Iterator[CheckedTable]:
-    """The bins of a chip, each with the chip's keys below its own."""
+    """The variants of a chip, each with the chip's keys below its own."""
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     chip = document.inner(f"chip {name}", entry)
     if "-" in chip.need("id", TEXT):

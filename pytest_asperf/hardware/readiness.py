@@ -1,4 +1,4 @@
-"""Is this machine fit to measure on now? Readings over a short window, judged one by one."""
+"""The machine's fitness for a measurement: samples over a short window, judged one by one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WINDOW_S = 0.1
 def readiness() -> tuple[Condition, ...]:
     """The readiness of the machine: whether a measurement made now would be worth anything.
 
-    Takes 0.1 s to watch processor times and throttle counters, and what the system's commands
-    need: nothing on Linux without an NVIDIA card, some 0.1 s on a Mac.
+    It needs 0.1 s to watch processor times and throttle counters, and the time of the system's
+    commands: nothing on Linux without an NVIDIA card, some 0.1 s on a Mac.
     """
     system = platform.system()
     on_linux = system == "Linux"

@@ -33,7 +33,7 @@ _PLATFORM_UUID: Final = re.compile(r'"IOPlatformUUID"\s*=\s*"([0-9A-Fa-f-]{36})"
 def machine_id(machine: Machine) -> str:
     """Twelve digits for the hardware that speed depends on, and for this copy of it.
 
-    The operating system's own identifier goes in by its hash only, as its documents ask.
+    Only a hash of the operating system's own identifier is stored, as its documents require.
     """
     facts = {
         "os": machine.os,

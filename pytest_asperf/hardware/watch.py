@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 _PERIOD_S: Final = 1.0
 #: A longer watch keeps every second sample, and then samples half as often.
 _MOST_SAMPLES: Final = 120
-#: Processor times are counted in steps of 10 ms for each core: over less than this nobody's share
-#: is known.
+#: Processor times are counted in steps of 10 ms for each core: over less than this, shares are
+#: unknown.
 _SHORTEST_S: Final = 1.0
 _POLICIES: Final = Path("/sys/devices/system/cpu/cpufreq")
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSample:
-    """The machine at one moment; None is what the system does not tell.
+    """The machine at one moment; None for values that the system does not report.
 
     Attributes:
         at_s: since the watch began.
@@ -67,7 +67,7 @@ class Watched:
 
     @property
     def foreign_cores(self) -> float | None:
-        """Cores' time that other processes and other guests took on average; None if unknown."""
+        """Cores used by other processes and other guests on average; None if unknown."""
         if len(self.samples) < 2:
             return None
         first, last = self.samples[0].cpu, self.samples[-1].cpu
@@ -89,7 +89,7 @@ class Watched:
     def lost_share(self) -> float:
         """The largest share of the run's time that a busy host can have cost it.
 
-        Threads of an engine wait for the slowest, so a core that others take can stop all of them.
+        Threads of an engine wait for the slowest, so one busy core can stop all of them.
         """
         return min(0.95, self.foreign_cores or 0.0)
 
@@ -104,11 +104,11 @@ class Watched:
 
     @property
     def remarks_on_pairs(self) -> tuple[str, ...]:
-        """The same in words: both sides of a pair share it, so it voids nothing."""
+        """The load in words: both variants of a pair share it, so it voids nothing."""
         return tuple(f"{f.guard}: {f.found}; both sides share it" for f in self.guard_findings)
 
     def _held_down(self) -> dict[str, float]:
-        """The reasons that held a clock down to cool, each with its share of the samples."""
+        """The reasons for a throttled clock, each with its share of the samples."""
         counts = [s.throttle_events for s in self.samples if s.throttle_events is not None]
         seen: dict[str, int] = {}
         if len(counts) > 1:
@@ -124,7 +124,7 @@ class Watched:
         return MachineSeen(self.foreign_cores, tuple(self._moments()))
 
     def _moments(self) -> Iterator[MomentSeen]:
-        """Each sample that has one before it, with what others took in between."""
+        """Each sample that has one before it, with other programs' use in between."""
         for before, after in pairwise(self.samples):
             yield MomentSeen(
                 at_s=round(after.at_s, 3),
@@ -146,7 +146,7 @@ class MachineWatch:
     """Samples the machine in a thread of its own; a context manager.
 
     Args:
-        open_sampler: makes what takes the samples; that of this machine by default.
+        open_sampler: makes the sampler; that of this machine by default.
         period_s: between samples.
     """
 
@@ -162,7 +162,7 @@ class MachineWatch:
 
     @cached_property
     def _sampler(self) -> Sampler:
-        """Opened by the first sample: a watch that nobody asks costs nothing."""
+        """Opened by the first sample: an unused watch costs nothing."""
         return self._open_sampler()
 
     def __enter__(self) -> Self:
@@ -193,7 +193,7 @@ class MachineWatch:
 
 
 class Sampler(Protocol):
-    """Takes samples of a machine."""
+    """Samples a machine."""
 
     def sample(self) -> MachineSample:
         """The machine now."""
@@ -203,7 +203,7 @@ class Sampler(Protocol):
 
 
 class MachineSampler:
-    """Takes samples of this machine: 1 to 2 ms each, on a Mac 15 ms."""
+    """Samples this machine: 1 to 2 ms each, on a Mac 15 ms."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()

@@ -1,8 +1,8 @@
 """The cache of made model files: each is built once, whole, and can prove that it is intact.
 
-Beside `<file>` are `<file>.json` (size, SHA-256 and recipe, written last) and `<file>.lock`.
-A file without its sidecar counts as absent, so that a run killed at any moment leaves nothing that
-a later one would use. Lock files stay: removing one under a waiting process would let two build.
+Each `<file>` has a `<file>.json` (size, SHA-256 and recipe, written last) and a `<file>.lock`. A
+file without its sidecar counts as absent, so that a run killed at any moment leaves nothing that a
+later one would use. Lock files stay: removing one under a waiting process would allow two to build.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOCK: Final = ".lock"
 _CHANGED: Final = "ctime_ns"
 #: A GGUF file, or a folder of MLX.
 _MODELS: Final = ("*.gguf", "*.mlx")
-#: The folder of the cache that holds builds of engines: no models of ours are in it.
+#: The folder of the cache for builds of engines: it has no models.
 BUILDS_FOLDER: Final = "builds"
 _POLL_SECONDS: Final = 0.2
 _MAX_SIDECAR_BYTES: Final = 64 * 1024
@@ -226,7 +226,7 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
 
 @contextmanager
 def locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None]:
-    """Hold the lock beside `target`, so that one process at a time makes or removes it."""
+    """Lock `target`, so that one process at a time makes or removes it."""
     from filelock import Timeout  # noqa: PLC0415  # only where something is built
 
     lock = _file_lock(target)
@@ -250,7 +250,7 @@ def _file_lock(target: Path) -> BaseFileLock:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the half files of killed runs from the folder of `target`, whose lock is held."""
+    """Remove the half files of killed runs from the folder of `target`, after locking it."""
     from filelock import Timeout  # noqa: PLC0415  # only where something is built
 
     for leftover in target.parent.glob(f"*{_TEMPORARY}"):
@@ -272,7 +272,7 @@ def _temporary(owner: Path) -> Path:
 
 
 def write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> None:
-    """Write a file whole or not at all; `owner` is what the caller holds the lock of."""
+    """Write a file whole or not at all; the caller has the lock of `owner`."""
     temporary = _temporary(owner)
     try:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
@@ -335,7 +335,7 @@ _FULL_BELOW_BYTES: Final = 64 * 1024
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn an `OSError` of the cache's own work into the error a user can act on."""
+    """Turn an `OSError` of the cache's own work into an error with a remedy."""
     try:
         yield
     except OSError as error:
@@ -363,7 +363,7 @@ def no_room(error: Exception, temporary: Path) -> CacheError | None:
     """The error for a half file that had no room to become whole, None for other causes."""
     folder = temporary.parent
     says_full = isinstance(error, OSError) and error.errno in _FULL
-    # llama.cpp and numpy report a failed write without saying why.
+    # llama.cpp and numpy report a failed write without its reason.
     if says_full or shutil.disk_usage(folder).free < _FULL_BELOW_BYTES:
         return disk_full(folder)
     return _cut_off(folder, error) if _is_cut_off(error, temporary) else None

@@ -1,7 +1,7 @@
-"""Finds encoders: models whose headers say that they do not continue a text.
+"""Finds encoders: models whose headers show that they do not continue a text.
 
-An engine times an encoder as fast as any model, and gives logits that mean nothing. Its vectors
-mean something, so a GGUF file of an encoder is refused by what needs logits.
+An engine times an encoder as fast as any model, and returns meaningless logits. Its vectors are
+meaningful, so only functions that need logits reject a GGUF file of an encoder.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 _ENCODER: Final = "an encoder"
 _BOTH: Final = "an encoder-decoder"
-#: Architectures of GGUF that are encoders, whatever else their metadata says.
+#: Architectures of GGUF that are encoders, with any other metadata.
 _GGUF_ENCODER: Final = re.compile(r".*bert.*|gemma-embedding|llama-embed|t5encoder")
-#: Architectures and model types of `transformers`; `LongformerForMaskedLM` is known by its head.
+#: Architectures and model types of `transformers`; `LongformerForMaskedLM` is recognized by its
+#: head.
 _HF_ENCODER: Final = re.compile(
     r".*(bert|electra|mpnet).*|.*EncoderModel"
     r"|.*For(MaskedLM|(Sequence|Token)Classification|QuestionAnswering|MultipleChoice)",
@@ -50,7 +51,7 @@ def encoder_sign(path: Path, architecture: str, header: GgufHeader) -> str:
 
 
 def require_causal_file(path: Path, encoder: str) -> None:
-    """Refuse a GGUF file that is what `encoder_sign` found.
+    """Reject a GGUF file with a sign of `encoder_sign`.
 
     Raises:
         NoModelError: it predicts no next token.
@@ -60,10 +61,10 @@ def require_causal_file(path: Path, encoder: str) -> None:
 
 
 def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder in Hugging Face format for the same reasons, by its configuration.
+    """Reject a folder in Hugging Face format for the same reasons, by its configuration.
 
     Raises:
-        NoModelError: the configuration says that the model predicts no next token.
+        NoModelError: by its configuration the model predicts no next token.
     """
     text = config.get("text_config")
     values = {**config, **text} if isinstance(text, dict) else config
@@ -119,7 +120,7 @@ def _in_config(values: Mapping[str, Any]) -> tuple[str, str] | None:
     listed = values.get("architectures")
     names = [values.get("model_type"), *(listed if isinstance(listed, list) else [])]
     texts = [name for name in names if isinstance(name, str)]
-    # A BERT may be trained to decode, and says so.
+    # A BERT may be trained to decode, and its configuration then says so.
     for name in texts if values.get("is_decoder") is not True else []:
         if _HF_ENCODER.fullmatch(name):
             return _ENCODER, f"it is {printable(name, 80)}"
@@ -133,7 +134,7 @@ def _in_config(values: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _in_modules(path: Path) -> tuple[str, str] | None:
-    """The sign in the list of modules that Sentence Transformers writes beside a model."""
+    """The sign in the list of modules that Sentence Transformers writes next to a model."""
     with suppress(UnreadableTextError):
         if _POOLING in read_bytes(path):
             return _ENCODER, f"{path} pools its output to one vector for a whole text"

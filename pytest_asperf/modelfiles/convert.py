@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Part of the key of every file made here: raise it when the same input gives other bytes.
 CONVERTER_VERSION: Final = 1
 
-#: What is read from a folder in Hugging Face format.
+#: The files that are read from a folder in Hugging Face format.
 HF_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json")
 
 #: Parts of a layer: what GGUF calls them, and what Hugging Face does.
@@ -167,7 +167,7 @@ def _parse_config(path: Path, config: Mapping[str, Any]) -> _LlamaConfig:
 
 
 def _require_plain_llama(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse every setting that would change the model's function and is not converted."""
+    """Reject every setting that would change the model's function and is not converted."""
     architectures = config.get("architectures")
     if architectures != ["LlamaForCausalLM"]:
         raise _unsupported(path, f"architectures = {str(architectures)[:100]}")
@@ -366,7 +366,7 @@ def read_vocabulary(path: Path, tokenizer: Mapping[str, Any], *, n_vocab: int) -
 
 
 def _require_gpt2_splitting(path: Path, tokenizer: Mapping[str, Any]) -> None:
-    """Refuse what llama.cpp's pre-tokenizer `gpt-2` would split differently, and so worsen PPL."""
+    """Reject a text rule that llama.cpp's `gpt-2` would split differently, with a worse PPL."""
     model, splitter = tokenizer.get("model"), tokenizer.get("pre_tokenizer")
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         raise _unusable(path, "it is not a BPE tokenizer")

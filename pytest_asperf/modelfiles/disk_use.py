@@ -60,7 +60,7 @@ def _refuse(error: OSError) -> None:
 
 
 def disk_use(paths: Iterable[Path]) -> DiskUse:
-    """The room that files and folders take together; a ModelError names what cannot be read."""
+    """The disk space of files and folders together; a ModelError names an unreadable one."""
     try:
         stats = {os.path.abspath(path): path.stat() for path in files_of(paths)}  # noqa: PTH100  # links stay apart
     except OSError as error:
@@ -74,14 +74,14 @@ def disk_use(paths: Iterable[Path]) -> DiskUse:
     return DiskUse(allocated, apparent, len(files), len(stats) - len(files))
 
 
-#: Of the bytes, what may stay in memory of files that count as not cached.
+#: Share of the bytes that may stay in memory of files that count as not cached.
 _COLD: Final = 0.01
-#: Empties macOS' whole cache, without asking for a password.
+#: Empties macOS' whole cache, without a prompt for a password.
 _PURGE: Final = ("/usr/bin/sudo", "-n", "/usr/sbin/purge")
 
 
 def cached_share(files: Sequence[Path]) -> float | None:
-    """The share of the files' pages that are in the file cache; None where that is not known."""
+    """The share of the files' pages that are in the file cache; None if unknown."""
     pages = bytearray()
     for path in files:
         if path.stat().st_size:
@@ -91,7 +91,7 @@ def cached_share(files: Sequence[Path]) -> float | None:
 
 
 def _pages(path: Path) -> bytes:
-    """For each page of a file a byte whose last bit says that it is cached; none if not known."""
+    """For each page of a file a byte whose last bit means that it is cached; empty if unknown."""
     mincore = getattr(ctypes.CDLL(None), "mincore", None)
     # A private writable view has an address, and reads nothing by itself.
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as view:

@@ -2,7 +2,8 @@
 
 Why not `gguf.GGUFReader`: it keeps several numpy objects for each vocabulary entry (150,000 tokens
 and 300,000 merges, 2 busy cores: 18 s and 690 MB, against 0.2 s and 8 MB here), and it believes
-counts (a 100-byte file that claims an array of 2**32 strings kept it busy until it was killed).
+counts (a 100-byte file with the header of an array of 2**32 strings kept it busy until it was
+killed).
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; limits as in its gguf.cpp.
 """
@@ -391,7 +392,7 @@ def _refuse_type(cursor: _Cursor, name: str, code: int) -> NoReturn:
 
 
 def _foreign(path: Path, tensor: TensorInfo) -> NoModelError:
-    """The refusal of a type whose number means another type here than in the file."""
+    """The error for a type whose number means another type here than in the file."""
     code = next(code for code, (name, *_) in _tensor_types().items() if name == tensor.type)
     return NoModelError(
         f"{path}: tensor {printable(tensor.name, 100)!r} is of type {code}, and no such tensor of "

@@ -28,7 +28,7 @@ from pytest_asperf.modelfiles.model_shape import ModelShape
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31
 _HEAD_BYTES: Final = 512
-#: What a draft must share besides its tokens, as in llama.cpp's common/speculative.cpp.
+#: Facts other than tokens that a draft must share, as in llama.cpp's common/speculative.cpp.
 _RULES: Final = ("model", "pre", "bos_token_id", "eos_token_id", "add_bos_token", "add_eos_token")
 _MOST_PARTS: Final = 99_999
 #: llama.cpp, llama_split_path: how the first part of a model is named.
@@ -49,18 +49,18 @@ class GgufInfo:
 
     Attributes:
         name: the model's own name, printable and at most 200 characters, if it has one.
-        level: the quantization level, None where it is not stated or not known.
+        level: the quantization, None if it is not stated or unknown.
         n_params: elements of all tensors.
         data_start: where the first tensor's data begins, in bytes.
         n_experts: experts per layer, 0 for a dense model.
         tokenizer_sha256: equal for two files that split text into the same numbers: sha256 over
             the three sha256 of the pre-tokenizer's name, the tokens and the merges, the latter two
             as stored (see `StringArray`). None without a vocabulary.
-        kv_elements: elements of K, and of V, that one position of context holds over all layers.
+        kv_elements: elements of K, and of V, per position of context, over all layers.
         sliding_window: positions that a layer with a sliding window looks back on, if it has one.
         n_nextn_layers: layers at the end that only multi-token prediction uses.
-        shape: the sizes that tell its levels from other models.
-        vocabulary: the tokens, to find a draft whose padding differs; None without a vocabulary.
+        shape: the sizes that distinguish its quantizations from other models.
+        vocabulary: the tokens, to find a draft with other padding; None without a vocabulary.
         encoder: what it is if it does not continue a text, and by which sign; otherwise empty.
     """
 
@@ -107,8 +107,8 @@ def read_gguf(path: Path) -> GgufInfo:
 
     Raises:
         ModelError: the file is missing, not a file, empty, of another format, truncated, corrupt,
-            big-endian, of an architecture that is not known, or an encoder-decoder; or other parts
-            of the model are missing.
+            big-endian, of an unknown architecture, or an encoder-decoder; or other parts of the
+            model are missing.
     """
     size, header = _header_of(path)
     for part, n_bytes, more in _further_parts(path, header):
@@ -193,10 +193,10 @@ def bytes_per_token(
 ) -> int:
     """The bytes that decoding one token reads from memory: a lower bound, and close to it.
 
-    Counted are all weights that the step touches (the embedding table only where it is the output
-    head; of the experts the active ones; no layer that only multi-token prediction uses) and the
-    KV cache at `depth`, in f16 if not said (2.0; 34/32 is q8_0). Where layers have a sliding
-    window, all are taken to have it.
+    The count has all weights that the step touches (the embedding table only if it is the output
+    head; of the experts the active ones; no layer that only multi-token prediction uses) and the KV
+    cache at `depth`, in f16 by default (2.0; 34/32 is q8_0). If layers have a sliding window, all
+    are assumed to have it.
     """
     weights = sum(_touched_bytes(info, tensor) for tensor in info.tensors)
     positions = depth if info.sliding_window is None else min(depth, info.sliding_window)
@@ -460,7 +460,7 @@ def _known_architectures() -> frozenset[str]:
 
 
 def _layers_with_kv(tensors: Iterable[TensorInfo]) -> frozenset[int]:
-    """The layers that keep K and V; recurrent ones (known by `ssm_` tensors) keep none."""
+    """The layers that keep K and V; recurrent ones (with `ssm_` tensors) keep none."""
     names: dict[int, set[str]] = {}
     for tensor in tensors:
         if match := _LAYER.match(tensor.name):

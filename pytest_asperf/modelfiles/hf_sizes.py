@@ -28,7 +28,7 @@ _K: Final = re.compile(r"(attn|attention)\.k_proj\.weight$")
 _V: Final = re.compile(r"(attn|attention)\.v_proj\.weight$")
 _LATENT: Final = re.compile(r"\.kv_a_proj_with_mqa\.weight$")
 _STATE: Final = re.compile(r"\.(mamba|linear_attn|ssm|mixer\.A_log|time_mix|conv\.conv)")
-# Towers for images and sound and layers for multi-token prediction take no part in decoding text.
+# Towers for images and sound and layers for multi-token prediction have no part in decoding text.
 _OTHER: Final = re.compile(r"(^|\.)(visual|vision_\w+|audio_\w+|multi_modal_projector|mtp)\.")
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts")
 _USED: Final = ("num_experts_per_tok", "num_experts_per_token")
@@ -41,7 +41,7 @@ class HfSizes:
     Attributes:
         matrices, vectors: elements of all of them in the text model.
         read: elements of matrices that decoding one token reads.
-        kv_elements: of K, and of V, that one position of context holds over all layers.
+        kv_elements: of K, and of V, per position of context, over all layers.
         window: positions that a layer with a sliding window looks back on, if it has one.
         is_recurrent: some layers keep a state instead of a KV cache.
         is_packed: the weights are quantized, so that elements of matrices are those of packed rows.

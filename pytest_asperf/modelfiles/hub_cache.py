@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = ("asperf-target", "asperf-draft")
 
-#: The target fine-tuned under MLX's quantization, at the levels that it was tuned for.
+#: The target fine-tuned under MLX's quantization, at the quantizations that it was tuned for.
 _QAT_NAME: Final = "asperf-target-qat"
 _QAT_LEVELS: Final = ("4bit", "3bit")
 

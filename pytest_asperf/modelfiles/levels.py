@@ -1,8 +1,8 @@
 """The quantizations that can be made from a GGUF file, and those that a file is of.
 
 A tensor whose rows are no multiple of a type's block gets another type, which llama.cpp names in a
-log only: Q4_K_M of a model with rows of 576 elements is mostly Q5_0. It is what people download
-under that name, so it is made and measured, and the run record names the types.
+log only: Q4_K_M of a model with rows of 576 elements is mostly Q5_0. People download it under that
+name, so it is made and measured, and the run record names the types.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _BLOCKS: Final = {
     "NVFP4": 64, "Q2_0": 64, "Q1_0": 128,
 }  # fmt: skip
 
-#: llama-quant.cpp, tensor_requires_imatrix: levels of which some tensor becomes such a type.
+#: llama-quant.cpp, tensor_requires_imatrix: quantizations with a tensor of such a type.
 NEED_IMPORTANCE: Final = frozenset(
     {
         "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "Q2_K_S",
     }
 )  # fmt: skip
 
-# llama-quant.cpp, tensor_allows_quantization: matrices that keep their type at every level.
+# llama-quant.cpp, tensor_allows_quantization: matrices that keep their type at every quantization.
 _KEPT: Final = (
     "_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj",
     "position_embd", "token_types", "ssm_conv1d", "shortconv.conv.weight", "time_mix_",
     "attn_rel_b.weight",
 )  # fmt: skip
 
-# llama-quant.cpp, llama_ftype_get_default_type: levels whose own type has another name.
+# llama-quant.cpp, llama_ftype_get_default_type: quantizations whose own type has another name.
 _OWN_TYPES: Final = {
     "IQ2_S": "IQ2_XS", "IQ2_M": "IQ2_S", "IQ3_XS": "IQ3_S", "IQ3_M": "IQ3_S",
     "MXFP4_MOE": "MXFP4",
 }  # fmt: skip
 
 
-# llama-quant.cpp, tensor_type_fallback, and what other releases took; of IQ types IQ4_NL.
+# llama-quant.cpp, tensor_type_fallback, and the choice of other releases; of IQ types IQ4_NL.
 _FALLBACKS: Final = {
     "Q2_K": ("Q4_0", "IQ4_NL"), "Q3_K": ("Q4_0", "IQ4_NL"), "Q4_K": ("Q5_0",), "Q5_K": ("Q5_1",),
     "Q6_K": ("Q8_0",), "TQ1_0": ("Q4_0",), "TQ2_0": ("Q4_0",),
@@ -62,11 +62,11 @@ def largest_type(info: GgufInfo) -> str:
 
 
 def contradiction(info: GgufInfo, level: str) -> str:
-    """The other level that a file is of, and what shows it; empty where nothing does.
+    """The file's other quantization, and the evidence for it; empty without evidence.
 
-    A level is a mixture around a type of its own, or around the one that llama.cpp takes for rows
-    that do not fit its blocks. Where the metadata states the level, one matrix of that type will
-    do, since publishers vary mixtures; where it does not, most of the layers have it.
+    A quantization is a mixture around a type of its own, or around llama.cpp's replacement for rows
+    that do not fit its blocks. If the metadata states the quantization, one matrix of that type is
+    enough, since publishers vary mixtures; otherwise most of the layers have it.
     """
     if info.level not in {None, level}:
         return f"{info.level} by its own metadata"
@@ -84,20 +84,20 @@ def contradiction(info: GgufInfo, level: str) -> str:
 
 
 def stored_as(own: str, row: int) -> tuple[str, ...]:
-    """The types that rows of so many elements may get in place of a type, the likeliest first."""
+    """The replacement types for rows of this many elements, the likeliest first."""
     if not row % _block(own):
         return (own,)
     return ("F16",) if row % _SMALL_BLOCK else _FALLBACKS.get(own, _FALLBACK)
 
 
 def bits_stored(level: str, row: int) -> str:
-    """The quantization whose bits per weight a tensor with such rows has in a level."""
+    """The quantization whose bits per weight a tensor with such rows has."""
     own = _own_type(level)
     return level if not row % _block(own) else stored_as(own, row)[0]
 
 
 def fallback_text(info: GgufInfo) -> str:
-    """The types of the matrices whose rows do not fit the file's level; empty if all fit."""
+    """The types of the matrices whose rows do not fit the file's quantization; empty if all fit."""
     matrices = [t for t in _layer_matrices(info) if _is_quantised(t)]
     own = _own_type(info.level) if info.level else ""
     misfits = [t for t in matrices if own and t.shape[0] % _block(own)]
@@ -123,7 +123,7 @@ def _most_of_a_type(tensors: list[TensorInfo]) -> int:
 
 
 def _own_type(level: str) -> str:
-    """The type that a level's name stands for: Q4_K_M is a mixture around Q4_K."""
+    """The main type of a quantization's name: Q4_K_M is a mixture around Q4_K."""
     base, _, size = level.rpartition("_")
     is_mixture = base.endswith("_K") and size in {"S", "M", "L"}
     return _OWN_TYPES.get(level, base if is_mixture else level)
@@ -136,7 +136,7 @@ def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
 
 
 def require_quantizable(info: GgufInfo, level: str) -> None:
-    """Refuse a level that a file cannot be quantized to.
+    """Reject a quantization that a file cannot be converted to.
 
     Raises:
         UnfitError: it is quantized already, an importance matrix is needed, or no row fits.
@@ -173,7 +173,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
 
 
 def _block(kind: str) -> int:
-    """The elements of a block of a level, or of a type."""
+    """The elements in a block of a quantization, or of a type."""
     if kind in _FLOAT_LEVELS:
         return 1
     return _BLOCKS.get(kind, 256)

@@ -1,4 +1,4 @@
-"""From an address to a file that an engine can load, made on first use where it can be made."""
+"""From a model spec to a file that an engine can load, made on first use if possible."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model at a level, as a checked file or folder.
+    """A model at a quantization, as a checked file or folder.
 
     Attributes:
         sha256: its hash; of a folder or of several parts, over names and hashes of the files.
-        info: what the headers say, None of a script.
+        info: the facts in the headers, None for a script.
         files: what was hashed, to see later whether it is still there.
     """
 
@@ -57,7 +57,7 @@ class LocatedModel:
 
     @property
     def level(self) -> str:
-        """The level, or the model's name where it has the file's own."""
+        """The quantization, or the model's name if it has the file's own."""
         return self.ref.level or self.ref.spec.name
 
     @property
@@ -71,7 +71,7 @@ class LocatedModel:
 
     @property
     def is_encoder(self) -> bool:
-        """True if its file is known to be of an encoder."""
+        """True if its file is known to be an encoder's."""
         return isinstance(self.info, GgufInfo) and bool(self.info.encoder)
 
     def require_causal(self) -> None:
@@ -80,12 +80,12 @@ class LocatedModel:
             self.info.require_causal()
 
     def made_rows(self) -> tuple[tuple[str, str], ...]:
-        """The types of tensors that do not have the level's own, as label and text."""
+        """The types of tensors that differ from the quantization's own, as label and text."""
         text = fallback_text(self.info) if isinstance(self.info, GgufInfo) else ""
         return (("tensors", text),) if text else ()
 
     def bytes_per_token(self, depth: int, loaded: LoadedFacts, context: ContextFacts) -> int | None:
-        """The bytes that one step of TG reads at a depth of the KV cache, None if not known."""
+        """The bytes of one TG step at a depth of the KV cache, None if unknown."""
         if self.info is None:
             return loaded.bytes_per_token
         float_bytes = KV_BYTES_PER_ELEMENT.get(loaded.dtype or "", 2.0)
@@ -232,13 +232,13 @@ class ModelLocator:
 
 
 def _require_declared(model: LocatedModel) -> None:
-    """Refuse a published level if the first file declared for its model is of another model."""
+    """Reject a published quantization whose first file is of another model."""
     first = next(iter(dict(model.ref.spec.files).values()), model.path)
     if first == model.path or model.info is None:
         return
     try:
         info = inspect_mlx(first) if first.is_dir() else read_gguf(first)
-    except ModelError:  # a test that asks for that file says so
+    except ModelError:  # a test that needs that file reports it
         return
     require_one_model((str(model.path), model.info), (str(first), info))
 
@@ -246,7 +246,7 @@ def _require_declared(model: LocatedModel) -> None:
 def require_one_model(
     one: tuple[str, GgufInfo | MlxInfo | None], other: tuple[str, GgufInfo | MlxInfo | None]
 ) -> None:
-    """Refuse two models, given by name and headers, that are no levels of one.
+    """Reject two models, given by name and headers, that are no quantizations of one model.
 
     Raises:
         MislabelledError: their headers state different sizes or architectures.
@@ -265,12 +265,12 @@ def require_one_model(
 
 
 def _locate_served(ref: ModelRef) -> LocatedModel:
-    """A model of a running server, whose file is not known here."""
+    """A model of a running server, whose file is unknown here."""
     return LocatedModel(ref, Path(ref.spec.name), "", 0, None)
 
 
 def _own_file(ref: ModelRef) -> Path | None:
-    """The file or folder that programs are given for `{model}`; None where they take none."""
+    """The file or folder for the placeholder `{model}`; None if the programs have none."""
     spec = ref.spec
     path = dict(spec.files).get(ref.level or "", spec.gguf)
     if spec.hf_folder is not None:
@@ -303,7 +303,7 @@ def source_state(ref: ModelRef) -> FileState:
     named = [files[ref.level]] if ref.level in files else [*files.values()]
     named += [spec.gguf] if spec.gguf else []
     if spec.hf_folder:
-        with suppress(ModelError):  # a model that is not there has no state; locating it says so
+        with suppress(ModelError):  # an absent model has no state; locating it raises the error
             named.append(hf_source(spec, spec.hf_folder))
     return tuple(state for path in named for state in state_of(path))
 
@@ -318,9 +318,9 @@ def work_of(base: LocatedModel, chunks: Sequence[Sequence[int]]) -> dict[str, st
 
 
 def shown_same(base: LocatedModel, model: LocatedModel) -> str:
-    """How the files show that a level is its baseline; empty where they do not.
+    """The proof by the files that a quantization is its baseline; empty without one.
 
-    One file under other settings is something else: with another KV cache, for one.
+    One file under other settings is another variant: with another KV cache, for one.
     """
     if base.ref.spec.settings != model.ref.spec.settings:
         return ""
@@ -332,7 +332,7 @@ def shown_same(base: LocatedModel, model: LocatedModel) -> str:
 
 
 def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
-    """Why a level may score exactly as its baseline does; empty where it may not."""
+    """The reason why a quantization may score exactly as its baseline; empty without one."""
     types = float_types(base.info, model.info)
     return f"{types[0]} and {types[1]} hold the same weights unquantized" if types else ""
 
@@ -352,7 +352,7 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
 
 
 def require_draft(target: LocatedModel, draft: LocatedModel) -> None:
-    """Refuse a draft that splits text otherwise; padding behind the target's tokens is none."""
+    """Reject a draft that splits text otherwise; padding behind the target's tokens is allowed."""
     known = [m.info.vocabulary for m in (target, draft) if isinstance(m.info, GgufInfo)]
     one, other = (*known, None, None)[:2]
     if not (one and other and one.pairs_with(other)):
@@ -372,9 +372,9 @@ def require_same_start(
     model: LocatedModel,
     loaded: LoadedFacts,
 ) -> None:
-    """Refuse a level that begins a text with BOS where its baseline does not, or the reverse.
+    """Reject a quantization that begins a text with BOS if its baseline does not, or the reverse.
 
-    Equal tokenizers do not show it: it is a setting beside them.
+    Equal tokenizers do not show it: it is a separate setting.
     """
     if base_loaded.add_bos == loaded.add_bos:
         return
@@ -392,7 +392,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 def same_tensors(one: Info, other: Info) -> bool:
-    """True if two files, or folders, hold the same tensors, read only where their shapes agree."""
+    """True if two files, or folders, have equal tensors, read only if their shapes agree."""
     if isinstance(one, GgufInfo) and isinstance(other, GgufInfo):
         is_whole = all(len(gguf_parts(info.path)) == 1 for info in (one, other))
         return (

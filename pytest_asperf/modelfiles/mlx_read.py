@@ -23,7 +23,7 @@ from pytest_asperf.modelfiles.safetensors_read import TensorEntry, list_tensors
 
 #: Files of a tokenizer, any of which will do.
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
-#: What decides how a model computes and reads text; the rest of a folder is for people.
+#: The files that decide how a model computes and reads text; the rest of a folder is for people.
 _HASHED: Final = frozenset({".json", ".safetensors", ".model", ".txt"})
 
 _STACKED: Final = re.compile(r"\.(experts|switch_mlp)\.[^.]+\.weight$")
@@ -34,11 +34,11 @@ class MlxInfo:
     """A model's folder, as its configuration and the headers of its weights state it.
 
     Attributes:
-        level: its quantization level, None where it is none that MLX makes.
+        level: its quantization, None if MLX cannot make it.
         is_quantised: whether the weights are quantized, by whomever.
-        sizes: what a step reads of them, None where names and configuration do not say.
+        sizes: the bytes that a step reads, None if names and configuration do not show them.
         tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
-        shape: the sizes that tell its levels from other models.
+        shape: the sizes that distinguish its quantizations from other models.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class MlxInfo:
 
     @property
     def n_params(self) -> int:
-        """The weights that the tensors stand for; packed ones are counted by scales."""
+        """The number of weights in the tensors; packed ones are counted by scales."""
         scheme = mlx_scheme(self.level or "")
         held = {tensor.name: tensor for tensor in self.tensors}
         n_params = 0
@@ -107,9 +107,9 @@ def mlx_bytes_per_token(
 ) -> int | None:
     """A lower bound of the bytes that decoding one token reads from memory, None if unknown.
 
-    Counted are all weights that the step touches (the embedding table only where it is the output
+    The count has all weights that the step touches (the embedding table only if it is the output
     head; of the experts the active ones) and the KV cache at `depth`. Weights that are not packed
-    count `float_bytes`: MLX holds them in the type that is computed in, whatever the file has.
+    count `float_bytes`: MLX stores them in its compute type, not in the file's.
     """
     sizes = info.sizes
     if sizes is None:
@@ -175,7 +175,7 @@ def _incomplete(path: Path, what: str) -> ModelError:
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The files of a folder's weights, sorted by name."""
-    # What mlx-lm's load_model looks for.
+    # The files that mlx-lm's load_model needs.
     files = tuple(sorted(folder.glob("model*.safetensors")))
     if not files:
         raise _incomplete(folder / "model*.safetensors", "is missing: it has no weights")
@@ -190,14 +190,17 @@ def _scheme(config: Mapping[str, Any]) -> MlxScheme | None:
 
 
 def _require_packed(folder: Path, tensors: Iterable[TensorEntry], scheme: MlxScheme) -> None:
-    """Refuse a folder of which no tensor is packed as configured; layers may have own schemes."""
+    """Reject a folder without a tensor that is packed as configured.
+
+    Layers may have own schemes.
+    """
     by_name = {tensor.name: tensor for tensor in tensors}
     packed = (
         (by_name.get(f"{name.removesuffix('.scales')}.weight"), scales)
         for name, scales in by_name.items()
         if name.endswith(".scales")
     )
-    # 32 bits of a packed element hold 32 / bits weights, and group_size of those share a scale.
+    # 32 bits of a packed element have 32 / bits weights, and group_size of those share a scale.
     if not any(
         weight and 32 * weight.shape[-1] == scheme.bits * scheme.group_size * scales.shape[-1]
         for weight, scales in packed

@@ -1,4 +1,4 @@
-"""From a model's address to the folder that MLX measures: given, published or converted."""
+"""From a model spec to the folder that MLX measures: given, published or converted."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def resolve_mlx(
     quantizer_id: Callable[[], str],
     on_wait: Callable[[str], None] | None = None,
 ) -> MlxInfo:
-    """The folder of a model at a level, or as it is, made if need be.
+    """The folder of a model at a quantization, or as it is, made if need be.
 
-    `quantize` and `quantizer_id`, the converter's build, are called only to make a level, and
-    `on_wait` once, when another process is making the folder.
+    `quantize` and `quantizer_id`, the converter's build, are called only to make a quantization,
+    and `on_wait` once, when another process is making the folder.
 
     Raises:
-        ModelError: the source is missing or broken, or the level cannot be made from it.
+        ModelError: the source is missing or broken, or the quantization cannot be made from it.
         CacheError: the cache folder cannot be used.
     """
     spec, level = ref.spec, ref.level
@@ -109,7 +109,7 @@ def _require_level(info: MlxInfo, level: str) -> None:
 
 
 def _require_whole(source: MlxInfo, level: str) -> None:
-    """Refuse a level that some matrices cannot have: mlx-lm leaves what does not fit as it is."""
+    """Reject a quantization that some matrices cannot have: mlx-lm would leave them as they are."""
     scheme = mlx_scheme(level)
     misfit = unquantised_misfit(source, scheme.group_size) if scheme else None
     if scheme is not None and misfit is not None:
@@ -126,7 +126,7 @@ _WHOLE: Final = {
     "output_norm": "model.norm",
     "output": "lm_head",
 }
-#: What mlx-lm calls things, by kind of variant, where that is not what Llama calls them.
+#: mlx-lm's names by kind of padded model, if they differ from Llama's.
 _NAMES: Final[dict[str, dict[str, str]]] = {
     "layers": {},
     "experts": {
@@ -161,14 +161,14 @@ _NAMES: Final[dict[str, dict[str, str]]] = {
         "ssm_out": "mixer.out_proj",
     },
 }
-#: What a Falcon-H1 multiplies by, which a Llama does not.
+#: Factors of a Falcon-H1, which a Llama does not have.
 _MULTIPLIERS: Final = (
     "attention_in", "attention_out", "embedding", "key", "lm_head", "ssm_in", "ssm_out",
 )  # fmt: skip
 
 
 def require_variable_folder(info: MlxInfo) -> None:
-    """Raise ModelError for a folder of another level than F16."""
+    """Raise ModelError for a folder of another quantization than F16."""
     if info.level != "F16":
         raise not_variable(info.path, info.level or "another")
 
@@ -190,7 +190,7 @@ def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
 
 
 def _require_even_heads(source: Path, settings: Mapping[str, Any], variant: Variant) -> None:
-    """Refuse heads of a size of their own where the variant's architecture has no key for it."""
+    """Reject heads of a size of their own if the architecture has no key for it."""
     heads, width = settings["num_attention_heads"], settings["hidden_size"]
     if variant.kind == "experts" and settings.get("head_dim", width // heads) * heads != width:
         raise ModelError(
@@ -227,7 +227,7 @@ def _changes(settings: Mapping[str, Any], varied: VariedModel) -> dict[str, Any]
     kind, sizes = varied.variant.kind, varied.state_space
     changes: dict[str, Any] = {
         "num_hidden_layers": varied.n_layers,
-        # Else it would be what tokenizers of the variant's architecture usually are.
+        # Otherwise the tokenizer would be the architecture's usual one.
         "tokenizer_class": settings.get("tokenizer_class", "PreTrainedTokenizerFast"),
     }
     if kind == "experts":

@@ -1,4 +1,4 @@
-"""The sizes that all levels of one model have in common, as headers state them."""
+"""The sizes that all quantizations of one model have in common, as headers state them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ModelShape:
     """The shape that quantizing a model preserves; None if the header lacks a value.
 
     Attributes:
-        format: whose names and conventions the values follow.
+        format: the format whose names and conventions the values follow.
         n_layers: without layers that only multi-token prediction uses.
         n_heads, n_kv_heads, n_ff: of the largest layer.
     """

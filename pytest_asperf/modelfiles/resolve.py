@@ -1,4 +1,4 @@
-"""From a model's address to the GGUF file that is measured: given, converted or quantized."""
+"""From a model spec to the GGUF file that is measured: given, converted or quantized."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ def resolve(
     quantizer_id: Callable[[], str],
     on_wait: Callable[[str], None] | None = None,
 ) -> Path:
-    """The GGUF file of a model at a level, or its own, made if need be.
+    """The GGUF file of a model at a quantization, or its own, made if need be.
 
-    `quantize` and `quantizer_id`, the quantizer's build, are called only to make a level: another
-    build makes its own files. `on_wait` is called once, when another process is making the file.
+    `quantize` and `quantizer_id`, the quantizer's build, are called only to make a quantization:
+    another build makes its own files. `on_wait` is called once, when another process is making the
+    file.
 
     Raises:
-        ModelError: the source is missing or broken, or the level cannot be made from it.
+        ModelError: the source is missing or broken, or the quantization cannot be made from it.
         CacheError: the cache folder cannot be used.
     """
     spec = ref.spec
@@ -81,7 +82,7 @@ def resolve(
 
 
 def published_file(ref: ModelRef) -> Path:
-    """The file that somebody published of a model at a level."""
+    """A published file of a model at a quantization."""
     level, path = published(ref)
     if path.is_dir():
         raise UnfitError(
@@ -97,7 +98,7 @@ def published_file(ref: ModelRef) -> Path:
 
 
 def published(ref: ModelRef) -> tuple[str, Path]:
-    """The level and the path of a model that is declared by `files`."""
+    """The quantization and the path of a model that is declared by `files`."""
     files = dict(ref.spec.files)
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
     if level not in files:

@@ -132,7 +132,7 @@ def _entry(path: Path, name: str, entry: object, room: int) -> TensorEntry:
             raise corrupt(path, f"tensor {name[:100]!r} is not described as one")
     if not all(type(n) is int and n > 0 for n in shape):
         raise corrupt(path, f"tensor {name[:100]!r} has the shape {str(shape)[:60]}")
-    # Of a type that is not known, the bytes cannot be checked; who reads it refuses it.
+    # The bytes of an unknown type cannot be checked; readers of its tensors raise.
     expected = math.prod(shape) * _ITEM_BYTES[dtype] if dtype in _ITEM_BYTES else end - begin
     if not 0 <= begin <= end or end - begin != expected:
         raise corrupt(path, f"tensor {name[:100]!r} has {end - begin} bytes for {str(shape)[:60]}")

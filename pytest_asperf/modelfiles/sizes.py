@@ -1,7 +1,7 @@
 """The memory that a model needs, from a GGUF file's tensor list or a Hugging Face folder.
 
-Nothing is converted or quantized for it. A level that a model does not have yet is estimated from
-the shapes of its matrices and the bits per weight that the level came to elsewhere.
+Nothing is converted or quantized for it. A quantization that a model does not have yet is estimated
+from the shapes of its matrices and the bits per weight of that quantization in another model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _DEFAULT_CONTEXT: Final = 4096
 _STATE: Final = re.compile(r"\.(ssm_|time_mix_|shortconv)")
 
-#: Bits per weight of a file at each level. Of one type: from ggml's block sizes. Of a mixture:
-#: llama.cpp, tools/quantize/README.md, Llama-3.1-8B; Q3_K_M from its published file of 4.02 GB.
+#: Bits per weight of a file at each quantization. Of one type: from ggml's block sizes. Of a
+#: mixture: llama.cpp, tools/quantize/README.md, Llama-3.1-8B; Q3_K_M from its published file of
+#: 4.02 GB.
 BITS_PER_WEIGHT: Final[dict[str, float]] = {
     "F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6,
     "TQ1_0": 1.6875, "TQ2_0": 2.0625, "MXFP4_MOE": 4.25, "NVFP4": 4.5, "Q1_0": 1.125, "Q2_0": 2.25,
@@ -47,8 +48,8 @@ class KvCache:
     """The KV cache to count; without a context, 4096 positions or the trained context if less.
 
     Attributes:
-        float_bytes: of a weight that is not quantized, and of a group's scale, where the engine
-            computes in another type than the level's and holds them in it, as MLX does.
+        float_bytes: of a weight that is not quantized, and of a group's scale, if the engine stores
+            them in a compute type that differs from the file's, as MLX does.
     """
 
     context: int | None = None
@@ -61,9 +62,9 @@ class KvCache:
 
 
 def demand_of(ref: ModelRef, kv: KvCache) -> Demand:
-    """The memory that a model needs at a level.
+    """The memory that a model needs at a quantization.
 
-    Without a level it is that of its file as it is, and F16 of a Hugging Face folder.
+    Without a quantization it is that of its file as it is, and F16 of a Hugging Face folder.
     """
     spec, level = ref.spec, ref.level
     if spec.hf_folder is not None:
@@ -97,7 +98,7 @@ def encoder_of(ref: ModelRef) -> str:
 def trained_context(ref: ModelRef) -> int | None:
     """The context that a model was trained on, in tokens, from the headers of what it is made of.
 
-    None where they do not say it, and of a script.
+    None if they do not show it, and for a script.
     """
     spec, path = ref.spec, _source_path(ref)
     if spec.engine == "scripted":
@@ -132,13 +133,13 @@ def _source_path(ref: ModelRef) -> Path:
 
 
 def bits_per_weight(level: str) -> float:
-    """The bits that a weight takes at a level, its share of scales with it."""
+    """The bits per weight at a quantization, including its share of scales."""
     scheme = mlx_scheme(level)
     return BITS_PER_WEIGHT[level] if scheme is None else scheme.bits_per_weight
 
 
 def _bits_held(level: str, float_bytes: float | None) -> float:
-    """The bits that a weight takes in memory, in a type that an engine computes in."""
+    """The bits per weight in memory, in an engine's compute type."""
     scheme = mlx_scheme(level)
     if float_bytes is None or (scheme is not None and scheme.mode != "affine"):
         return bits_per_weight(level)
@@ -189,7 +190,7 @@ def _of_folder(ref: ModelRef, sizes: HfSizes, kv: KvCache) -> Demand:
         )
     bits = _bits_held(level, kv.float_bytes)
     context = kv.positions(sizes.n_ctx_train)
-    # Vectors stay in F32 at every level of llama.cpp's.
+    # Vectors stay in F32 at every llama.cpp quantization.
     vectors = sizes.vectors * (kv.float_bytes or 4)
     weights, read = (round(n * bits / 8 + vectors) for n in (sizes.matrices, sizes.read))
     seen = context if sizes.window is None else min(context, sizes.window)

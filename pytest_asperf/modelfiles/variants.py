@@ -1,8 +1,8 @@
 """Variants of a Llama model in F16: the same function at another cost, or on another memory.
 
-With them one pair of models covers regimes that would take many: acceptance stays what it is, as
-the logits do, while what a step costs, or how it is rolled back, is a dial. What a variant consists
-of is decided here, for every format that is written, under GGUF's names of tensors.
+With them one pair of models covers regimes that would need many: acceptance stays equal, as the
+logits do, while the cost of a step, or the kind of rollback, varies. The parts of a padded model
+are decided here, for every output format, under GGUF's names of tensors.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class VariedModel:
     """The tensors of a variant, made of the model's tensors by their names in GGUF.
 
     `layers` are n more layers whose output projections are zero; `experts` n copies of each
-    feed-forward part, of which a router of random weights takes one for each token; `hybrid` is a
+    feed-forward part, of which a router of random weights uses one for each token; `hybrid` is a
     Falcon-H1 with the model's attention and a state-space part whose output is zero; `recurrent` a
-    Mamba of n layers and random weights on the model's embedding. All but the last have the
-    model's logits.
+    Mamba of n layers and random weights on the model's embedding. All but the last have the model's
+    logits.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class VariedModel:
         self.n_layers = layers.get(variant.kind, n_layers)
         spaces = {"hybrid": StateSpace(64, 2), "recurrent": StateSpace(2 * n_embd, 0)}
         self.state_space = spaces.get(variant.kind)
-        # The same address is the same model, everywhere.
+        # One model spec means one model on every machine.
         self._random = np.random.default_rng(20261121)
 
     def all_tensors(self) -> Iterator[Tensor]:
@@ -157,7 +157,7 @@ class VariedModel:
         return (self._random.standard_normal(shape) * spread).astype(np.float32)
 
 
-#: Writes the first file or folder, quantized to the level named, to the second path.
+#: Writes the first file or folder, at the named quantization, to the second path.
 Quantize = Callable[[Path, Path, str], None]
 
 

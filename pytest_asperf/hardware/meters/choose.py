@@ -32,7 +32,7 @@ def open_meters() -> Meter:
     """Every counter that can be read here, as one meter.
 
     Raises:
-        HardwareError: there is none; it says why for each source, and what to do.
+        HardwareError: there is none; it has the reason for each source, and the remedy.
     """
     if platform.system() == "Darwin":
         return joined(_on_a_mac())
@@ -115,12 +115,12 @@ def _without(*, installed: bool) -> Meter:
 
 _ROOT: Final = Path("/")
 _POWERCAP: Final = "sys/class/powercap"
-#: The platform's domain contains the package's, and what it contains besides differs by machine.
+#: The platform's domain contains the package's; its other content differs by machine.
 _RAILS: Final[dict[str, Rail]] = {"package": "package", "core": "cpu", "dram": "dram"}
 
 
 def rapl_meter(root: Path = _ROOT) -> Meter:
-    """The counters of every domain that this process may read; else why it may not."""
+    """The counters of every domain that this process may read; otherwise the reason why not."""
     counters: list[Counter] = []
     missing: list[MissingRail] = []
     # intel-rapl-mmio shows a package a second time. AMD's processors are shown as intel-rapl too.
@@ -162,7 +162,7 @@ _FIELDS: Final[tuple[tuple[str, Rail], ...]] = (
     ("ane_mj", "ane"),
     ("dram_mj", "dram"),
 )
-#: How old a reading may be: less than updates are told apart by.
+#: Maximal age of a sample: less than the time between updates.
 _SHARED_S: Final = 0.0005
 #: Up to this version the processor energy of two dies is that of the last one.
 _LAST_DIE_WINS: Final = Version("1.1.0")
@@ -202,7 +202,7 @@ def apple_meter(brand: str) -> Meter:
 
 
 class _Snapshots:
-    """Reads all counters at once, which one reading after the other share."""
+    """Reads all counters at once; meters that are read one after the other share the sample."""
 
     def __init__(self, monitor: Any) -> None:
         self._monitor = monitor

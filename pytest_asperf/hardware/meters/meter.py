@@ -1,7 +1,7 @@
 """The meter: counters of energy, and the rails that it cannot measure, with the reason.
 
 A counter is published now and then: NVML's every 100 ms, some of Apple's in batches two seconds
-apart. A difference of two readings misses or adds up to a publication at each end. So a counter is
+apart. A difference of two samples misses or adds up to a publication at each end. So a counter is
 polled until it changes, and a window begins and ends at such a change.
 """
 
@@ -59,7 +59,7 @@ class Meter:
     """The counters of one source.
 
     Attributes:
-        missing: rails that this source would have elsewhere.
+        missing: rails that this source has on other machines.
         close: frees what the counters need.
     """
 
@@ -69,7 +69,7 @@ class Meter:
 
 
 def joined(meters: Sequence[Meter]) -> Meter:
-    """All meters as one. A package contains its cores, so its counter takes their place.
+    """All meters as one. A package contains its cores, so its counter replaces theirs.
 
     Raises:
         HardwareError: none of them has a counter.
@@ -100,8 +100,8 @@ LEAST_UPDATES: Final = 5
 LEAST_WINDOW_S: Final = 1.0
 #: Updates at the beginning of a phase whose energy is in part from before it.
 _SETTLING: Final = 1
-#: A counter that was not updated for so long, under load, stands still. Apple's slowest are
-#: published every 2.2 s.
+#: A counter without an update for this time, under load, is dead. Apple's slowest are published
+#: every 2.2 s.
 _PATIENCE_S: Final = 6.0
 #: No phase is longer for the sake of a counter that moves now and then, as an idle part's may.
 _LONGEST_S: Final = 30.0
@@ -110,7 +110,7 @@ _NEXT_SHARE: Final = 0.6
 #: Counters that are published more often than this need not be read as often.
 _SHORTEST_S: Final = 0.01
 _STEP_S: Final = 0.0005
-#: Of a period: polling any finer tells the moment of an update no better than it jitters.
+#: Share of a period: finer polling shows the moment of an update no better than its jitter.
 _STEP_SHARE: Final = 0.01
 #: Power that is averaged by the driver is of this phase alone after so long.
 _AVERAGED_S: Final = 1.1
@@ -118,7 +118,7 @@ _AVERAGED_S: Final = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A counter when it was seen to change, with the power beside it, None where not asked."""
+    """A counter at the moment of a change, with the power then, None if it was not read."""
 
     at_s: float
     joules: float
@@ -132,7 +132,7 @@ class CounterWindow:
     Attributes:
         n_updates: that it covers.
         power_w: mean of the power that another source gave, where there is one.
-        restarted: whether the counter fell, so that the energy is not known.
+        restarted: True if the counter fell, so that the energy is unknown.
     """
 
     name: str
@@ -159,7 +159,7 @@ class CounterTrace:
     """Polls one counter; call `poll` again and again.
 
     Attributes:
-        period_s: usual time between updates, as far as it is known.
+        period_s: usual time between updates, if it is known.
         updates: seen so far.
     """
 
@@ -205,7 +205,7 @@ class CounterTrace:
         return len(seen) > LEAST_UPDATES and seen[-1].at_s - seen[0].at_s >= LEAST_WINDOW_S
 
     def window(self, begin_s: float, end_s: float) -> CounterWindow | None:
-        """The window of a phase; None where the counter stood still."""
+        """The window of a phase; None if the counter did not move."""
         seen = self.within(begin_s, end_s)
         if len(seen) < 2:
             return None
@@ -228,7 +228,7 @@ class CounterTrace:
 class Recorder:
     """Records the updates of counters in a thread of its own, one phase after the other.
 
-    What it finds of a counter's cadence, and which stand still, serves the phases after.
+    The found cadence of counters, and the dead counters, are used for later phases.
     """
 
     def __init__(self, counters: Sequence[Counter]) -> None:
@@ -258,7 +258,7 @@ class Recorder:
 
     @property
     def is_long_enough(self) -> bool:
-        """True if every counter has a window, but for those that stand still or are too rare.
+        """True if every counter has a window, except those that are dead or too rare.
 
         Raises:
             Exception: a counter could not be read.

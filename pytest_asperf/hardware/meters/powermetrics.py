@@ -1,7 +1,7 @@
-"""Energy on Apple silicon by powermetrics, for those who let it run with sudo.
+"""Energy on Apple silicon by powermetrics, for users whose sudo allows it.
 
-Each plist holds the energy of an interval, in mJ over `elapsed_ns`. Intervals are longer than asked
-for and differ in length, so energies are added up and no power is averaged.
+Each plist has the energy of an interval, in mJ over `elapsed_ns`. Intervals are longer than
+requested and differ in length, so energies are added up and no power is averaged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_asperf.hardware.meters.meter import Counter, Meter, MissingRail, Rai
 #: The rails that a sample may have. Memory and the wall are not in it.
 SAMPLED: Final[tuple[Rail, ...]] = ("cpu", "gpu", "ane")
 _BLOCK_BYTES: Final = 1 << 18
-#: A sample with every process of a busy machine takes about 0.3 MB.
+#: A sample with every process of a busy machine needs about 0.3 MB.
 _MAX_SAMPLE_BYTES: Final = 4 << 20
 _END: Final = b"</plist>"
 _PROGRAM: Final = "/usr/bin/powermetrics"
@@ -38,7 +38,7 @@ class NotASampleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """One sample: what each rail took over its interval, and the thermal pressure in words."""
+    """One sample: each rail's energy over its interval, and the thermal pressure in words."""
 
     elapsed_ns: int
     energy_mj: Mapping[Rail, float]
@@ -47,7 +47,7 @@ class PowerSample:
 
 
 def parse_sample(document: bytes) -> PowerSample:
-    """One plist; raises NotASampleError for anything else."""
+    """One plist; raises NotASampleError for any other text."""
     try:
         content = plistlib.loads(document, fmt=plistlib.FMT_XML)
         elapsed_ns = int(content["elapsed_ns"])
@@ -154,7 +154,7 @@ class RunningSum:
 def powermetrics_meter() -> Meter:
     """The counters of a powermetrics that runs until the meter is closed.
 
-    sudo is asked for no password: without leave the rails are missing.
+    sudo runs without a password: without permission the rails are missing.
     """
     sudo = () if os.geteuid() == 0 else ("/usr/bin/sudo", "-n")
     if sudo and probe.run((*sudo, "-l", _PROGRAM)) in {None, ""}:
