@@ -1,8 +1,8 @@
-"""Hypothesis strategies for properties of engines: prompts, workloads, settings, levels, ladders.
+"""Hypothesis strategies for engines: prompts, workloads, settings, quantizations, sweeps.
 
-A property is a claim about every input, such as "any prompt: speculation is lossless". Hypothesis
-draws inputs, and on a failure finds a small one. `bounded` limits how many are drawn and for how
-long. Needs `pip install 'pytest-asperf[properties]'`.
+A property is an assertion about every input, such as "any prompt: speculation is lossless".
+Hypothesis draws inputs, and on a failure finds a small one. `bounded` limits their number and their
+time. Needs `pip install 'pytest-asperf[properties]'`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def settings(engine: str) -> SearchStrategy[dict[str, Any]]:
     """Engine settings under which logits must stay the same: batches, threads, flash attention.
 
     Types of the KV cache change logits by their nature and are not drawn, nor is llama.cpp's
-    `n_batch`, which has to hold a scored text.
+    `n_batch`, which must be at least a scored text.
     """
     batch = st.one_of(st.sampled_from(_BATCHES), st.integers(1, 64))
     if _engine(engine) == "mlx":
@@ -91,7 +91,7 @@ def settings(engine: str) -> SearchStrategy[dict[str, Any]]:
 
 
 def levels(engine: str) -> SearchStrategy[str]:
-    """Quantized levels that the engine makes without an importance matrix, most bits first."""
+    """Quantizations that the engine makes without an importance matrix, most bits first."""
     known: tuple[str, ...] = _MLX_LEVELS
     if _engine(engine) != "mlx":
         kept = set(LLAMA_FTYPES) - NEED_IMPORTANCE
@@ -100,15 +100,15 @@ def levels(engine: str) -> SearchStrategy[str]:
 
 
 def ladders(engine: str, *, max_levels: int = 3) -> SearchStrategy[tuple[str, ...]]:
-    """Two or more different levels in any order, for `ladder.of`."""
+    """Two or more different quantizations in any order, for `ladder.of`."""
     return st.lists(levels(engine), min_size=2, max_size=max_levels, unique=True).map(tuple)
 
 
 def bits(level: str) -> float:
-    """Bits per weight of a level, its share of scales with it.
+    """Bits per weight of a quantization, including its share of scales.
 
     Raises:
-        ConfigError: no such level.
+        ConfigError: no such quantization.
     """
     known = level_engines(level)
     if known is None:
@@ -128,7 +128,7 @@ def bounded(*, examples: int = 10, seconds: float = 60.0) -> Callable[[Test], Te
 
     Args:
         examples: inputs that are drawn, at most.
-        seconds: no further input is tried after so many (`--hypothesis-show-statistics` counts
+        seconds: no further input is tried after this time (`--hypothesis-show-statistics` counts
             them); a failure found by then is reported, with the smallest input known.
 
     Raises:

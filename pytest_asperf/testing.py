@@ -1,4 +1,4 @@
-"""For those who write engines, or test what stands on one: a conformance check and a script.
+"""For authors of engines and their users' tests: a conformance check and a scripted engine.
 
 `check_engine` proves an engine through a real worker process; `write_script` makes a model for the
 `scripted` engine, whose timings and faults are chosen by its author.
@@ -67,12 +67,12 @@ def write_script(path: Path, **script: Any) -> Path:
 def check_engine(build: EngineBuild, model: Path, settings: EngineSettings | None = None) -> None:
     """Prove an engine in its own process, on a real model.
 
-    Whatever `describe` lists under `cannot`, the engine must refuse. A server answers requests, and
-    refuses the rest.
+    The engine must reject everything that `describe` lists under `cannot`. A server answers
+    requests, and rejects everything else.
 
     Raises:
-        ConformanceError: it breaks a promise; the message says which.
-        EngineError: it refused, died, or left out a fact; the message names the fact.
+        ConformanceError: it breaks a promise, which the message names.
+        EngineError: it reported an error, died, or left out a fact; the message names the fact.
     """
     settings = settings or EngineSettings()
     with Worker(build) as worker:
@@ -266,7 +266,7 @@ def _check_refusals(worker: Worker, facts: LoadedFacts) -> None:
 def _check_settings(
     worker: Worker, model: Path, settings: EngineSettings, cannot: Mapping[str, str]
 ) -> None:
-    """Require that settings which this version is said not to have are refused."""
+    """Require an error for settings that this version's `cannot` lists."""
     for what in cannot:
         key, is_setting, value = what.partition("=")
         if not is_setting:

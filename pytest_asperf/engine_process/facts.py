@@ -64,11 +64,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetalFacts:
-    """A Mac's GPU as llama.cpp's log describes it; None if the log does not say.
+    """A Mac's GPU by llama.cpp's log; None if it is not in the log.
 
     Attributes:
         gpu: the name that Metal has for it.
-        families: what Metal says that it belongs to: Apple9, Metal4.
+        families: Metal's names of its families: Apple9, Metal4.
         simdgroup_matrix: whether matrices can be multiplied: on every Apple silicon, and neither on
             a virtual machine's device nor on an Intel Mac's.
         tensor: whether the tensor API of Metal 4 is in use.
@@ -117,8 +117,9 @@ class EngineFacts:
 
     Attributes:
         priority: of its process, where that is not the usual one.
-        cannot: what the engine refuses, and why: an operation, a setting, or `setting=value`.
-        metal: a Mac's GPU, if the engine says so before it loads a model.
+        cannot: requests that the engine does not support, with the reason: an operation, a setting,
+            or `setting=value`.
+        metal: a Mac's GPU, if the engine reports it before it loads a model.
     """
 
     engine: str
@@ -209,14 +210,14 @@ class LoadedFacts:
     Attributes:
         layers_offloaded: layers on a GPU, the output head counted as one.
         tokens: what the engine is fed with, where it chooses that by itself.
-        served: the server in words, if it is one: its build and slots, and what is not known of it;
-            of a command line its programs.
-        slow_by: share by which the engine was asked to be slower.
+        served: the server in words, if it is one: its build and slots, and its unknown facts; for a
+            command line its programs.
+        slow_by: share by which the engine was slowed on request.
         logits_seen: what showed that logits are numbers, where timed runs do not show them.
-        bytes_per_token: bytes that a step reads, of a model whose file does not say.
+        bytes_per_token: bytes that a step reads, for a model whose file does not show them.
         weights_mib: the weights' buffers by device.
-        remote: the machine that computes in place of this one.
-        group: the processes that share it, and the part of each, by what each of them says.
+        remote: the machine that computes instead of this one.
+        group: the processes that share it, and the part of each, by their own reports.
     """
 
     description: str
@@ -262,11 +263,11 @@ class ContextFacts:
         rollback: how rejected tokens are removed, in a context that speculates.
         peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
         drafted: what a server drafted and accepted in the last run, in words.
-        client: what asking a server cost, in words.
-        states: what a server said of itself before and after a run: its slots, and what is the same
-            as long as it lives; empty where it says nothing.
-        proof: what external programs printed of what must be proved, in words.
-        handover_ns: what several programs took beside their prompts and their output.
+        client: the cost of requests to a server, in words.
+        states: a server's own facts before and after a run: its slots, and its constant facts;
+            empty if it reports none.
+        proof: the evidence in external programs' output, in words.
+        handover_ns: time of several programs outside their prompts and their output.
         metal: a Mac's GPU, as the log of the context describes it.
         pooling: how a text's vector is made of its tokens', in words; None if it gives none.
     """
@@ -290,14 +291,14 @@ class ContextFacts:
 
     @classmethod
     def parse(cls, answer: object) -> Self:
-        """Read the part of an answer that says what a context resolved to."""
+        """Read the resolved context in an answer."""
         table = _table(answer, "context")
         memory = _value(EngineMemory | None, table.get("memory_bytes"), "memory_bytes")
         return parsed(cls, table, "context", memory=memory, verbatim=table)
 
     @property
     def n_slots(self) -> object:
-        """Users that a server works for at once; None where it does not say."""
+        """Users that a server works for at once; None if it does not report it."""
         return self.states[-1].get("slots") if self.states else None
 
 

@@ -1,4 +1,4 @@
-"""A target and a draft in one worker: what can be asked of both together, typed."""
+"""A target and a draft in one worker: the operations that need both, typed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Margin:
     """By how much two tokens fall short of the likeliest next one, in nats.
 
     Attributes:
-        batched: of each arm's token, under logits of the batch that judged it.
+        batched: for each token, the value under logits of the batch that judged it.
         single: the same under logits of a single step.
     """
 
@@ -75,7 +75,7 @@ class WorkerPair:
     def open(self, n_ctx: int, k: int, rollback: str) -> dict[str, ContextFacts]:
         """Open contexts for `n_ctx` tokens; what they resolved to, by the name of the model.
 
-        A rollback of `auto` is whatever works; one that does not work is refused.
+        A rollback of `auto` is any that works; one that does not work raises.
         """
         models = {"target": self.target} | ({"draft": self.draft} if self.draft else {})
         arguments = {"n_ctx": n_ctx, "k": k, "rollback": rollback}
@@ -163,7 +163,7 @@ def served_generation(
 def likeliest_tokens(
     worker: Worker, name: str, prompt: Sequence[int], reply: Sequence[int]
 ) -> tuple[list[int], list[float]]:
-    """The likeliest token in place of each one of a server's reply, and by how many nats it is."""
+    """The likeliest token instead of each one of a server's reply, and by how many nats."""
     answer = worker.call("run_likeliest", model=name, prompt=list(prompt), reply=list(reply))
 
     def parse() -> tuple[list[int], list[float]]:

@@ -1,4 +1,4 @@
-"""A worker's process: start it, ask it, outlive it.
+"""A worker's process: start it, send requests, survive its end.
 
 A worker that crashes, hangs, or speaks nonsense is a result: each becomes an error that names the
 signal and the engine's last log lines, and the session goes on. Ctrl-C waits until what it would
@@ -52,7 +52,7 @@ class WorkerError(EngineError):
 
 
 class EngineRefusedError(EngineError):
-    """The engine answered that it cannot do what was asked; the worker lives on."""
+    """The engine answered that it does not support a request; the worker goes on."""
 
     def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
         package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
@@ -67,14 +67,14 @@ class EngineRefusedError(EngineError):
         self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
 
 
-#: Refusals in the middle of the work, whose figures would be of broken decodes.
+#: Errors in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
     *(Guard.BROKEN_LOGITS, "command", "decode", "group", "internal", "logits", "non-finite"),
     "vectors",
     *("position", "remote", "rollback", "server", "tool"),
 }
 
-#: What is no refusal, by its kind.
+#: Kinds that are no rejection of a request.
 _DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
 _LONGEST_MANNER: Final = 100
 _LONGEST_LINE: Final = 300
@@ -123,7 +123,7 @@ _REMEDIES: Final = {
 def died(engine: Engine, op: str, status: int, log: str, explains: str = "") -> WorkerError:
     """A process that ended during an operation, with the status that Python gives it.
 
-    `explains` is the line of its log that says why it ended, if there is one.
+    `explains` is the line of its log with the reason of its end, if there is one.
     """
     how, manner, remedy = "", f"exited with status {status}", _REPORT
     if status < 0:
@@ -147,10 +147,10 @@ class EngineBuild:
     """The basis from which a worker is started: an engine in an interpreter that has it installed.
 
     Attributes:
-        tools: the folder of the programs that an engine runs, if it runs programs.
-        url: of the server that an engine asks, if it starts none itself.
-        key_variable: the environment's variable that holds that server's key.
-        nice: the nice value that its process takes, as far as the system allows it.
+        tools: the folder of an engine's binaries, if it runs binaries.
+        url: of the server that an engine uses, if it starts none itself.
+        key_variable: the environment's variable with that server's key.
+        nice: the nice value of its process, if the system allows it.
         libraries: the folder of the libraries that llama-cpp-python loads instead of its own.
     """
 
@@ -192,14 +192,15 @@ from asperf_worker.main import main
 main(sys.argv[2:])
 """
 
-#: What reading an answer of the wrong shape raises; OverflowError is an infinite count's.
+#: Errors of reading an answer of the wrong shape; OverflowError is an infinite count's.
 _MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
 Parsed = TypeVar("Parsed")
 
-#: Refusals after which the engine is not asked again. A server that failed may have ended or hang.
+#: Errors after which the engine gets no further request. A server that failed may have ended or
+#: hang.
 _ENDING: Final = {"import", "libraries", "protocol", "tools", "server"}
 
-#: Refusals that the engine's log explains further.
+#: Errors that the engine's log explains further.
 _LOGGED: Final = {
     *("command", "decode", "group", "import", "internal", "load", "memory", "quantize"),
     *("server", "tool"),
@@ -213,7 +214,7 @@ _LOG_LINE_BYTES: Final = 2000
 def engine_priority(nice: int) -> str | None:
     """The priority that an engine started now would have, in words; None for the usual one.
 
-    A short process takes it and reports it: no other check knows what a container allows.
+    A short process sets it and reports it: nothing else shows a container's permission.
     """
     command = (sys.executable, "-I", "-S", str(_WORKER_FOLDER / "priority.py"), str(nice))
     try:
@@ -234,7 +235,7 @@ def engine_priority(nice: int) -> str | None:
 def start_interpreter(
     command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a worker's interpreter with its pipes; the last of them takes what it prints."""
+    """Start a worker's interpreter with its pipes; the last of them gets its output."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -242,7 +243,7 @@ def start_interpreter(
         stderr=fds[-1],
         pass_fds=fds,
         env={**os.environ, **variables},
-        # Ctrl-C is the parent's to handle: it must still be able to ask and to clean up.
+        # Ctrl-C is the parent's to handle: it must still be able to send requests and to clean up.
         start_new_session=True,
     )
 
@@ -335,7 +336,7 @@ class EngineProcess:
             raise OSError("only Linux lets a process choose its cores")
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
-        """Ask one thing and wait for the answer.
+        """Send one request and wait for the answer.
 
         Raises:
             WorkerError: the worker died, hung past the deadline, or spoke nonsense.
@@ -436,7 +437,7 @@ class EngineProcess:
             raise self._garbled(op, f"the answer is malformed: {what}") from err
 
     def _garbled(self, op: str, what: str) -> WorkerError:
-        """End the process; the error that says what was not understood."""
+        """End the process; returns the error about the unreadable answer."""
         self._kill()
         return WorkerError(
             f"{self.build.engine} {op}: an unreadable answer: {what}",
@@ -482,7 +483,7 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
-        """True if it can still be asked."""
+        """True if it can still get requests."""
         return self._requests >= 0 and self._process.poll() is None
 
     def __enter__(self) -> Self:

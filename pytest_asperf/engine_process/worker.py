@@ -61,7 +61,7 @@ class RunRemains:
     """The memory of an engine as its last timed run left it.
 
     Attributes:
-        n_held: tokens that the memory says it holds; None if it does not say.
+        n_held: tokens in the memory by its own report; None without one.
         rows: logits by position: the last one's, and those of tokens that were decoded again after
             what the run left before them. Empty if the engine does not show them.
     """
@@ -106,7 +106,7 @@ class Worker(EngineProcess):
     def describe(self) -> EngineFacts:
         """The engine's run record: library, version, build, devices.
 
-        Asked once: a process keeps the libraries that it began with.
+        Requested once: a process keeps the libraries that it began with.
         """
         if self._described is None:
             answer = self.call("describe")
@@ -131,7 +131,7 @@ class Worker(EngineProcess):
         return self.parsed(f"unload {name}", lambda: optional(answer, "remote", RemoteFacts))
 
     def clear(self) -> None:
-        """Free everything loaded, and let it run on all cores again."""
+        """Free everything loaded, and allow it to run on all cores again."""
         self.call("clear")
         if self._cores:
             self.confine(usable_cores())
@@ -153,8 +153,8 @@ class Worker(EngineProcess):
     ) -> RawRun:
         """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`.
 
-        What the last call left there is not decoded again. `n_ctx` is the context's size, for
-        more tokens than these.
+        The last call's tokens are not decoded again. `n_ctx` is the context's size, for more tokens
+        than these.
         """
         return self._timed("generate", name, tokens, depth, n_ctx=n_ctx or len(tokens))
 
@@ -221,8 +221,8 @@ class Worker(EngineProcess):
     ) -> dict[str, tuple[ChunkScore, ContextFacts]]:
         """Score a chunk's logits from position `first` on with each model, compared with the first.
 
-        The result has, for each model, its scores and what its context resolved to. The chunk that
-        follows, if it is known, is computed meanwhile where a GPU would be idle.
+        The result has, for each model, its scores and its resolved context. The next chunk, if it
+        is known, is computed during this one if a GPU would be idle.
 
         Args:
             names: the models.
@@ -254,7 +254,7 @@ class Worker(EngineProcess):
         return self.parsed("score", lambda: {name: parse(name) for name in names})
 
     def quantize(self, source: Path, target: Path, recipe: Mapping[str, object]) -> None:
-        """Write a model at another level; `recipe` as `engines.level_recipe` gives it."""
+        """Write a model at another quantization; `recipe` as `engines.level_recipe` returns it."""
         self.call("quantize", source=str(source), target=str(target), recipe=dict(recipe))
 
     def speculate(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.strategies import bits, bounded, ladders, levels, prompts, settings
 
-#: Of the settings and levels that are drawn; run MLX with --asperf-engine=mlx too.
+#: For the drawn settings and quantizations; run MLX with --asperf-engine=mlx too.
 ENGINE = "llama_cpp"
 
 
@@ -59,7 +59,7 @@ def test_a_split_leaves_the_nll(model: Model, text: str, data: st.DataObject) ->
 def test_the_order_of_a_ladder_leaves_its_verdicts(
     ladder: Ladder, drawn: tuple[str, ...], data: st.DataObject
 ) -> None:
-    """A quantization's interval does not depend on its place in the ladder."""
+    """A quantization's interval does not depend on its place in the sweep."""
     order = data.draw(st.permutations(drawn), label="order")
     one, other = ladder.of(*drawn), ladder.of(*order)
     for level in drawn:

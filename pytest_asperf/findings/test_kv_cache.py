@@ -45,7 +45,7 @@ def test_q4_0_cache_slows_generation_at_64k(ladder: Ladder) -> None:
 # F16 or more than twice as high, by the flags that the engine was compiled with.
 @pytest.mark.kv_ladder(*_BITS)
 def test_cache_takes_the_bits_of_its_type(memory: Memory, kv_type: str) -> None:
-    """A quantized cache takes its share of bits of the memory that a cache of 16 bits takes."""
+    """The memory of a quantized cache is smaller by its share of 16 bits."""
     share = _BITS[kv_type] / 16
     assert 0.98 * share <= memory(2048).kv / memory.with_f16_cache(2048).kv <= 1.02 * share
 

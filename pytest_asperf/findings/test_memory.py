@@ -1,4 +1,4 @@
-"""How much memory a model takes."""
+"""The memory of a model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.model("@target")
 
 @pytest.mark.finding("ram-60-percent")
 def test_weights_keep_to_60_percent(model: Model, hardware: Hardware) -> None:
-    """The weights take at most 60 % of a memory that the system shares, and the rest fits too."""
+    """The weights use at most 60 % of a memory that the system shares, and the rest fits too."""
     assert_fits(model, hardware)
 
 
 @pytest.mark.finding("q4-quarter-size")
 @pytest.mark.quant_ladder("Q4_K_M")
 def test_q4_k_m_takes_a_quarter(ladder: Ladder) -> None:
-    """Q4_K_M takes 75 % less than F16, to the percentage points that the check allows."""
+    """Q4_K_M is 75 % smaller than F16, to the percentage points that the check allows."""
     assert "23%" <= ladder["Q4_K_M"].size / ladder["F16"].size <= "27%"
 
 

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.model("@small", engine="mlx"),
 ]
 
-#: Without a GPU, MLX takes seconds for a chunk.
+#: Without a GPU, MLX needs seconds for a chunk.
 _CHUNKS = 24 if sys.platform == "darwin" else 5
 
 

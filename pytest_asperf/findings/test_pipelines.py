@@ -1,7 +1,7 @@
 """Prefill and decoding by different units: five pipelines, each a model that the user names.
 
 None is shipped: a pipeline is a model with `phases` (docs/pipelines.md). `@mlx_alone` may be an MLX
-model as well. Where one is missing, the test is skipped and names its role.
+model as well. If one is missing, the test is skipped and names its model slot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOW, _HIGH = 1 / 1.1, 1.1
 @pytest.mark.finding("ttft-gpu-fastest")
 @pytest.mark.model(HYBRID)
 def test_gpu_answers_sooner(latency: Latency) -> None:
-    """At 6 and at 133 tokens the hybrid takes longer than the GPU alone."""
+    """At 6 and at 133 tokens the hybrid is slower than the GPU alone."""
     for n in (SHORT, MEDIUM):
         assert latency(f"ttft{n}") > latency(f"ttft{n}", model=MLX)
 
@@ -32,7 +32,7 @@ def test_gpu_answers_sooner(latency: Latency) -> None:
 @pytest.mark.finding("ttft-ane-slowest")
 @pytest.mark.model(ANE)
 def test_ane_alone_reads_ten_times_slower(latency: Latency) -> None:
-    """At 133 and at 410 tokens the ANE takes ten times as long as the GPU."""
+    """At 133 and at 410 tokens the ANE is ten times as slow as the GPU."""
     for n in (MEDIUM, LONG):
         assert latency(f"ttft{n}") / latency(f"ttft{n}", model=MLX) >= 10.0
 
@@ -62,7 +62,7 @@ def test_hybrid_of_2b_equals_the_gpu(latency: Latency) -> None:
 @pytest.mark.finding("hybrid-9b-ttft")
 @pytest.mark.model(HYBRID)
 def test_hybrid_of_9b_answers_later(latency: Latency) -> None:
-    """With a 9B the hybrid takes longer at each published length."""
+    """With a 9B the hybrid is slower at each published length."""
     for n in (SHORT, MEDIUM, LONG):
         assert latency(f"ttft{n}") > latency(f"ttft{n}", model=MLX)
 
@@ -92,7 +92,7 @@ def test_ane_alone_generates_at_less_than_half(throughput: Throughput) -> None:
 @pytest.mark.finding("ane-dispatch-floor")
 @pytest.mark.model(ANE)
 def test_each_token_costs_a_dispatch(latency: Latency) -> None:
-    """A prompt takes 35 ms for each of its tokens, and more, at 133 and at 410 tokens."""
+    """A prompt needs 35 ms or more for each of its tokens, at 133 and at 410 tokens."""
     for n in (MEDIUM, LONG):
         assert latency(f"ttft{n}") >= 35.0 * n
 

@@ -1,4 +1,4 @@
-"""Every published finding that no test here measures live, judged by its recorded figures."""
+"""Every published finding that no test here measures live, judged by its published figures."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from collections.abc import Callable
 
 
 def test_published(_asperf_finding: Callable[[], None]) -> None:  # noqa: PT019  # it has a value
-    """The recorded figures show what the finding says, and no guard rejects them."""
+    """The published figures show the finding, and no guard rejects them."""
     _asperf_finding()

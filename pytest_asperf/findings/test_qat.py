@@ -1,7 +1,7 @@
 """Fine-tuned under its quantization, a model degrades less and more smoothly, at equal cost.
 
 On MLX, whose quantization the shipped target was tuned for. Its counterpart is the same target
-quantized afterwards (PTQ): the same sizes and the same arithmetic, other weights.
+quantized afterwards (PTQ): equal sizes and arithmetic, other weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [
 _QAT = ("@qat:4bit", "@qat:3bit")
 _PTQ = ("4bit", "3bit")
 
-#: Without a GPU, MLX takes 10 to 22 seconds for a chunk of all five models.
+#: Without a GPU, MLX needs 10 to 22 seconds for a chunk of all five models.
 _CHUNKS = 24 if sys.platform == "darwin" else 5
 #: Seconds within which MLX times the pairs that show 5 %.
 _PAIRS_S = 12 if sys.platform == "darwin" else 60
@@ -55,13 +55,13 @@ def test_divergence_of_qat_rises_as_bits_fall(ladder: Ladder) -> None:
 
 @pytest.mark.quant_ladder(*_PTQ, chunks=_CHUNKS)
 def test_divergence_of_ptq_rises_as_bits_fall(ladder: Ladder) -> None:
-    """Quantized afterwards, likewise."""
+    """The target quantized afterwards, at each quantization."""
     assert_monotonic(ladder, "kld")
 
 
 @_scored
 def test_qat_is_no_larger(ladder: Ladder) -> None:
-    """The weights take the same bytes; only the files' headers differ, by less than 0.01 %."""
+    """The weights have equal bytes; only the files' headers differ, by less than 0.01 %."""
     for qat, ptq in zip(_QAT, _PTQ, strict=True):
         assert 0.9999 <= ladder[qat].size / ladder[ptq].size <= 1.0001
 

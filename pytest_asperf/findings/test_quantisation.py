@@ -69,21 +69,21 @@ def test_below_four_bits_is_unusable(perplexity: Quant) -> None:
 
 @pytest.mark.quant_ladder(*_LADDER)
 def test_divergence_rises_as_bits_fall(ladder: Ladder) -> None:
-    """Each level diverges further from F16 than the one above it."""
+    """Each quantization diverges further from F16 than the one above it."""
     assert_monotonic(ladder, "kld")
 
 
 @pytest.mark.finding("ppl-rises-as-bits-fall")
 @pytest.mark.quant_ladder(*_LADDER)
 def test_perplexity_rises_as_bits_fall(ladder: Ladder) -> None:
-    """Each level has a higher PPL than the one above it."""
+    """Each quantization has a higher PPL than the one above it."""
     assert_monotonic(ladder, "ppl")
 
 
 @pytest.mark.finding("q6-pareto")
 @pytest.mark.quant_ladder(*_LADDER)
 def test_q6_k_is_on_the_pareto_front(ladder: Ladder) -> None:
-    """No level is both smaller and better than Q6_K."""
+    """No quantization is both smaller and better than Q6_K."""
     assert_pareto_optimal(ladder, "Q6_K", objectives=("size", "ppl"))
 
 

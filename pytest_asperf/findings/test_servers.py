@@ -68,7 +68,7 @@ def test_ollama_0_19_generates_faster(gate: Gate) -> None:
 @pytest.mark.finding("ollama-mlx-total")
 @pytest.mark.model("@moe")
 def test_ollama_0_19_takes_less_time_in_all(gate: Gate) -> None:
-    """A whole request takes the candidate, Ollama 0.19 with MLX, less time than 0.18."""
+    """A whole request is faster with the candidate, Ollama 0.19 with MLX, than with 0.18."""
     assert gate.candidate.latency("pp512+tg128") < gate.baseline.latency("pp512+tg128")
 
 

@@ -47,7 +47,7 @@ def test_speculation_slows_a_mixture_of_experts(speculation: Speculation) -> Non
 @pytest.mark.finding("self-speculation-loses")
 @pytest.mark.speculative(**{**_PAIR, "draft": "@target:Q4_0"})
 def test_self_speculation_loses_a_quarter(speculation: Speculation) -> None:
-    """A lower level of the model itself as its draft costs 20 to 30 % of TG."""
+    """A smaller quantization of the model itself as its draft costs 20 to 30 % of TG."""
     assert "-30%" <= speculation.gain <= "-20%"
 
 
@@ -110,5 +110,5 @@ def test_drafting_on_another_machine_costs_four_fifths(speculation: Speculation)
 def test_a_draft_token_takes_51_to_57_ms_more_on_another_machine(
     speculation: Speculation,
 ) -> None:
-    """A drafted token takes 51 to 57 ms longer there than here, on machines of one kind."""
+    """A drafted token is 51 to 57 ms slower there than here, on machines of one kind."""
     assert 51 <= speculation.overhead_on().per_drafted_token <= 57

@@ -22,9 +22,9 @@ _on_mlx = pytest.mark.skipif(
     find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"
 )
 
-#: What a step of the shipped large model reads: the target with 64 more layers.
+#: The bytes of a step of the shipped large model: the target with 64 more layers.
 _SHIPPED_BYTES = 124_000_000
-#: A cache still holds parts of what is four times its size (`hardware/bandwidth.py`).
+#: A cache still has parts of data that is four times its size (`hardware/bandwidth.py`).
 _FROM_MEMORY = 8
 #: Tokens: the published long context is 32 to 64 times 1,024.
 _PUBLISHED_DEPTH = 40 * 1024
@@ -37,7 +37,7 @@ def test_generation_stays_below_the_bandwidth(
 ) -> None:
     """A step reads every weight, so TG times bytes per token cannot exceed the bandwidth.
 
-    Only where weights are read from memory: those that a processor's own cache holds are not bound.
+    Only if weights are read from memory: those in a processor's own cache are not bound.
     """
     if model.name.startswith("asperf-") and (reason := _cached(hardware)):
         pytest.skip(reason)
@@ -48,7 +48,7 @@ def test_generation_stays_below_the_bandwidth(
 
 
 def _cached(hardware: Hardware) -> str:
-    """Why a processor's cache may hold much of the shipped weights, or nothing."""
+    """The reason why a processor's cache may have much of the shipped weights, or nothing."""
     cache = hardware.machine.cache_bytes
     if hardware.shares_memory or (cache and _FROM_MEMORY * cache <= _SHIPPED_BYTES):
         return ""

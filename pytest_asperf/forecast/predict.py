@@ -1,6 +1,6 @@
 """`asperf predict`: from facts about a machine and models to a prediction.
 
-The prediction holds everything that the command shows, so that its text and its JSON agree.
+The prediction has everything that the command shows, so that its text and its JSON agree.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_POSITIONS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRequest:
-    """The options of the command, beside the models.
+    """The options of the command other than the models.
 
     Attributes:
         memory_gb: memory of the named hardware, in GB as on the box.
@@ -90,7 +90,7 @@ class Forecast:
     Attributes:
         fit: whether it fits, with the draft if there is one; None if memory is unknown.
         ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
-        reached: the range of it that real runs reach; None if a cache can hold what is read.
+        reached: the range of it that real runs reach; None if a cache can have the bytes.
     """
 
     demand: Demand
@@ -102,7 +102,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The prediction for a machine and its models; what is unknown says why.
+    """The prediction for a machine and its models; unknown parts have a reason.
 
     `kv_types` are of the K and the V cache, for each model.
     """

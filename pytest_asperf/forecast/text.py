@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import BandwidthBound
 
 _SCHEMA: Final = 1
-#: The smallest share of memory that macOS lets a GPU hold by default.
+#: The smallest share of memory that macOS gives a GPU by default.
 _GPU_SHARE: Final = 2 / 3
 
 

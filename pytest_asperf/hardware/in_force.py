@@ -172,7 +172,7 @@ def in_force(name: str, machine: Machine, *, memory_gb: int | None = None) -> Ha
 
 
 def _is_any_of(bins: Sequence[Profile], machine: Machine) -> bool:
-    """True if a machine is one of the chip variants; if its own is unknown, if it has their chip."""
+    """True if a machine is one of the chip variants, or an unknown one of their chip."""
     if machine.profile is not None:
         return machine.profile in bins
     is_chip = len(bins) > 1

@@ -1,1 +1,1 @@
-"""A night's measurement: what changed since the last one, and which series took a step."""
+"""A nightly run: the changes since the last one, and the series with a step."""

@@ -1,4 +1,4 @@
-"""The nightly run: what ran, what changed since the last one, and which nights are missing.
+"""The nightly run: its record, the changes since the last one, and missing nights.
 
 The memory of a job is its last run, and a run that was begun and did not end.
 """
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 _DAY_S: Final = 86_400.0
-#: A night counts as missing if the one before is longer ago than this.
+#: A night counts as missing if the run before is longer ago than this.
 _LATE: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class FactChange:
-    """A fact that is otherwise than in the night before."""
+    """A fact that differs from the last run's."""
 
     label: str
     before: str
@@ -50,7 +50,7 @@ def facts_of(report: Report, power: str) -> dict[str, str]:
     """The facts that a nightly result depends on, by name.
 
     Args:
-        report: the report of tonight's pairs with the anchor.
+        report: the report of tonight's pairs with the fixed baseline.
         power: the machine's power mode, in words.
     """
     figures = figures_of(report, "the nightly run")
@@ -73,7 +73,7 @@ def _model(figure: SeriesValue) -> str:
 
 
 def changes_between(before: Mapping[str, str], now: Mapping[str, str]) -> list[FactChange]:
-    """The facts that differ; what only one night knows is no change."""
+    """The facts that differ; a fact that only one run has is no change."""
     return [
         FactChange(label, before[label], text)
         for label, text in now.items()
@@ -82,13 +82,13 @@ def changes_between(before: Mapping[str, str], now: Mapping[str, str]) -> list[F
 
 
 def missed_nights(last: float, now: float) -> int:
-    """How many nights have no measurement since the last one, by times in seconds."""
+    """The number of nights without a measurement since the last run, by times in seconds."""
     days = (now - last) / _DAY_S
     return round(days) - 1 if days > _LATE else 0
 
 
 def restorable(build: Build, report: Report) -> str:
-    """A text that names tonight's build in later nights too, when `current` is another one.
+    """A text that names tonight's build in later runs too, when `current` is another one.
 
     It is the text that named it, where that is no release that an index has.
     """
@@ -106,20 +106,20 @@ def restorable(build: Build, report: Report) -> str:
 
 
 def night_text(time: float) -> str:
-    """A night by its date and time, in the reader's zone."""
+    """A run by its date and time, in the reader's zone."""
     return dt.datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 #: Nightly sessions of other jobs that are passed over in the search for the last of this one.
 _LOOKED_AT: Final = 50
 _LONGEST: Final = 400
-#: What `figures_of` calls the engine's build.
+#: The name in `figures_of` for the engine's build.
 _BUILD: Final = "build"
 
 
 @dataclass(frozen=True, slots=True)
 class LastNight:
-    """The last night of a job on this machine.
+    """The last run of a job on this machine.
 
     Attributes:
         time: when it began, seconds since the epoch.
@@ -132,7 +132,7 @@ class LastNight:
     build: str
 
     def named(self, now: Mapping[str, str], *, anchor: str) -> str:
-        """A name of the build of that night, if tonight's facts have another one; else nothing."""
+        """A name of the last run's build, if tonight's facts have another one; otherwise empty."""
         before = self.facts.get(_BUILD)
         if not before or before == now.get(_BUILD, before):
             return ""
@@ -140,7 +140,7 @@ class LastNight:
 
 
 def last_night(address: str, job: str) -> LastNight | None:
-    """The last night that is in a store; None if there is none.
+    """The last run in a store; None if there is none.
 
     Raises:
         StoreError: the store cannot be reached, or of no use.
@@ -159,17 +159,17 @@ def last_night(address: str, job: str) -> LastNight | None:
 
 
 def mark_path(cache: Path, job: str) -> Path:
-    """The file that says that a night of a job was begun; its lock is beside it."""
+    """The file of a job's begun run; its lock is in the same folder."""
     return cache / "nightly" / f"{hashlib.sha256(job.encode()).hexdigest()[:12]}.json"
 
 
 @contextmanager
 def one_at_a_time(cache: Path, job: str, began: float) -> Iterator[str]:
-    """Hold a job's lock, and give what became of a night that did not end; empty if all did.
+    """Lock a job, and return the fate of a run that did not end; empty if all did.
 
     Raises:
         BusyError: the job runs already.
-        CacheError: the lock cannot be taken.
+        CacheError: the lock is not available.
     """
     mark = mark_path(cache, job)
     lock = FileLock(mark.with_suffix(".lock"))

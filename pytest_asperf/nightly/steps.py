@@ -1,4 +1,4 @@
-"""The state of a stored series: steady, slower or faster since a night, or too few nights."""
+"""The state of a stored series: steady, slower or faster since a run, or too few runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_asperf.store.figures import LOG_RATIO, SeriesKey, StoredPoint, Store
 
 _DAY_S: Final = 86_400.0
 #: Sessions that begin sooner after one that counts are of the same night, and do not count: two
-#: nights have to show a step.
+#: runs have to show a step.
 _SAME_NIGHT_S: Final = 6 * 3600.0
 #: A series without a point for so long is no longer watched, and shares no false alarms.
 _WATCHED_S: Final = 30 * _DAY_S
@@ -34,10 +34,10 @@ _HALF_WIDTHS: Final = 1.645
 
 @dataclass(frozen=True, slots=True)
 class SeriesState:
-    """The state of a series over the nights.
+    """The state of a series over its runs.
 
     Attributes:
-        points: those that count, one a night.
+        points: those that count, one per run.
         steps: the steps between them. Their log ratios are those of a time or a size: above 0 is
             slower, or more.
         is_time: whether "slower" is what more of it means.
@@ -49,7 +49,7 @@ class SeriesState:
 
     @property
     def is_new(self) -> bool:
-        """True if it took the last night to show the last step."""
+        """True if the last step was shown only by the last run."""
         return bool(self.steps) and self.steps[-1].seen == len(self.points) - 1
 
     @property
@@ -72,14 +72,14 @@ class SeriesState:
         return f"{size:.1f} % {more if step.log_ratio > 0 else less} since {self.since(step)}"
 
     def since(self, step: Step) -> str:
-        """The night at which a step began, or those between which it did."""
+        """The run at which a step began, or those between which it did."""
         nights = [_day(self.points[index]) for index in (step.first, step.index, step.last)]
         first, likely, last = nights
         return likely if first == last else f"{likely} ({first} to {last})"
 
 
 def state_of(points: Sequence[StoredPoint], key: SeriesKey, threshold: float) -> SeriesState:
-    """The state of a series by its points, with the evidence that `threshold_of` asks for."""
+    """The state of a series by its points, with the evidence threshold of `threshold_of`."""
     unit = key.unit
     usable = _nights([p for p in points if p.outcome != _INVALID and _log(p.value, unit)])
     values = [_log(point.value, unit)[0] for point in usable]

@@ -57,9 +57,9 @@ __all__ = [
 _FIXTURES = "pytest_asperf.plugin.fixtures"
 _LADDERS = frozenset({"quant_ladder", "kv_ladder"})
 _OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
-#: What `report.outcome` puts on a test's report.
+#: The key of `report.outcome` on a test's report.
 _OURS = ("asperf_rows", "asperf_waited", "asperf_skipped")
-#: Of these, what changes a test's word.
+#: Those that change a test's word.
 _JUDGED = ("asperf_outcome", "asperf_excused", "asperf_rows")
 _REPORTS = "asperf-reports"
 #: Other projects have markers of these names: they are ours on a test that measures.
@@ -102,7 +102,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each rung of its ladder."""
+    """Run a test once for each quantization of its sweep."""
     if any(map(metafunc.definition.get_closest_marker, _LADDERS)):
         from pytest_asperf.plugin.selection import parametrize_ladder
 
@@ -111,9 +111,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse settings that no test could use; join the ladders that tests share.
+    """Reject settings that no test could use; join the quant sweeps that tests share.
 
-    An xdist worker that refused them here would look crashed: there each test refuses them.
+    An xdist worker with such an error would look crashed: there each test raises it.
     """
     items = [item for item in session.items if measures(item)]
     if not items and not was_configured(session.config):
@@ -156,7 +156,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse bad markers; skip what is meant for other hardware."""
+    """Reject bad markers; skip tests for other hardware."""
     from pytest_asperf.plugin.stash import begin_test
 
     begin_test(item)
@@ -219,7 +219,7 @@ def pytest_runtest_makereport(
 def pytest_report_teststatus(
     report: pytest.TestReport | pytest.CollectReport,
 ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
-    """Give INCONCLUSIVE and INVALID letters of their own; with `-v` say what was measured."""
+    """Give INCONCLUSIVE and INVALID letters of their own; with `-v` print the measurements."""
     if not any(hasattr(report, name) for name in _JUDGED):
         return None
     from pytest_asperf.plugin.outcomes import status
@@ -229,7 +229,7 @@ def pytest_report_teststatus(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the reports asked for, before the exit status is final."""
+    """Write the requested reports, before the exit status is final."""
     config = session.config
     if _is_xdist_worker(config) or config.getoption("collectonly"):
         return
@@ -279,7 +279,7 @@ class _Reports:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a report, of this process or of an xdist worker, when pytest has noted it."""
+        """Read a report, of this process or of an xdist worker, when pytest has noted it."""
         if getattr(report, "rerun", 0):
             from pytest_asperf.plugin.outcomes import without_earlier_runs
 
@@ -372,7 +372,7 @@ def _is_xdist_worker(config: pytest.Config) -> bool:
 
 
 def end_as_by_ctrl_c(config: pytest.Config) -> None:
-    """Have a termination write what was measured, as Ctrl-C does, where nobody else handles it."""
+    """Write the measurements on a termination, as on Ctrl-C, if no other handler does."""
 
     def restore(number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_DFL)

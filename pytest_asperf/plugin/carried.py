@@ -48,7 +48,7 @@ _RUN: Final = pytest.StashKey[int]()
 
 
 def add_properties(item: pytest.Item, rows: Sequence[AnyRecord], run: int) -> None:
-    """Give a test the facts of its claims, in place of those of its earlier runs."""
+    """Give a test the facts of its assertions, instead of those of its earlier runs."""
     if item.stash.get(_RUN, run) != run:
         own = (pair for pair in item.user_properties if not pair[0].startswith(_PREFIX))
         item.user_properties[:] = own
@@ -57,7 +57,7 @@ def add_properties(item: pytest.Item, rows: Sequence[AnyRecord], run: int) -> No
 
 
 def _properties(rows: Sequence[AnyRecord]) -> Iterator[tuple[str, str]]:
-    """Name and value of each fact of a test's claims, such as `asperf.tg16.value`."""
+    """Name and value of each fact of a test's assertions, such as `asperf.tg16.value`."""
     seen: Counter[str] = Counter()
     for claim in claims([Noted("", row) for row in rows], None):
         label = printable(claim.figure or claim.claim, _LONGEST)

@@ -80,7 +80,7 @@ def variant(
 
 
 def level(request: pytest.FixtureRequest) -> str | None:
-    """The level that the test's `quant` marker names."""
+    """The quantization in the test's `quant` marker."""
     mark = marks_of(request.node).quant
     return mark.level if mark else None
 
@@ -119,7 +119,7 @@ def speculation(request: pytest.FixtureRequest) -> Speculation:
 def perplexity(
     request: pytest.FixtureRequest, ref: ModelRef, measures: MeasurementContext
 ) -> Quant:
-    """The test's one rung, which shares its pass over the corpus with other tests' rungs."""
+    """The test's one quantization, which shares its pass over the corpus with other tests' ones."""
     base = selection_of(request.node).baseline(ref)
     name = ref.level if ref.level != base.level else ref.spec.settings.kv_name
     if ref.spec.name != base.spec.name:
@@ -130,7 +130,7 @@ def perplexity(
 
 
 def ladder(request: pytest.FixtureRequest, measures: MeasurementContext) -> Ladder:
-    """All rungs of the test's marker, which must be there."""
+    """All quantizations of the test's marker, which must be there."""
     selection = selection_of(request.node)
     rungs = selection.rungs
     if not rungs:

@@ -1,4 +1,4 @@
-"""The values that a test asks for."""
+"""The values of a test's fixtures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hardware(pytestconfig: pytest.Config) -> Hardware:
 
 @pytest.fixture
 def quant(request: pytest.FixtureRequest) -> str | None:
-    """The quantization that a test measures: the ladder's, the marker's, or None."""
+    """The quantization that a test measures: the sweep's, the marker's, or None."""
     from pytest_asperf.plugin import fixture_values as given
 
     rung: str | None = getattr(request, "param", None)
@@ -39,7 +39,7 @@ def quant(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def kv_type(request: pytest.FixtureRequest) -> str | None:
-    """The type of the KV cache that a test measures in a ladder, or None."""
+    """The type of the KV cache that a test measures in a sweep, or None."""
     return getattr(request, "param", None)
 
 
@@ -77,7 +77,7 @@ def model(request: pytest.FixtureRequest, _asperf_ref: ModelRef) -> Model:
 
 @pytest.fixture
 def memory(_asperf_variant: ModelUnderTest) -> Memory:
-    """The memory that the model takes; call it with the context to fill, in tokens."""
+    """The memory of the model; call it with the context to fill, in tokens."""
     from pytest_asperf.api.memory import Memory
 
     return Memory(_asperf_variant)

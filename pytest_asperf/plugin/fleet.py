@@ -1,4 +1,4 @@
-"""A fleet: the same tests on several machines, by xdist's `--dist=each`."""
+"""Several machines: the same tests on each, by xdist's `--dist=each`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytest_asperf.plugin.registration import was_configured
 from pytest_asperf.plugin.stash import session_of
 from pytest_asperf.records.kinds import BrokenRecord, Noted
 
-#: Says what a worker needs, which the other end must have too.
+#: Prints a worker's needs, which the other end must have too.
 _PROBE: Final = "import execnet, pytest, pytest_asperf as p; print('asperf', p.__version__)"
 _CONNECT_S, _ANSWER_S = 10, 60
 #: The names that execnet gives.
@@ -50,7 +50,7 @@ class Fleet:
 
     Attributes:
         unreached: machines that were left out before the first test.
-        names: of the machine of each worker, in the order of --tx; empty until it is known.
+        names: of the machine of each worker, in the order of --tx; empty until they are known.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -92,7 +92,7 @@ class Fleet:
                 timer.start()
 
     def _give_up(self, gateway: Any, limit_s: float) -> None:
-        """End a machine's connection; xdist takes the machine for one that was lost."""
+        """End a machine's connection; xdist treats it as lost."""
         remedy = f"test less there, or allow more time: {session_option('machine_timeout')}"
         self._errors[gateway.id] = f"{limit_s:g} s are over", remedy
         gateway._io.kill()  # noqa: SLF001  # as execnet ends gateways that do not answer
@@ -153,7 +153,7 @@ def machine_name(spec: Any) -> str:
 
 
 def probed(spec: Any, is_configured: bool) -> Absent | None:  # noqa: FBT001  # one of two facts
-    """Why a machine cannot take a worker; None if it can, or is this one."""
+    """The reason why a machine cannot run a worker; None if it can, or is this one."""
     if not spec.ssh:
         return None
     try:
@@ -175,7 +175,7 @@ def probed(spec: Any, is_configured: bool) -> Absent | None:  # noqa: FBT001  # 
 
 
 def ssh_words(spec: Any) -> list[str]:
-    """The command that asks a machine for its version, over the way that execnet takes."""
+    """The command that reads a machine's version, over execnet's own connection."""
     config = ["-F", str(spec.ssh_config)] if spec.ssh_config is not None else []
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}"]
     asked = f"{spec.python or 'python'} -c {shlex.quote(_PROBE)}"

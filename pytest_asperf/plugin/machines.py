@@ -34,7 +34,7 @@ class Measured:
 
     @property
     def are_named(self) -> bool:
-        """True if rows name their machine: there are several, or one is not known."""
+        """True if rows name their machine: there are several, or one is unknown."""
         return len(self.machines) > 1 or not all(each.id for each in self.machines.values())
 
     def headline(self) -> list[str]:
@@ -83,7 +83,7 @@ def machines_of(reports: Sequence[Any], given: Mapping[str, str]) -> dict[str, M
     """The machine of each worker: workers of one machine share its name, and no others do.
 
     Args:
-        reports: test reports; the first of each worker has what its machine said of itself.
+        reports: test reports; the first of each worker has its machine's facts.
         given: how the user named the machine of a worker, in the user's order.
     """
     said = {
@@ -97,7 +97,7 @@ def machines_of(reports: Sequence[Any], given: Mapping[str, str]) -> dict[str, M
         if worker in said:
             machine = replace(said[worker], name=given.get(worker) or said[worker].name)
             found[worker] = by_id.setdefault(machine.id, machine)
-    # One that refused its settings told nothing; of a single machine it is the same.
+    # One with rejected settings has no facts; a single machine has one set.
     if given or len(by_id) > 1:
         for worker in filter(None, map(worker_of, reports)):
             found.setdefault(worker, MeasuringMachine.unknown(given.get(worker) or worker))

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pytest_asperf.config.setting_rules import Inconclusive
     from pytest_asperf.plugin.session import Session
 
-#: Words and colours of the outcomes that pytest does not know: category, letter, word, markup.
+#: Words and colours of outcomes that pytest does not have: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
     "INCONCLUSIVE": ("inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})),
     "INVALID": ("invalid", "V", ("INVALID", {"purple": True})),
 }
-#: The same of those that it knows; the word gets the figures.
+#: Those of pytest's own outcomes; the word gets the figures.
 _PYTESTS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {
     "passed": ("passed", ".", ("PASSED", {"green": True})),
     "failed": ("failed", "F", ("FAILED", {"red": True})),
@@ -44,7 +44,7 @@ _MOST_TOLD: Final = 5
 #: Parts of a line that are not broken: an interval, and a limit with its sign.
 _WHOLE: Final = re.compile(r"\[[^\s\]]+, [^\s\]]+\]|[<>≤≥] \S+( %)?")
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
-#: Of a verdict that fails no test, and never looks like a pass: letter, colour.
+#: For a verdict that fails no test, and never looks like a pass: letter, colour.
 _EXCUSED_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
     "INCONCLUSIVE": ("i", "yellow"),
@@ -60,7 +60,7 @@ def settle(
 ) -> None:
     """Put a test's verdict and its measurements on its report, which is changed in place.
 
-    There is no session if its settings were refused.
+    There is no session if its settings were invalid.
     """
     extras: Any = report  # attributes of the report travel with it, through xdist too
     run: int = getattr(item, "execution_count", 1)  # pytest-rerunfailures counts the runs of a test
@@ -76,7 +76,7 @@ def settle(
     if rows:
         extras.asperf_rows = [encode(row) for row in rows]
         extras.asperf_machine = session and session.tell_machine()
-        # The report of the test's tear-down takes them from there.
+        # The report of the test's tear-down gets them from there.
         add_properties(item, rows, run)
     if isinstance(error, AsperfError):
         _show_parts(item, call, report, error)
@@ -96,7 +96,7 @@ def settle(
 
 
 def _of_run(run: int, rows: list[AnyRecord]) -> list[AnyRecord]:
-    """The rows; those of a rerun say so."""
+    """The rows; those of a rerun are marked."""
     if run == 1:
         return rows
     return [replace(row, note=f"{row.note}\n{_RERUN.format(run)}".strip()) for row in rows]
@@ -168,9 +168,9 @@ def _fitted(
 
 
 def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) -> None:
-    """Show a verdict in few lines; have pytest's short summary say what was claimed.
+    """Show a verdict in few lines; pytest's short summary has the assertion.
 
-    The figures stand in the table of claims.
+    The figures are in the table of assertions.
     """
     shown: Any = report.longrepr
     if getattr(shown, "reprcrash", None) is None:
@@ -180,7 +180,8 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
         told = (f"E   {line}" for line in error.verdict.short_note())
-        # What ran comes last: above the table the models stand with their hashes too.
+        # The run record comes last: the lines above the table have the models with their hashes
+        # too.
         fitted = _fitted(told, item.config, below=f"E   {'':14}", most=_MOST_TOLD)
         entry.lines = [*claim[-1:], *fitted]
         entry.style, entry.reprfuncargs = "short", None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How alike a marker is to one of ours, from 0 to 1, that is taken for a slip; `modle` has 0.8.
+#: Similarity of a marker to one of asperf's, from 0 to 1, that counts as a slip; `modle` has 0.8.
 _MISSPELT: Final = 0.75
 
 
@@ -97,7 +97,7 @@ def marks_of(item: pytest.Item) -> Marks:
 def read_marks(node: pytest.Item) -> Marks:
     """The requests of a test's markers, each kind from the closest marker.
 
-    Of a `quant` and a `quant_ladder` marker the closer one holds; they cannot be at one place.
+    Of a `quant` and a `quant_ladder` marker the closer one counts; they cannot be at one place.
     """
     _require_known(node)
     levels = _closest_levels(node)
@@ -113,7 +113,7 @@ def read_marks(node: pytest.Item) -> Marks:
 
 
 def _require_known(node: pytest.Item) -> None:
-    """Refuse a marker that nobody registered and that is spelt nearly as one of ours."""
+    """Reject an unregistered marker that is spelt nearly as one of asperf's."""
     registered = {re.split(r"[(:]", line)[0].strip() for line in node.config.getini("markers")}
     ours = [line.partition("(")[0] for line in MARKERS]
     for mark in node.iter_markers():
@@ -127,7 +127,7 @@ def _require_known(node: pytest.Item) -> None:
 
 
 def _closest_levels(node: pytest.Item) -> dict[str, pytest.Mark]:
-    """The closest of the two markers that name levels, by its name."""
+    """The closest of the two markers that name quantizations, by its name."""
     closest: dict[str, pytest.Mark] = {}
     closest_holder = None
     for holder, mark in node.iter_markers_with_node():

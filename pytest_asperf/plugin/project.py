@@ -1,4 +1,4 @@
-"""The folder whose settings count in a session: nearest to the tests, wherever pytest runs."""
+"""The folder whose settings count in a session: nearest to the tests, for any working folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
     """The folder of the configuration file that counts for tests in these files.
 
-    Before the tests are known, the command line's paths stand for them. Tests without a file follow
-    the working folder's. Without any, it is pytest's root, as addresses in markers start there.
+    Before the tests are known, the command line's paths are used. Tests without a file use the
+    working folder's. Without any, it is pytest's root, as paths in markers start there.
 
     Raises:
         ConfigError: two files could be meant.

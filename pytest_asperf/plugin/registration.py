@@ -1,6 +1,6 @@
 """Options, markers and hooks (docs/plugins.md), as they are registered with pytest.
 
-Loaded in every pytest run of its user's environment, so what reads them is elsewhere, in `config`.
+Loaded in every pytest run of its user's environment, so its readers are in `config`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_asperf_judged(item: pytest.Item, record: JudgedRecord) -> JudgedRecord | None:
-    """Give a verdict labels (`about`), or say why it fails no test (`excused`).
+    """Give a verdict labels (`about`), or the reason why it fails no test (`excused`).
 
     Called for each verdict of a test, and for each measurement that broke. Return a changed copy,
     made with `dataclasses.replace`, or None to leave it as it is.

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.report.lines import Series
 
-#: Sources of rows that a session measured; others replay what was recorded.
+#: Sources of rows that a session measured; others use published figures.
 _MEASURED: Final = {"live", "elsewhere"}
 
 
 def store_so_far(config: pytest.Config, reports: Sequence[Any], began: float) -> None:
     """Keep in the history what the tests have measured until now, so that a kill loses none of it.
 
-    What cannot be kept now is tried again, and reported, at the end of the session.
+    A report that cannot be stored now is tried again, and reported, at the end of the session.
     """
     session = session_of(config)
     if session.settings.store and _has_measured(records_of(reports[-1])):
@@ -51,7 +51,7 @@ def store_so_far(config: pytest.Config, reports: Sequence[Any], began: float) ->
 def write_reports(
     pytest_session: pytest.Session, session: Session, reports: Sequence[Any], began: float
 ) -> None:
-    """Write the reports asked for, and tell GitHub; a report that cannot be written is a failure.
+    """Write the requested reports and GitHub's summary; an unwritten report is a failure.
 
     Nothing measured is written too: a program that reads the file must not find an older one.
     """

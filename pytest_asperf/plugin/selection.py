@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Selection:
     """The models that one test's markers name, each looked up once, of those that it can name.
 
-    Everything here raises ConfigError for an unknown model or level.
+    Everything here raises ConfigError for an unknown model or quantization.
     """
 
     nodeid: str
@@ -37,7 +37,7 @@ class Selection:
 
     @property
     def address(self) -> Address:
-        """The address of the model that is measured, a role's model in the place of the role."""
+        """The spec of the measured model, with a slot's model instead of the slot."""
         mark = self.marks.model
         address = mark.address if mark else self.catalogue.settings.default_model
         levels = bool(self.marks.levels)
@@ -45,13 +45,13 @@ class Selection:
 
     @property
     def chunks(self) -> int | None:
-        """The most chunks that the test's ladder is scored on; None for the session's number."""
+        """The most chunks for the test's quant sweep; None for the session's number."""
         ladder = self.marks.ladder or self.marks.kv_ladder
         return ladder.chunks if ladder else None
 
     @cached_property
     def named(self) -> ModelRef:
-        """The model at the address, before a level is chosen; its engine has every level named."""
+        """The model of the spec, before a quantization is chosen; its engine has each named one."""
         ref = self._addressed
         for marker, levels in self.marks.levels.items():
             for level in levels:
@@ -66,14 +66,14 @@ class Selection:
 
     @property
     def judged(self) -> ModelRef:
-        """The model that the test is about, a pair's target; no level of a marker is looked at."""
+        """The model of the test's subject, a pair's target; markers' quantizations are not read."""
         pair = self.marks.speculative
         return self.catalogue.find(pair.target, where=self.nodeid) if pair else self._addressed
 
     def model(self, level: str | None = None, kv_type: str | None = None) -> ModelRef:
-        """The model that is measured: at a rung of the test's ladder, or at the marker's level.
+        """The measured model: at one quantization of the test's sweep, or of the marker.
 
-        The rung of a `quant_ladder` is a level, or another model's address.
+        An entry of a `quant_ladder` is a quantization, or another model's spec.
         """
         ref = self.named
         level = level or (self.marks.quant.level if self.marks.quant else None)
@@ -86,17 +86,17 @@ class Selection:
         return ref
 
     def model_on(self, engine: Engine, level: str | None) -> ModelRef:
-        """The model on another engine, at one of that engine's levels."""
+        """The model on another engine, at one of that engine's quantizations."""
         ref = self._find(replace(self.address, level=None), engine)
         return ref if level is None else at_level(ref, level, where=self.nodeid)
 
     def baseline(self, ref: ModelRef) -> ModelRef:
-        """The model that a rung is compared with, which must not be the rung itself.
+        """The baseline of a sweep's entry, which must not be the entry itself.
 
-        It differs in one thing: the level of the weights or, if that is the baseline's, the type of
-        the KV cache.
+        It differs in one thing: the quantization of the weights or, if that is the baseline's, the
+        type of the KV cache.
         """
-        if self.marks.ladder is not None:  # whose rungs may be of other models
+        if self.marks.ladder is not None:  # whose entries may be other models
             return replace(self.model(), level=self.marks.ladder.baseline)
         if self.marks.kv_ladder is None and ref.level not in {None, "F16"}:
             return replace(ref, level="F16")
@@ -114,7 +114,7 @@ class Selection:
 
     @cached_property
     def rungs(self) -> dict[str, ModelRef]:
-        """The rungs of the test's ladder by name, each once; none if it has no ladder."""
+        """The entries of the test's sweep by name, each once; none if it has no sweep."""
         levels = self.marks.ladder.levels if self.marks.ladder else ()
         types = self.marks.kv_ladder.types if self.marks.kv_ladder else ()
         rungs = {level: self.model(level) for level in levels}
@@ -159,7 +159,7 @@ class Selection:
 
 
 _SELECTION = pytest.StashKey[Selection]()
-#: By baseline and number of chunks, the rungs of all tests that share them.
+#: By baseline and number of chunks: the sweep entries of all tests that share them.
 _JOINT = pytest.StashKey[dict[tuple[ModelRef, "int | None"], tuple[ModelRef, ...]]]()
 
 
@@ -174,7 +174,7 @@ def selection_of(item: pytest.Item) -> Selection:
 
 
 def name_models(session: Session, items: Iterable[pytest.Item]) -> None:
-    """Give models that tests name by paths names that tell them apart."""
+    """Give distinct names to models that tests name by paths."""
     addresses = {session.settings.default_model, *session.settings.roles.values()}
     for item in items:
         try:
@@ -185,7 +185,7 @@ def name_models(session: Session, items: Iterable[pytest.Item]) -> None:
 
 
 def plan_ladders(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    """Join the ladders of all tests that share a baseline, so that one pass scores them."""
+    """Join the sweeps of all tests that share a baseline, so that one pass scores them."""
     joint = config.stash.setdefault(_JOINT, {})
     for item in items:
         if not any(map(item.get_closest_marker, ("quant_ladder", "kv_ladder"))):
@@ -193,7 +193,7 @@ def plan_ladders(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
         try:
             selection = selection_of(item)
             rungs = _measured_rungs(item, selection.rungs)
-            if not rungs:  # a closer quant marker replaces the ladder
+            if not rungs:  # a closer quant marker replaces the sweep
                 continue
             key = selection.baseline(rungs[0]), selection.chunks
         except AsperfError:  # the test's own set-up reports it
@@ -204,14 +204,14 @@ def plan_ladders(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
 def joint_rungs(
     item: pytest.Item, baseline: ModelRef, rungs: tuple[ModelRef, ...]
 ) -> tuple[ModelRef, ...]:
-    """The rungs to score in one pass with a baseline: a test's own, and those of other tests."""
+    """The entries to score in one pass with a baseline: a test's own, and those of other tests."""
     planned = item.config.stash.get(_JOINT, {})
     joint = planned.get((baseline, selection_of(item).chunks), ())
     return joint if set(rungs) <= set(joint) else rungs
 
 
 def _measured_rungs(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[ModelRef, ...]:
-    """The rungs that a test measures: the one it is parametrized with, or all."""
+    """The quantizations that a test measures: the one of its parameter, or all."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     names = [params.get(key) for key in ("quant", "kv_type")]
     own = [ref for name, ref in rungs.items() if name in names]
@@ -220,10 +220,10 @@ def _measured_rungs(item: pytest.Item, rungs: dict[str, ModelRef]) -> tuple[Mode
 
 
 def parametrize_ladder(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each rung of its ladder, unless it takes the ladder as a whole.
+    """Run a test once for each quantization of its sweep, unless it uses the whole sweep.
 
-    A marker that cannot be read leaves the test as it is: its own set-up will refuse it, where an
-    error raised here would stop the whole session.
+    A marker that cannot be read leaves the test unchanged: its own set-up raises the error, while
+    an error here would stop the whole session.
     """
     if not {"quant", "kv_type"} & set(metafunc.fixturenames):
         return
@@ -240,7 +240,7 @@ def parametrize_ladder(metafunc: pytest.Metafunc) -> None:
 
 
 def check_item(item: pytest.Item) -> None:
-    """Refuse bad markers, and markers without effect; skip a test meant for other hardware."""
+    """Reject bad markers, and markers without effect; skip a test for other hardware."""
     marks = marks_of(item)
     names = set(getattr(item, "fixturenames", ()))
     if marks.ladder is not None and marks.kv_ladder is not None:

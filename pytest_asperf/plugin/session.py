@@ -81,7 +81,7 @@ class TerminalNotify:
             file.close()
 
     def wait(self, reason: str) -> None:
-        """Say why nothing happens."""
+        """Print the reason for a pause."""
         if self._is_watched:
             self._opened().wait(reason)
         else:
@@ -89,7 +89,7 @@ class TerminalNotify:
             self._write(f"waiting: {reason}")
 
     def say(self, text: str) -> None:
-        """Say something that stays, but for one who sees progress and has a line for all tests."""
+        """Print a permanent line, unless the reader sees progress with a line for all tests."""
         if not self._is_watched or self._config.get_verbosity() > 0:
             self._write(text)
 
@@ -116,7 +116,7 @@ class TerminalNotify:
             writer = self._terminal._tw  # noqa: SLF001  # as above
             writer.flush()
             own = writer._file  # noqa: SLF001  # as above
-            # Of a name's letters the terminal's encoding may lack some.
+            # The terminal's encoding may lack letters of a name.
             file = os.fdopen(
                 os.dup(own.fileno()), "w", encoding=own.encoding, errors="backslashreplace"
             )
@@ -144,7 +144,7 @@ class Session:
     """The state that a session's tests share. Nothing is detected or loaded before it is needed.
 
     Attributes:
-        folder: of the configuration file, where relative addresses start.
+        folder: of the configuration file, where relative paths start.
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
         stored: at the end of the session, what was kept in the history.
@@ -167,7 +167,7 @@ class Session:
         self.unwritten: dict[Path, AsperfError] = {}
         self.stored: list[str] = []
         self.closing: list[str] = []
-        # Of an xdist worker, whose reports are read elsewhere.
+        # For an xdist worker, whose reports another process reads.
         self._is_to_tell = hasattr(config, "workerinput")
         # The history is written by the process that reports, and only if something is measured.
         only_reads = hasattr(config, "workerinput") or config.getoption("collectonly")
@@ -189,7 +189,7 @@ class Session:
 
     @property
     def is_live(self) -> bool:
-        """True if this session measures; otherwise it judges recorded numbers."""
+        """True if this session measures; otherwise it judges published figures."""
         if self.settings.source == "auto":
             return self.hardware.is_this_machine
         return self.settings.source == "live"
@@ -213,7 +213,7 @@ class Session:
     def runner(self, engine: Engine) -> MeasurementRunner:
         """The runner of an engine.
 
-        Models that other engines have loaded are freed: they would take memory from this one's.
+        Models that other engines have loaded are freed: they would use memory that this one's need.
         """
         for other, runner in self._runners.items():
             if other != engine:
@@ -260,7 +260,7 @@ class Session:
         return self.workspace.bandwidth(machine, self.notify.wait, remeasure=remeasure)
 
     def check(self) -> None:
-        """Refuse settings whose fault would show only after everything was measured."""
+        """Reject settings whose fault would show only after everything was measured."""
         self.hardware  # noqa: B018  # checked when it is made
         if self.builds is not None:
             from pytest_asperf.builds.build_cache import require_source  # gates only
@@ -289,7 +289,7 @@ class Session:
         return "" if is_here else f"{' or '.join(names)}, this is {self._tested.name}"
 
     def unmet(self, mark: HardwareMark) -> str:
-        """Why the hardware is not what a marker asks for; empty if it is."""
+        """The reason why the hardware does not match a marker; empty if it does."""
         hardware = self._tested
         if other := self.other_hardware(mark.names):
             return f"needs {other}"
@@ -313,7 +313,7 @@ class Session:
         return told
 
     def headline(self, *, brief: bool = False) -> list[str]:
-        """The lines that say on what hardware and engine this session measures."""
+        """The lines with the hardware and engine of this session."""
         lines = [f"asperf: hardware {self.hardware.headline(brief=brief)}"]
         if not self.is_live:
             return [*lines, "asperf: published figures, nothing is measured"]

@@ -16,11 +16,11 @@ _MOST_REASONS: Final = 3
 
 
 def skip(kind: str, reason: str, *, because: str = "") -> NoReturn:
-    """Skip a test, and have the end of the session say why, with the number of each `kind`.
+    """Skip a test; the session's end prints the reason, with the number of each `kind`.
 
-    pytest's own list of skipped tests says `because` before the reason.
+    pytest's own list of skipped tests has `because` before the reason.
     """
-    # A fixture's place is ours, and tells a reader of the summary nothing.
+    # A fixture's place is in asperf, and is no help to a reader of the summary.
     skipped = pytest.skip.Exception(because + reason, _use_item_location=True)
     skipped.asperf_skipped = (kind, reason)  # type: ignore[attr-defined]
     raise skipped
@@ -44,7 +44,7 @@ def inability(item: pytest.Item, error: BaseException | None) -> str:
 
 
 def _roles(item: pytest.Item) -> list[str]:
-    """The roles that a test's markers ask for, the measured model's first."""
+    """The model slots in a test's markers, the measured model's first."""
     try:
         marks = marks_of(item)
     except AsperfError:  # the test's own set-up reports it
@@ -57,7 +57,7 @@ def _roles(item: pytest.Item) -> list[str]:
 def skip_lines(reports: Sequence[Any], config: pytest.Config) -> Iterator[str]:
     """A line for each kind of skipped tests, with the most frequent reasons.
 
-    A last line says if all were skipped because the hardware selected is not this machine.
+    A last line is printed if all were skipped because the selected hardware is not this machine.
     """
     skipped: dict[str, Counter[str]] = {}
     for report in reports:

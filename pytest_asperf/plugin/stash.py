@@ -50,7 +50,7 @@ def session_for(config: pytest.Config, tests: Iterable[Path]) -> Session:
     replaced: it has measured nothing.
 
     Raises:
-        ConfigError: likewise, or the tests have several configuration files.
+        ConfigError: its settings are invalid, or the tests have several configuration files.
     """
     from pytest_asperf.plugin.project import folder_of
 
@@ -62,9 +62,9 @@ def session_for(config: pytest.Config, tests: Iterable[Path]) -> Session:
 
 
 def check_before_tests(config: pytest.Config) -> None:
-    """Refuse settings in xdist's controller, before its workers refuse them test by test.
+    """Reject settings in xdist's controller, before its workers reject them test by test.
 
-    Where the command line's paths leave open which file counts, only the workers can tell.
+    If the command line's paths leave the file open, only the workers can find it.
     """
     from pytest_asperf.errors import ConfigError
     from pytest_asperf.plugin.project import folder_of
@@ -77,14 +77,14 @@ def check_before_tests(config: pytest.Config) -> None:
 
 
 def meet_tests(config: pytest.Config, report: pytest.TestReport) -> None:
-    """Take the settings nearest to a test of which xdist's controller has the first report.
+    """Use the settings nearest to a test whose first report reaches xdist's controller.
 
-    Settings that cannot be used were refused in the test's own process.
+    Invalid settings already raised in the test's own process.
     """
     from pytest_asperf.errors import AsperfError
 
     path = config.rootpath / report.nodeid.partition("::")[0]
-    if path.exists():  # of a fleet it may be on another machine alone
+    if path.exists():  # with several machines it may be on another one only
         with suppress(AsperfError):
             session_for(config, [path])
 
@@ -119,7 +119,7 @@ class _Course:
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """Takes what a test measures and asserts, through its fixtures."""
+    """Collects a test's measurements and assertions, through its fixtures."""
 
     item: pytest.Item
 
@@ -178,7 +178,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
         from pytest_asperf.analysis.verdict import VerdictError
 
         return VerdictError(still_open[0])
-    # What the `benchmark` fixture of pytest-benchmark times is in its own table.
+    # Times by pytest-benchmark's `benchmark` fixture are in its own table.
     is_recorded = "benchmark" in getattr(item, "fixturenames", ())
     if not course.measured or course.has_asserted or is_recorded:
         return None
@@ -199,7 +199,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
 
 
 def forgotten_by(item: pytest.Item) -> AsperfError | None:
-    """The error for a comparison whose verdict nothing has read; None if there is none."""
+    """The error for a comparison whose verdict was never read; None if there is none."""
     course = _course_of(item)
     if not course.is_over or not course.forgotten:  # a set-up that failed has its own error
         return None
@@ -215,7 +215,7 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
 
 
 def _example_of(item: pytest.Item) -> str:
-    """An assertion on one of the fixtures that a test takes."""
+    """An assertion on one of a test's fixtures."""
     taken = getattr(item, "funcargs", {})
     examples = {name: getattr(type(value), "example", "") for name, value in taken.items()}
     examples["model"] = ""  # which measures nothing
@@ -226,7 +226,7 @@ def _example_of(item: pytest.Item) -> str:
 
 
 def note(item: pytest.Item, row: AnyRecord, instead_of: AnyRecord | None = None) -> None:
-    """Note a row with the test it belongs to, once however often the test asks for it."""
+    """Note a row with its test, once for any number of calls."""
     course = _course_of(item)
     if row.outcome:
         course.has_asserted = True
@@ -243,14 +243,14 @@ def note(item: pytest.Item, row: AnyRecord, instead_of: AnyRecord | None = None)
 
 
 def has_notes(item: pytest.Item) -> bool:
-    """True if a test has noted rows that nothing has taken."""
+    """True if a test has noted rows that are not collected."""
     return item.nodeid in item.config.stash.get(_ROWS, {})
 
 
 def take_notes(item: pytest.Item, began: float) -> list[AnyRecord]:
     """The rows that a test noted since the last call; the first phase of the test began then.
 
-    A claim took the time since the one before it, unless it says otherwise.
+    An assertion's time is that since the one before it, unless it has its own.
     """
     from pytest_asperf.records.kinds import JudgedRecord
 
@@ -267,7 +267,7 @@ def take_notes(item: pytest.Item, began: float) -> list[AnyRecord]:
 
 
 def unreported(config: pytest.Config) -> list[Unreported]:
-    """The rows that were noted but never taken."""
+    """The rows that were noted but never collected."""
     noted = config.stash.get(_ROWS, {}).items()
     if not noted:
         return []

@@ -1,4 +1,4 @@
-"""The end of a session: undecided tests, the claims, waits, and the files written."""
+"""The end of a session: undecided tests, the assertions, waits, and the files written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def summarise(
 
 
 def print_total(terminal: TerminalReporter, reports: Sequence[Any]) -> None:
-    """Print how many claims came to which verdict, and the exit code with its reason."""
+    """Print the number of assertions for each verdict, and the exit code with its reason."""
     counted = tally(lines(measured(terminal.config, reports).noted))
     if not counted:
         return
@@ -83,9 +83,9 @@ def _print_blocks(terminal: TerminalReporter) -> None:
 
 
 def _leave_out_repeated(terminal: TerminalReporter, failed: set[str]) -> None:
-    """Have pytest's short summary not repeat to a person what the blocks and claims have shown.
+    """Remove from pytest's short summary the lines that the blocks and assertions already show.
 
-    Files and pipes keep it, since programs look for its lines, and so does who asked with `-r`.
+    Files and pipes keep it, since programs search for its lines, and so does `-r`.
     """
     option = terminal.config.getoption
     is_shown = option("tbstyle") not in _CURT and option("reportchars") == _UNASKED
@@ -105,7 +105,8 @@ def _print_claims(terminal: TerminalReporter, session: Session, found: Measured)
         terminal.section("asperf")
         shared = terminal.config.pluginmanager.hasplugin("dsession")
         head = found.headline() or (session.headline() if shared else [])
-        for text in (*head, *legend_lines(shown, screen)):  # under xdist nothing else said the head
+        # under xdist nothing else printed the head
+        for text in (*head, *legend_lines(shown, screen)):
             terminal.write("".join(f"{line}\n" for line in screen.wrapped(text)))
     noted = list(found.noted)
     terminal.config.hook.pytest_asperf_summary(terminalreporter=terminal, noted=noted)
@@ -148,7 +149,7 @@ def _undecided(terminal: TerminalReporter, rows: Sequence[Line], screen: Screen)
 
 
 def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
-    """Say which tests had to wait: under xdist nothing else does."""
+    """Print which tests had to wait: under xdist nothing else does."""
     waited = [report.nodeid for report in ours if hasattr(report, "asperf_waited")]
     if waited:
         names = ", ".join(dict.fromkeys(waited))
@@ -156,7 +157,7 @@ def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
 
 
 def _print_comparison(terminal: TerminalReporter) -> None:
-    """Say what pytest-benchmark's comparison with an earlier session rests on."""
+    """Print the basis of pytest-benchmark's comparison with an earlier session."""
     benchmarks = terminal.config.pluginmanager.get_plugin("pytest-benchmark")
     if benchmarks and (note := comparison_note(benchmarks)):
         terminal.line(f"asperf: {note}")

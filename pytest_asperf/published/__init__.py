@@ -27,7 +27,7 @@ def _asperf_finding(request: pytest.FixtureRequest, hardware: Hardware) -> Calla
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; refuse a project's findings that no test could use."""
+    """Register the marker; reject a project's findings that no test could use."""
     config.addinivalue_line(
         "markers",
         f"{_MARKER}(id): the published finding that the test measures; without a measurement its "
@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse a project's findings that no test could use."""
-    if not hasattr(session.config, "workerinput"):  # a worker's refusal would look like a crash
+    """Reject a project's findings that no test could use."""
+    if not hasattr(session.config, "workerinput"):  # a worker's error would look like a crash
         _check(session.config)
 
 

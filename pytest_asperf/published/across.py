@@ -32,7 +32,7 @@ _RATE: Final = "tok/s"
 
 
 class PublishedFigures:
-    """Documents' figures and statements, as `asperf compare` shows them beside reports."""
+    """Documents' figures and statements, as `asperf compare` shows them next to reports."""
 
     def rows(self, name: str) -> list[tuple[str, ...]]:
         """TG of the document of that id with its share of the bandwidth; empty for no id."""
@@ -76,7 +76,7 @@ def _by_ratio(across: Across, here: Mapping[str, OnMachine], subject: Subject) -
         if wanted in {id_, id_.partition("-")[0]}
     ]
     if len(found) != len(across.machines):
-        return None  # one is not here, or two bins of a chip are
+        return None  # one is not here, or two variants of a chip are
     if not all(one.value.key.metric.startswith(across.workload) for one in found):
         return None
     cells = {one.report.name: _cell(one.report.name, one.value) for one in found}
@@ -90,9 +90,9 @@ def _by_ratio(across: Across, here: Mapping[str, OnMachine], subject: Subject) -
 def _by_rates(
     finding: Finding, recorded: Evidence, here: Mapping[str, OnMachine], subject: Subject
 ) -> Verdict | None:
-    """The verdict of the check with the rates of the reports in place of the recorded ones.
+    """The verdict of the check with the rates of the reports instead of the published ones.
 
-    None if it also rests on anything else that was measured: those figures are of other runs.
+    None if it also uses other measured figures: those are of other runs.
     """
     if len(finding.hardware) < 2 or not here.keys() >= set(finding.hardware):
         return None
@@ -110,13 +110,13 @@ def _by_rates(
 
 
 def _is_rate_of(cell: RecordedCell, value: SeriesValue) -> bool:
-    """True if a value is a rate of the kind that is recorded."""
+    """True if a value is a rate of the published kind."""
     kind = value.key.metric.startswith(cell.metric.lower())
     return kind and cell.unit == value.key.unit == _RATE
 
 
 def _cell(name: str, value: SeriesValue) -> RecordedCell:
-    """A value as a recorded figure."""
+    """A value in the form of a published figure."""
     whole = estimate_of(value, value.key.unit)
     number = Decimal(repr(whole.point))
     return RecordedCell(

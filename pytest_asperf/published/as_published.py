@@ -42,8 +42,8 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
     """Assert that a quantity is still what a document published, on the machine that it names.
 
     Both intervals count: the measured one, and that of the published figure if its spread is
-    published. Otherwise the figure is taken as printed. On other hardware, or on another engine
-    than the document's, the test is skipped.
+    published. Otherwise the figure is used as printed. On other hardware, or on another engine than
+    the document's, the test is skipped.
 
     Args:
         measured: TG or PP, `throughput("tg128")`; or `perplexity.delta`.
@@ -54,7 +54,7 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: no such address, or a figure of another quantity or workload.
-        HardwareError: the record names hardware that is not known.
+        HardwareError: the record names unknown hardware.
     """
     __tracebackhide__ = True
     require_kind(measured, (Rate, Scored), f'{_WHERE}(throughput("tg128"), "{address}")')

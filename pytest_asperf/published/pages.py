@@ -51,7 +51,7 @@ _GROUPS: Final = (
         "A guard rejects the measurement, so that it says nothing either way.",
     ),
 )
-#: Of the figures under a finding: more are in the recorded tables that it names.
+#: Number of the figures under a finding: more are in the published tables that it names.
 _MOST_FIGURES: Final = 12
 
 
@@ -88,7 +88,7 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
 
 
 def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict[str, Any]:
-    """A finding with its recorded verdict, as JSON shows it."""
+    """A finding with its expected verdict, in JSON."""
     return {
         "id": finding.id,
         "statement": finding.statement,
@@ -110,7 +110,7 @@ def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict
 
 
 def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section:
-    """A finding with the verdict on its figures, where they stand, and how to run it."""
+    """A finding with the verdict on its figures, their place, and the command that runs it."""
     published = published_text(finding, findings.evidence)
     lines = [
         ("verdict", f"{verdict.outcome}, as {finding.because}"),

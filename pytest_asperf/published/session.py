@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
 _FINDINGS: Final = pytest.StashKey["Findings"]()
-#: What a test's finding is about, if that is not what is measured.
+#: The scope of a test's finding, if that is not the measured one.
 _ELSEWHERE: Final = pytest.StashKey[str]()
 #: Verdicts on a finding's own figures with which it has nothing that a machine could fall short of.
 _UNSHOWN: Final = (Outcome.FAIL, Outcome.INVALID)
@@ -95,7 +95,7 @@ def _judge(item: pytest.Item, finding: Finding) -> None:
 
 
 class RecordedFinding(pytest.Item):
-    """Takes the place of a live test if its finding is judged by its published figures.
+    """Replaces a live test if its finding is judged by its published figures.
 
     Its fixtures are not set up, so that nothing is measured, and a missing engine does not skip it.
     """
@@ -109,7 +109,7 @@ class RecordedFinding(pytest.Item):
         self.add_marker(pytest.mark.finding(finding.id))
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Node, pytest.Mark]]:
-        """Its own markers alone: those of its module say how the live test measures."""
+        """Its own markers only: those of its module are about the live measurement."""
         return ((self, mark) for mark in self.own_markers if name in (None, mark.name))
 
     def runtest(self) -> None:
@@ -135,7 +135,7 @@ def replace_by_recorded(
 ) -> None:
     """Put verdicts on published figures in the place of live tests, if nothing is measured.
 
-    A marker that cannot be read leaves its test as it is: its own set-up will refuse it.
+    A marker that cannot be read leaves its test unchanged: its own set-up raises the error.
     """
     with usage_errors():
         if session_for(config, (item.path for item in items if is_chosen(item))).is_live:

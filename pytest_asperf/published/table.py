@@ -27,7 +27,7 @@ _WIDE: Final = 110
 _LONGEST_CLAIM: Final = 20
 _HEAD: Final = ("", "verdict", "claimed", "figure [90 %]", "of")
 _PUBLISHED: Final = "published"
-#: What a line has: verdict, whose, verdict as a word, claim, figure, what it is of.
+#: The columns of a line: verdict, document, verdict as a word, assertion, figure, scope.
 _Row = tuple[str, tuple[str, str, str, str, str]]
 
 
@@ -83,7 +83,7 @@ def finding_lines(lines: Sequence[Line], screen: Screen) -> Iterator[tuple[str, 
 
 
 def _remarks(line: Line) -> Iterator[str]:
-    """The claim of a test that replaces the statement, and why its verdict fails no test."""
+    """The assertion of a test that replaces the statement, and the reason why it fails no test."""
     instead, is_live = line.about.get("claimed here", ""), line.source != "recorded"
     if instead:
         yield f"claimed here: {instead}"
@@ -108,7 +108,7 @@ def _here(line: Line) -> _Row:
 
 
 def _claim(line: Line) -> str:
-    """The claim, with its unit if there is room."""
+    """The assertion, with its unit if it fits."""
     return line.threshold if len(line.threshold) <= _LONGEST_CLAIM else line.bound
 
 
@@ -120,7 +120,7 @@ def _as_published(rows: Sequence[Line]) -> Iterator[_Row]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], screen: Screen) -> str:
-    """The cells in their columns; a claim that is too long shifts the figure."""
+    """The columns of a line; an assertion that is too long shifts the figure."""
     *fixed, figure, of = map(screen.legible, cells)
     texts = [
         text + " " * (width - cell_len(text)) for text, width in zip(fixed, widths, strict=True)

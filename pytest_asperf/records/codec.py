@@ -1,6 +1,6 @@
 """Typed records as plain data and back: for JSON files, xdist and the store.
 
-Both ways follow the declared types. What is decoded may come from anybody: each value is checked
+Both ways follow the declared types. Decoded data may come from anybody: each value is checked
 against its type, and a number that is not finite is rejected.
 """
 
@@ -28,7 +28,7 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import shown
 
 Decoded = TypeVar("Decoded")
-#: What JSON has in an object.
+#: JSON's types in an object.
 JsonObject: TypeAlias = dict[str, Any]
 
 #: Errors that decoding raises for data of another form, and that arithmetic on its values raises.
@@ -39,7 +39,7 @@ MALFORMED: Final = (
 #: Evidence grows as a power of the number of pairs, and stays below this by far.
 _LARGEST: Final = 1e100
 _SHOWN: Final = 60
-#: Bounds of an estimate that are not known.
+#: Unknown bounds of an estimate.
 _UNKNOWN: Final = {"low": -math.inf, "high": math.inf}
 
 

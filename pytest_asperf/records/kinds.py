@@ -1,7 +1,7 @@
 """The kinds of records: one for each thing that is measured, verdicts, and what broke.
 
-A record holds facts. `report.lines` puts them into words, `records.codec` into plain data. Types
-that a field names are imported at run time, for the decoder.
+A record has facts. `report.lines` puts them into words, `records.codec` into plain data. Types that
+a field names are imported at run time, for the decoder.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 Facts: TypeAlias = tuple[tuple[str, str], ...]
 #: In front of the label of a fact of what ran, where it is of one of two builds.
 SIDES: Final = ("baseline ", "candidate ")
-#: Labels of facts that differ from claim to claim, and are in the claim's own words.
+#: Labels of facts that differ between assertions, and are in the assertion's own words.
 _OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
 
 
 def both_sides(ran: Facts) -> Iterator[tuple[str, str, str]]:
-    """Label, baseline and candidate of each fact of what ran; one that names no side is of both."""
+    """Label, baseline and candidate of each fact of the run record; one without a build is common."""
     facts = dict(ran)
     for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
         shared = facts.get(label, "not known")
@@ -33,9 +33,9 @@ def both_sides(ran: Facts) -> Iterator[tuple[str, str, str]]:
 
 
 def facts_of_builds(every: Iterable[Facts]) -> list[tuple[str, str, str]]:
-    """Label, baseline and candidate of the facts that all claims about two builds share, each once.
+    """Label, baseline and candidate of facts that all assertions about two builds share, each once.
 
-    Settings, which differ from claim to claim, are among them if they differ between the builds.
+    Settings, which differ between assertions, are among them if they differ between the builds.
     """
     rows = dict.fromkeys(row for ran in every for row in both_sides(ran))
     return [
@@ -129,7 +129,7 @@ class ThroughputRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts:
-    """The text that PPL was taken over: its first `n_chunks` chunks of `n_ctx` tokens each."""
+    """The text behind a PPL: its first `n_chunks` chunks of `n_ctx` tokens each."""
 
     name: str
     sha256: str
@@ -206,7 +206,7 @@ class WindowFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFacts:
-    """One kind of work while counters were recorded; an idle machine has no tokens."""
+    """One kind of work while counters were sampled; an idle machine has no tokens."""
 
     wall_s: float
     busy_s: float
@@ -221,7 +221,7 @@ class EnergyRecord(MeasurementRecord):
     Attributes:
         workload: what was metered.
         joules_per_token: of all measured rails.
-        net_joules_per_token: without what the idle machine takes.
+        net_joules_per_token: without the idle machine's energy.
         rails: by name.
         unmeasured: the reason by rail.
         idle: the idle machine, with the model loaded.
@@ -241,7 +241,7 @@ class EnergyRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord(MeasurementRecord):
-    """The memory that a model takes with `n_ctx` positions filled, in bytes."""
+    """The memory of a model with `n_ctx` positions filled, in bytes."""
 
     kind: ClassVar[str] = "memory"
 
@@ -290,8 +290,8 @@ class SpeculationRecord(MeasurementRecord):
 
     Attributes:
         label: the pairing.
-        draft: address of the draft; None for lookup in the text.
-        target: address of the target.
+        draft: model spec of the draft; None for lookup in the text.
+        target: model spec of the target.
         k: tokens drafted in a round.
         temperature: of the sampler; 0 is greedy.
         n_tokens: generated after each prompt.
@@ -372,7 +372,7 @@ class SpeculationRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True)
 class JudgedFigure:
-    """A judged estimate, with the limits of what is accepted; None is no limit, or not known."""
+    """A judged estimate, with its accepted limits; None is no limit, or an unknown one."""
 
     label: str
     estimate: Estimate
@@ -391,7 +391,7 @@ class JudgedRecord:
         note: remarks on the measurement.
         about: labels that a plugin gave it: what its test is about.
         excused: why it fails no test; empty if it does.
-        elapsed_s: time that it took.
+        elapsed_s: its duration.
     """
 
     subject: str
@@ -411,7 +411,7 @@ class VerdictRecord(JudgedRecord):
         outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
         source: `live`, `recorded` or `predicted`, or a plugin's word for a verdict that it excused.
         subject_brief: the subject in a table, if it is another.
-        threshold: the claim's limit in words.
+        threshold: the assertion's limit in words.
         bound: the limit in a table, if it is another.
         measured: the result in words.
         brief: the result in a table, if it is another.
@@ -419,7 +419,7 @@ class VerdictRecord(JudgedRecord):
         why: why it is not decided.
         rests_on: what it rests on, if that is no number of observations.
         guards: what guards found.
-        compared: the measurements of two sides.
+        compared: the measurements of two variants.
         facts: what ran, in words.
         builds: baseline and candidate of a gate.
     """
@@ -471,7 +471,7 @@ AnyRecord: TypeAlias = (
 
 
 def ran_of(record: AnyRecord) -> tuple[Ran, ...]:
-    """The run record; of two sides both."""
+    """The run record; of two variants both."""
     if isinstance(record, VerdictRecord):
         return record.compared.ran if record.compared else ()
     return () if isinstance(record, BrokenRecord) else (record.ran,)
@@ -485,7 +485,7 @@ class Noted:
         test: the test's id; of a gate, the check.
         record: the record.
         machine: name of the machine, if a report has several.
-        apart: what tells it from other records of its name.
+        apart: its difference from other records of its name.
     """
 
     test: str

@@ -14,7 +14,7 @@ from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.records.schema_1 import upgraded
 
 SCHEMA: Final = 2
-#: Keys of a row beside those of its record.
+#: Keys of a row in addition to its record's.
 AROUND: Final = ("test", "machine", "apart")
 _REMEDY: Final = "name a JSON report of pytest or of asperf gate"
 
@@ -159,7 +159,7 @@ class Report:
         headline: what was measured with.
         rows: the records, in the order they were noted.
         gate: of a gate, its answer.
-        night: of a nightly run, its notes.
+        night: for a nightly run, its notes.
     """
 
     meta: Meta | None

@@ -1,7 +1,7 @@
 """Rows of JSON reports of schema 1 in today's form.
 
-Schema 1 is no longer written. Its rows had texts, and raw figures without a kind: here alone a kind
-is recognized by keys, and a name is taken from a text.
+Schema 1 is no longer written. Its rows had texts, and raw figures without a kind: only here a kind
+is recognized by keys, and a name is read from a text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIDES: Final = ("baseline", "candidate")
 _OF_BOTH: Final = ("outcome", "subject", "note", "elapsed_s")
 _ABOUT: Final = ("finding", "statement", "published", "recorded")
 _OF_VERDICT: Final = ("source", "threshold", "bound", "measured", "brief", "why")
-#: What only early files lack, or later ones have.
+#: Keys that early files lack, or later ones have.
 _ESTIMATE: Final = {"method": "", "counted": "samples", "confidence": 0.9}
 
 
@@ -166,7 +166,7 @@ def _rates(pairs: Sequence[Table]) -> dict[str, float]:
 
 
 def _ran(proof: Table, build: str = "") -> dict[str, Any]:
-    """The run record; the address was a part of the model's name, and so was the build."""
+    """The run record; the model's spec was a part of its name, and so was the build."""
     engine, loaded = proof.get("engine", {}), proof.get("loaded", {})
     address = proof["model"].partition(" in ")[0]
     weights, _, kv = address.partition(" KV ")

@@ -1,4 +1,4 @@
-"""Records of measurements and verdicts, taken from the results that rooms below give."""
+"""Records of measurements and verdicts, from the results of lower rooms."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def compared_pairs(
     *,
     is_rate_ratio: bool = False,
 ) -> ComparedPairs:
-    """The pairs of one workload in the order they ran, with the medians of both sides.
+    """The pairs of one workload in the order they ran, with the medians of both variants.
 
     Args:
         pairs: finished pairs.
         result: the comparison that they are of.
-        names: of the sides that ran as baseline and as candidate.
-        is_rate_ratio: whether the claim is about baseline / candidate of the times, and not about
-            candidate / baseline.
+        names: of the variants that ran as baseline and as candidate.
+        is_rate_ratio: True if the assertion is about baseline / candidate of the times, and not
+            about candidate / baseline.
     """
     workload = pairs.workload
     sign = -1 if is_rate_ratio else 1
@@ -158,7 +158,7 @@ def _medians(pairs: Sequence[Pair], workload: Workload) -> tuple[float, float]:
 
 
 def _turns(pairs: Sequence[Pair], workload: Workload) -> tuple[list[float], list[float]]:
-    """Each side's turns, in J/token, tok/s or ms."""
+    """Each variant's run pairs, in J/token, tok/s or ms."""
     sides: tuple[list[float], list[float]] = ([], [])
     for pair in pairs:
         both = (pair.baseline_costs, pair.candidate_costs)
@@ -292,7 +292,7 @@ def quant_record(
 
 
 def memory_record(result: MemoryResult) -> MemoryRecord:
-    """The memory that a model takes with its context filled."""
+    """The memory of a model with its context filled."""
     return MemoryRecord(
         n_ctx=result.n_ctx,
         weights_bytes=result.memory.weights,

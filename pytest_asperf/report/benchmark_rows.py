@@ -47,7 +47,7 @@ class _Origin:
 
 @dataclass(frozen=True)
 class _Timed:
-    """One timed quantity: a workload on a model, and of a comparison one of its sides."""
+    """One timed quantity: a workload on a model, or one variant of a comparison."""
 
     workload: str
     model: str
@@ -72,9 +72,9 @@ class _Timed:
 def add_rows(session: Any, rows: Iterable[Noted]) -> None:
     """Add every timed quantity to what pytest-benchmark reports, in seconds per run.
 
-    Each is one row: the first time that it is measured. Its name does not hold the test's, so that
-    it stays the same whichever test asks first. BenchmarkSessions of versions 4 and 5 are known to
-    take the rows.
+    Each is one row: the first time that it is measured. Its name does not contain the test's, so
+    that it stays equal for any order of tests. BenchmarkSessions of versions 4 and 5 accept the
+    rows.
     """
     if session.disabled or session.skip:
         return
@@ -102,7 +102,7 @@ def comparison_note(session: Any) -> str:
 def _timed(noted: Noted) -> Iterator[_Timed]:
     record, info = noted.record, dict[str, object]()
     if isinstance(record, VerdictRecord):
-        if record.outcome == "INVALID":  # times of something else than was to be timed
+        if record.outcome == "INVALID":  # times of other work than the requested one
             return
         claim = f"{record.subject} {record.threshold}".strip()
         info = {"claim": claim, "outcome": record.outcome, "measured": record.measured}
@@ -122,7 +122,7 @@ def _sides(record: AnyRecord) -> tuple[Ran, ...]:
 
 
 def _run_ns(run: Run) -> int:
-    """Time of a run, all of its parts; 0 where none was taken."""
+    """Time of a run, all of its parts; 0 if none was timed."""
     if isinstance(run, RunFacts):
         return run.elapsed_ns
     return (run.elapsed_ns or 0) * run.parts if isinstance(run, SideRun) else 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_asperf.report.report_data import LevelSet, SideBySide
 
 _LEFT: Final = 46.0
-#: Half a tick's text beside an axis without values on its left.
+#: Half a tick's text at an axis without values on its left.
 _EDGE: Final = 24.0
 _RIGHT: Final = WIDTH - 8
 _BAR: Final = 32.0
@@ -36,18 +36,18 @@ _MOST_EVIDENCE: Final = 1e3
 _MOST_RATIO: Final = 40.0
 #: Places that a curve is drawn through.
 _STEPS: Final = 60
-#: Heights of a model's name and of a bar, and the room of a machine's name beside it.
+#: Heights of a model's name and of a bar, and the width of a machine's name next to it.
 _HEAD: Final = 22.0
 _ROW: Final = 18.0
 _NAMES: Final = 160.0
 _NAME: Final = 23
-#: Characters of level names beyond which neighbours stand on two lines.
+#: Characters of quantizations' names beyond which neighbours are on two lines.
 _CROWDED: Final = 36
 
 
 def intervals(figures: Sequence[JudgedFigure], outcome: str) -> Element:
     """Each figure's interval on one axis, with what is accepted of it as an area behind."""
-    is_single = len(figures) == 1  # whose label the claim itself is
+    is_single = len(figures) == 1  # whose label is the assertion itself
     row = _SINGLE if is_single else _BAR
     bottom = 4 + row * len(figures)
     chart = Chart(bottom + 18, "interval against the limit")
@@ -98,7 +98,7 @@ def _accepted(chart: Chart, scale: Scale, figure: JudgedFigure, y1: float, y2: f
 
 
 def _interval(chart: Chart, scale: Scale, of: Estimate, y: float, class_: str) -> None:
-    """The interval as a line with caps, or arrows where a bound is not known, and the point."""
+    """The interval as a line with caps, or arrows if a bound is unknown, and the point."""
     x1, x2 = scale.at(of.low), scale.at(of.high)
     if of.low < of.high:
         ends = (_end(x, y, bound) for x, bound in ((x1, of.low), (x2, of.high)))
@@ -107,7 +107,7 @@ def _interval(chart: Chart, scale: Scale, of: Estimate, y: float, class_: str) -
 
 
 def _end(x: float, y: float, bound: float) -> str:
-    """A cap, or an arrow's head where the bound is not known."""
+    """A cap, or an arrow's head if the bound is unknown."""
     if math.isfinite(bound):
         return f"M{number(x)} {number(y - 4)}v8"
     back = math.copysign(5, -bound)
@@ -179,7 +179,7 @@ def _numbered(chart: Chart, y: Scale, n: int, unit: str, counted: str) -> Scale:
 
 
 def levels(found: LevelSet) -> Element:
-    """Rates of generation as bars, and ΔPPL as a line, over the levels of one model."""
+    """Rates of generation as bars, and ΔPPL as a line, over the quantizations of one model."""
     longest = max(len(level.name) for level in found.levels)
     is_crowded = longest * len(found.levels) > _CROWDED
     chart = Chart(_PLOT + (32 if is_crowded else 20), "rate of generation and ΔPPL by quantization")

@@ -1,4 +1,4 @@
-"""The card of one claim: verdict, charts, why it is not decided or broken, and what ran."""
+"""The card of one assertion: verdict, charts, reason if it is not decided, and run record."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LONGEST: Final = 240
 
 
 def card(claim: Line, anchor: str, same: tuple[str, Line]) -> Element:
-    """The card of a claim, which links find by `anchor`.
+    """The card of an assertion, which links find by `anchor`.
 
-    `same` is the first card with the same facts of what ran, and its claim: they are shown there.
+    `same` is the first card with an equal run record, and its assertion: the record is shown there.
     """
     passed, name = claim.outcome == "PASS", shortened(claim.subject, _LONGEST)
     return element(
@@ -117,7 +117,7 @@ def _limits(figure: JudgedFigure) -> list[str]:
 
 
 def _sides(course: ComparedPairs) -> Iterator[Element | str]:
-    """The result of each side."""
+    """The result of each variant."""
     yield f"{course.timed}, median of all runs: "
     for side, middle in zip(course.sides, course.medians, strict=True):
         yield element("data", f"{number_text(middle, 4)} {course.unit}", value=repr(middle))
@@ -183,7 +183,7 @@ def _link_to(anchor: str, claim: Line) -> Element | None:
 
 
 def _both(claim: Line) -> Iterator[Element]:
-    """The facts of two builds beside each other, marked where they differ."""
+    """The facts of two builds side by side, marked if they differ."""
     for label, *sides in both_sides(claim.facts):
         cells = (element("td", text) for text in sides)
         differs = "differs" if sides[0] != sides[1] else None

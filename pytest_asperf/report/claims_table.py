@@ -1,4 +1,4 @@
-"""The last screen of a session: a line for each claim, and what explains these lines."""
+"""The last screen of a session: a line for each assertion, and explanations of these lines."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _GAP: Final = "  "
 _MOST_MEASURED: Final = 0.42
 _WIDEST_MEASURED: Final = 44
 _LEAST_NAME: Final = 16
-#: Of what both have, the share that a test's name has at least.
+#: Smallest share of the width that the test's name gets.
 _TEST_SHARE: Final = 2 / 5
 #: From these widths on a line has what it rests on; its time and its test.
 _WITH_BASIS, _WITH_TEST = 70, 110
 _SHORT_HASH: Final = 8
-#: What differs between texts of one file: how many chunks were taken from its beginning.
+#: The difference between texts of one file: the number of chunks from its beginning.
 _CHUNKS: Final = re.compile(r"(?<=chunks 1 to )\d+")
 
 
@@ -89,7 +89,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The cells of a line."""
+    """The columns of a line."""
 
     outcome: str
     what: str
@@ -101,7 +101,7 @@ class _Cells:
 
 
 def claim_lines(lines: Sequence[Line], screen: Screen) -> list[ScreenLine]:
-    """A head and a line for each claim, the worst last; before them what nothing judged.
+    """A head and a line for each assertion, the worst last; before them measurements without one.
 
     No line is wider than the screen. Names are cut in the middle for that, figures never.
     """
@@ -136,7 +136,7 @@ def _machines(rows: Sequence[Line], screen: Screen) -> list[str]:
 
 
 def tally(lines: Sequence[Line]) -> str:
-    """How many claims came to which verdict, and how many of these fail no test."""
+    """The number of assertions for each verdict, and how many of these fail no test."""
     outcomes = [row.outcome for row in lines if row.outcome]
     words = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID", NOT_RUN)
     listed = ", ".join(f"{n} {word}" for word in words if (n := outcomes.count(word)))
@@ -152,7 +152,7 @@ def legend_lines(lines: Sequence[Line], screen: Screen) -> Iterator[str]:
 
 
 def _joined(entries: Iterable[str], screen: Screen) -> Iterator[str]:
-    """As few lines as hold the entries, none of which is broken."""
+    """The entries on the smallest number of lines, none of them broken."""
     line = ""
     for entry in map(screen.legible, entries):
         joined = f"{line} {screen.legible('·')} {entry}" if line else entry
@@ -181,7 +181,7 @@ def _builds(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def _texts(lines: Iterable[Line]) -> Iterator[str]:
-    """Each text once: lines that were scored on fewer of its chunks say so."""
+    """Each text once: lines that were scored on fewer of its chunks show it."""
     longest: dict[str, str] = {}
     for text in (text for row in lines for label, text in row.facts if label == "text"):
         known = longest.setdefault(_CHUNKS.sub("", text), text)
@@ -196,7 +196,7 @@ def notes_of(rows: Sequence[Line]) -> list[str]:
 
 
 def note_line(notes: Sequence[str], screen: Screen) -> str:
-    """As many notes as one line holds, the last of them cut, and how many it leaves out."""
+    """As many notes as fit on one line, the last of them cut, and the number of those left out."""
     text = tail = ""
     for left_out in range(len(notes)):
         tail = f" (+{left_out} with -v)" * bool(left_out)
@@ -209,9 +209,9 @@ def note_line(notes: Sequence[str], screen: Screen) -> str:
 def undecided_lines(
     lines: Sequence[Line], screen: Screen, explained: Collection[str] = ()
 ) -> Iterator[str]:
-    """Why each claim that is not decided is not, and what would decide it.
+    """The reason for each undecided assertion, and the way to decide it.
 
-    Of the tests that are `explained` elsewhere, nothing.
+    Tests that are `explained` above are left out.
     """
     names = _test_names([row.test for row in lines])
     by_reason: dict[str, list[str]] = {}
@@ -246,7 +246,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def _shown(lines: Sequence[Line]) -> Iterator[Line]:
-    """The claims, and what was measured of which none of them has the figure, each once."""
+    """The assertions, then the measurements that no assertion used."""
     judged = {(row.machine, _bounds(figure.estimate)) for row in lines for figure in row.figures}
     seen = set[tuple[object, ...]]()
     for row in lines:
@@ -313,7 +313,7 @@ def _widths(cells: Sequence[_Cells], width: int) -> list[int]:
 
 
 def _parts(cells: _Cells, widths: Sequence[int], width: int, tail_at: int) -> list[str]:
-    """A line, without the last columns if these do not fit; long figures stand below the name."""
+    """A line, without the last columns if these do not fit; long figures are below the name."""
     texts = [cells.what, cells.measured, cells.limit, cells.basis, cells.time, cells.test]
     columns = list(zip_longest(texts[: len(widths)], widths))
     if len(columns) == len(texts):

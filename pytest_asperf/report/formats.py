@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 #: How far from a PASS each outcome is.
 _NOT_PASSED: Final = {"PASS": 0, "INCONCLUSIVE": 1, NOT_RUN: 2, "INVALID": 3, "FAIL": 4}
 _FACTS: Final = ("time", "host", "machine", "version")
-#: What a spreadsheet takes for the beginning of a formula; in some countries in full width.
+#: Characters that begin a formula in a spreadsheet; in some countries in full width.
 _FORMULA: Final = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 _LONGEST: Final = 2000
-#: Of a benchmark's name, in Bencher.
+#: Part of a benchmark's name, in Bencher.
 _NAME: Final = 1024
 _RATE: Final = "tok/s"
 
 
 def comma_separated(reports: Sequence[ReportData]) -> bytes:
-    """One line for each claim, with the facts of its session."""
+    """One line for each assertion, with the facts of its session."""
     lines = [
         {
             "report": report.name,
@@ -75,7 +75,7 @@ def bencher(reports: Sequence[ReportData]) -> bytes:
 
 
 def github_benchmark(reports: Sequence[ReportData]) -> bytes:
-    """The list that github-action-benchmark takes as `customSmallerIsBetter`."""
+    """The list for github-action-benchmark's `customSmallerIsBetter`."""
     entries: list[dict[str, object]] = []
     for name, claim in _named(reports):
         told = printable(f"{claim.outcome}: {claim.claim} {claim.limit}", _LONGEST)
@@ -88,7 +88,7 @@ def github_benchmark(reports: Sequence[ReportData]) -> bytes:
 
 
 def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Claim]]:
-    """Each claim on what was measured, with a name that is the same in the next session."""
+    """Each assertion on a measurement, with a name that is equal in the next session."""
     seen: dict[str, int] = {}
     for report in reports:
         for claim in report.claim_table:
@@ -145,7 +145,7 @@ def _json(reports: Sequence[ReportData]) -> bytes:
     return serialise(document(whole))
 
 
-#: What writes a file of each format.
+#: The writer of each format.
 WRITERS: Final[Mapping[str, Writer]] = {
     "json": _json,
     "html": page,

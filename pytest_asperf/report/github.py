@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _ACTIONS: Final = "GITHUB_ACTIONS"
 _WORKSPACE: Final = "GITHUB_WORKSPACE"
-#: What fails a job; the others are remarks.
+#: Fails a job; the others are remarks.
 _ERRORS: Final = ("FAIL", "INVALID")
 _LONGEST: Final = 1000
-#: GitHub refuses the summary of a step that is longer than 1 MiB, all of it.
+#: GitHub rejects the whole summary of a step if it is longer than 1 MiB.
 _MOST_BYTES: Final = 2**20 - 2**12
-#: GitHub shows so many annotations of each level for a step.
+#: GitHub shows this many annotations of each severity for a step.
 _MOST: Final = 10
 
 
@@ -46,14 +46,14 @@ def tell(report: ReportData, root: Path = Path()) -> list[str]:
 
 
 def _cut(text: bytes, most: int) -> bytes:
-    """A text up to the end of a line that so many bytes hold."""
+    """A text up to the end of a line, of at most so many bytes."""
     if len(text) <= most:
         return text
     return text[: max(0, most)].rpartition(b"\n")[0] + b"\n\nCut here: it was too long.\n"
 
 
 def add_to_summary(text: bytes) -> list[str]:
-    """Add a text to the summary of GitHub's job, if this is one; what is to be said of it."""
+    """Add a text to the summary of GitHub's job, if this is one; returns a remark."""
     if not (place := os.environ.get(_STEP_SUMMARY)):
         return []
     try:
@@ -70,7 +70,7 @@ def _in_repository(root: Path) -> Path:
 
 
 def _annotation(claim: Line, folder: Path) -> str:
-    """The line of a claim that did not pass; one that fails no test is a warning."""
+    """The line of an assertion that did not pass; one that fails no test is a warning."""
     is_error = claim.outcome in _ERRORS and claim.source == "live" and not claim.excused
     level = "error" if is_error else "warning"
     file, _, name = claim.test.partition("::")

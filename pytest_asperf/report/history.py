@@ -23,7 +23,7 @@ def estimate_of(point: Value, unit: str) -> Estimate:
 
 
 def value_of(point: Value, unit: str) -> Estimate:
-    """A point as a reader takes it: of a log ratio, the ratio."""
+    """A point for a reader: the ratio of a log ratio."""
     whole = estimate_of(point, unit)
     return whole.change_of_log().as_ratio() if unit == LOG_RATIO else whole
 

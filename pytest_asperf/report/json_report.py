@@ -1,4 +1,4 @@
-"""The JSON report of a session or a gate: claims and measurements as tables, and every record."""
+"""The JSON report of a session or a gate: assertions and measurements as tables, every record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Claim:
         row: place of its record in the report, from 0.
         test: that noted it.
         machine: name of the machine, if there are several.
-        claim: what it is about.
+        claim: its subject.
         limit: the limit in words.
         outcome: the verdict.
         source: where the figures are from.
@@ -75,7 +75,7 @@ class Claim:
 
 #: Words of each row, whatever its kind; a record that has the key keeps its own.
 WORDS: Final = ("outcome", "source", "model", "subject", "measured", "basis")
-#: The columns of a claim.
+#: The columns of an assertion.
 COLUMNS: Final = tuple(each.name for each in fields(Claim))
 
 

@@ -62,12 +62,12 @@ class Line:
         machine: name of the machine, if a report has several.
         record: the record.
         model: what was measured; of a verdict, empty.
-        subject: the metric, or what the claim is about.
+        subject: the metric, or the assertion's subject.
         measured: the figure with its interval, or what happened.
         basis: what the interval rests on.
         brief: the figure in a table.
         what: the name in a table.
-        threshold: the claim's limit; empty for a measurement.
+        threshold: the assertion's limit; empty for a measurement.
         bound: the limit in a table.
         outcome: the verdict; empty for a measurement.
         source: where the figures are from.
@@ -80,7 +80,7 @@ class Line:
         why: why it is not decided.
         about: labels that a plugin gave it: what its test is about.
         excused: why it fails no test; empty if it does.
-        elapsed_s: time that it took.
+        elapsed_s: its duration.
         series: the values behind it.
         repeat: the command that measures it again.
     """
@@ -186,7 +186,7 @@ def facts_of(record: AnyRecord) -> Facts:
 
 
 def _note(record: AnyRecord) -> str:
-    """The remarks on a record, with what a reader must know of how it ran."""
+    """The remarks on a record, with a reader's warnings about its run."""
     remarks = [text for label, text in facts_of(record) if label.endswith(OVERSUBSCRIBED)]
     if isinstance(record, MeasurementRecord):
         what = _measured_thing(record)

@@ -1,6 +1,7 @@
-"""A report in GitHub's Markdown, for a pull request: rates as llama-bench prints them, and claims.
+"""A report in GitHub's Markdown, for a pull request: rates as llama-bench's, and assertions.
 
-Names come from model files, engines and branches: each is escaped, bounded, and stays in its cell.
+Names come from model files, engines and branches: each is escaped, bounded, and stays in its
+column.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def markdown(reports: Sequence[ReportData]) -> bytes:
 
 
 def escape(text: object) -> str:
-    """Any text as Markdown that shows it on one line, in a table's cell too."""
+    """Any text as Markdown that shows it on one line, in a table too."""
     return _SPECIAL.sub(r"\\\1", printable(text, _LONGEST))
 
 
@@ -52,7 +53,7 @@ def _report(report: ReportData, reports: Sequence[ReportData]) -> Iterator[str]:
     yield from (f"{escape(line)}  " for line in report.headline)
     yield ""
     claimed = _claimed(report)
-    # What several tests share, each of them notes.
+    # Facts that several tests share; each of them notes them.
     yield from _table(_RATES, dict.fromkeys(_rates(report, claimed)))
     shown = {id(claim) for claim in claimed.values()}
     yield from _table(_CLAIMS, (_claim(claim) for claim in claims if id(claim) not in shown))
@@ -74,7 +75,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 
 def _claimed(report: ReportData) -> dict[tuple[object, ...], Line]:
-    """The claims on a rate that was measured, by test and interval."""
+    """The assertions on a rate that was measured, by test and interval."""
     return {
         (claim.test, of.point, of.low, of.high): claim
         for claim in report.claims
@@ -142,7 +143,7 @@ def _other(found: Line) -> tuple[str, ...]:
 
 
 def _note(claim: Line) -> Iterator[str]:
-    """Why a claim did not pass and what to do, folded; no text can end an indented block."""
+    """An assertion's reason and remedy, folded; no text can end an indented block."""
     head = printable(f"{claim.outcome} {claim.subject}: {claim.measured}", _LONGEST)
     for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         head = head.replace(sign, entity)
@@ -153,7 +154,7 @@ def _note(claim: Line) -> Iterator[str]:
 
 
 def _ran(claims: Sequence[Line]) -> Iterator[tuple[str, str, str]]:
-    """The facts of what ran, each once; of a gate beside each other, marked where they differ."""
+    """The run record's facts, each once; a gate's are side by side, marked if they differ."""
     for label, base, candidate in facts_of_builds(claim.facts for claim in claims):
         differs = base != candidate
         yield (f"{label} (differs)", base, candidate) if differs else (label, base, "")

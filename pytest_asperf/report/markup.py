@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Longest text of one element.
 _LONGEST: Final = 2000
-#: The end of a shape, which HTML lets be short. No text holds one: its `>` is escaped.
+#: The end of a shape, which HTML may shorten. No text contains one: its `>` is escaped.
 _EMPTY_SHAPE: Final = re.compile("></(path|line|rect)>")
 
 
@@ -28,7 +28,7 @@ def element(
 ) -> ET.Element:
     """An element with texts, elements and lists of them inside; None is left out.
 
-    Of an attribute's name, `_` is written `-`, and a last one is dropped: `class_`.
+    In an attribute's name, `_` is written `-`, and a last one is dropped: `class_`.
     """
     made = ET.Element(tag)
     for name, value in attributes.items():
@@ -79,7 +79,7 @@ def _append(parent: ET.Element, child: Child) -> None:
 #: Width of every chart in its own units: one is a pixel on a narrow screen.
 WIDTH: Final = 360.0
 _ROOM: Final = 0.06
-#: What varies by less, of its size, is drawn as one value; and what is smaller as 0.
+#: Smaller variation, relative to the size, is drawn as one value; and smaller values as 0.
 _LEAST_SPREAD: Final = 1e-9
 _LEAST_SIZE: Final = 1e-30
 #: Decades of a logarithmic scale with ticks at 2 and 5.
@@ -103,7 +103,7 @@ class Scale:
     def around(
         cls, values: Iterable[float], first: float, last: float, *, is_log: bool = False
     ) -> Scale:
-        """A scale that holds all finite values with some room on both sides."""
+        """A scale that contains all finite values with some margin at both ends."""
         known = [0.0 if abs(v) < _LEAST_SIZE else v for v in values if math.isfinite(v)]
         if is_log:
             known = [math.log10(value) for value in known if value > 0]

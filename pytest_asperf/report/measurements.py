@@ -1,4 +1,4 @@
-"""Measurements as tables: every count and time of each model and side; speculation by k."""
+"""Measurements as tables: every count and time of each model and variant; speculation by k."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideRun:
-    """One run of a side in a pair, by the pair's number; the cost is that of one part."""
+    """One run of a variant in a pair, by the pair's number; the cost is that of one part."""
 
     pair: int
     parts: int
@@ -56,15 +56,15 @@ class Entry:
         test: that noted it.
         machine: name of the machine, if there are several.
         workload: what was timed or scored.
-        side: of a comparison; empty if nothing was compared.
+        side: the variant in a comparison; empty if nothing was compared.
         model: its name.
         title: its own name in its file.
         sha256: of the file.
         engine: library and version.
         backend: buffers of the weights.
-        settings: what was asked for, `key=value,…`.
+        settings: the requested settings, `key=value,…`.
         threads, size_bytes, n_params: of the engine and the model.
-        value, low, high, unit, n, counted: the estimate; of a side in pairs a median.
+        value, low, high, unit, n, counted: the estimate; for a variant in pairs a median.
         runs: every count and time.
     """
 
@@ -127,7 +127,7 @@ def _compared(compared: Compared) -> Iterator[Entry]:
 
 
 def _side(compared: ComparedPairs, nth: int) -> Entry:
-    """One side of pairs, with the median of its runs."""
+    """One variant of pairs, with the median of its runs."""
     cost = "energy_nj" if compared.cost_unit == "nJ" else "elapsed_ns"
     runs = tuple(
         SideRun(pair=number, parts=pair.parts, n_tokens=pair.n_tokens[nth], **{cost: value})
@@ -135,7 +135,7 @@ def _side(compared: ComparedPairs, nth: int) -> Entry:
         for value in (pair.baseline, pair.candidate)[nth]
     )
     side = compared.sides[nth]
-    # If two workloads are compared, the sides are named by them.
+    # If two workloads are compared, the variants are named by them.
     workload = side if compared.timed in compared.sides else compared.timed
     return replace(
         _entry(workload, compared.ran[nth], None, runs),
@@ -222,7 +222,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def closed(estimate: Estimate) -> Estimate:
-    """The estimate, with its point as the bounds that are not known."""
+    """The estimate, with its point instead of unknown bounds."""
     if estimate.has_interval:
         return estimate
     return replace(estimate, low=estimate.point, high=estimate.point)

@@ -1,4 +1,4 @@
-"""One self-contained page of JSON reports: verdicts, claims, what was measured, and what ran.
+"""One self-contained page of JSON reports: verdicts, assertions, measurements, run records.
 
 Nothing of it is computed here: texts are those of the report, and charts are drawn of its figures.
 """
@@ -126,7 +126,7 @@ def _gain_figure(points: Sequence[SpeculationRecord]) -> Element:
 def by_machine(reports: Sequence[ReportData]) -> list[SideBySide]:
     """The workloads that two machines or more measured on a model; of one machine its last report.
 
-    Machines of one kind are told apart by their names on the network.
+    Machines of one kind are distinguished by their names on the network.
     """
     hosts: dict[str, set[str]] = {}
     for report in reports:
@@ -156,13 +156,13 @@ def _compared(found: Found) -> Iterator[SideBySide]:
     for workload, models in found.items():
         several = {model: of for model, of in models.items() if len(of) > 1}
         names = dict.fromkeys(name for of in several.values() for name in of)
-        # Times and rates have no common axis, whatever a file says of a workload.
+        # Times and rates have no common axis, for any workload in a file.
         units = {estimate.unit for of in several.values() for estimate in of.values()}
         for unit in units if len(units) == 1 else ():
             yield SideBySide(workload, unit, tuple(names), several)
 
 
-#: The page loads nothing and runs nothing, whatever a name in it holds.
+#: The page loads nothing and runs nothing, for any name in it.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _MEANINGS: Final = (
     ("PASS", "the assertion is shown to hold"),
@@ -172,7 +172,7 @@ _MEANINGS: Final = (
 )
 #: Characters of a name in the overview; its card has more.
 _LONGEST: Final = 100
-#: Intervals of one claim in the overview.
+#: Intervals of one assertion in the overview.
 _MOST_ALIKE: Final = 6
 
 
@@ -294,7 +294,7 @@ def _alike(claim: Line) -> list[JudgedFigure]:
 
 
 def _unjudged(report: ReportData) -> list[Element]:
-    """Measurements of tests that claim nothing."""
+    """Measurements of tests that assert nothing."""
     claimed = {claim.test for claim in report.claims}
     alone = [m for m in report.measurements if m.test not in claimed]
     if not alone:

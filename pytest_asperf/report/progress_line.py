@@ -1,6 +1,6 @@
-"""The line that says how far a measurement is: pytest's sessions and the commands share it.
+"""The line with a measurement's progress: pytest's sessions and the commands share it.
 
-Rich draws it, once a second from a thread of its own: a refresh takes below a millisecond, and
+Rich draws it, once a second from a thread of its own: a refresh is shorter than a millisecond, and
 shows during a long run that time goes on.
 """
 
@@ -146,7 +146,7 @@ def _progress(console: Console) -> Progress:
 
 
 def _planned(total: int, so_far: SoFar) -> int | None:
-    """Steps in all, if that is known: the most pairs that are allowed are no plan."""
+    """Steps in all, if known: the allowed maximum of pairs is no plan."""
     return so_far.expected or (total if so_far.counted != "pairs" else 0) or None
 
 
@@ -162,7 +162,7 @@ def _count(done: int, total: int, so_far: SoFar) -> str:
 def _times(task: Task) -> str:
     elapsed = _clock(task.elapsed or 0.0)
     ends_s = task.fields["ends_s"]
-    # Of several measurements only the whole is foreseen; of one, what its own steps take.
+    # For several measurements only the whole has a forecast; for one, the time of its own steps.
     own_s = None if task.fields["is_one_of_several"] else task.time_remaining
     all_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
     left_s = min((seconds for seconds in (own_s, all_s) if seconds is not None), default=None)

@@ -1,4 +1,4 @@
-"""A report as pages show it, read from JSON: lines, series to draw, measurements side by side."""
+"""A report for pages, read from JSON: lines, series to draw, measurements side by side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of a model: its rate and its ΔPPL, each None where it was not measured."""
+    """One quantization of a model: its rate and its ΔPPL, each None if it was not measured."""
 
     name: str
     rate: Estimate | None
@@ -44,13 +44,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class LevelSet:
-    """The levels of one model.
+    """The quantizations of one model.
 
     Attributes:
         model: its name.
-        workload: whose rates the levels have; empty where none has one.
-        baseline: the level that ΔPPL is against.
-        levels: from the largest file to the smallest, as far as sizes are known.
+        workload: the workload of their rates; empty if there is none.
+        baseline: the baseline of ΔPPL.
+        levels: the quantizations from the largest file to the smallest, as far as sizes are known.
     """
 
     model: str
@@ -94,15 +94,15 @@ class ReportData:
     Attributes:
         whole: the report that it is, or is a part of.
         name: of its file, or its machine.
-        machine: the hardware that its figures are of; empty where it is not known.
+        machine: the hardware of its figures; empty if unknown.
         facts: when, where and how it was run, as label and text.
         headline: what the session measured with.
         claims: in the order of the session.
-        measurements: likewise.
-        level_sets: of models of which several levels were measured.
+        measurements: in the order of the session.
+        level_sets: of models with several measured quantizations.
         speculation: measurements of speculation.
         timed: times and rates that were not measured in pairs.
-        claim_table: its claims as a table.
+        claim_table: its assertions as a table.
         measured_table: its measurements as a table.
         history: of a report that was stored, the series that it adds to.
     """
@@ -129,7 +129,7 @@ def read_report_file(path: Path) -> list[ReportData]:
         ConfigError: it cannot be read, is no report, or one of a later version.
     """
     try:
-        # Python's json takes NaN and Infinity, which no report has.
+        # Python's json accepts NaN and Infinity, which no report has.
         document = json.loads(path.read_bytes(), parse_constant=_refuse)
     except OSError as error:
         raise unusable(f"{path} cannot be read: {error.strerror}") from None
@@ -159,7 +159,7 @@ def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
         where: for messages; the name by default.
 
     Raises:
-        ConfigError: a figure is impossible, such as a run that took no time.
+        ConfigError: a figure is impossible, such as a run without duration.
     """
     where, records = where or name, [noted.record for noted in report.rows]
     lines = [
@@ -199,7 +199,7 @@ def _lines(noted: Noted, meta: Meta | None) -> list[Line]:
 
 
 def _with_series(claim: Line, measurements: Sequence[Line]) -> Line:
-    """The claim with the series that its figures were made of; if none is, all of its test's."""
+    """The assertion with the series behind its figures; if there is none, all of its test's."""
     if claim.series or claim.pairs:
         return claim
     own = [one for m in measurements if m.test == claim.test for one in m.series]
@@ -220,7 +220,7 @@ def _speculation(rows: Sequence[Noted]) -> list[SpeculationRecord]:
 
 
 def _facts(meta: Meta) -> Iterator[tuple[str, str]]:
-    """Label and text of what is known of the session."""
+    """Label and text of the session's known facts."""
     machine = meta.machine
     cores, memory = machine.logical_cores, machine.memory_bytes
     cards = Counter(gpu.name for gpu in machine.gpus)
@@ -253,7 +253,7 @@ def _refuse(constant: str) -> None:
 
 
 def level_sets(records: Iterable[AnyRecord]) -> Iterator[LevelSet]:
-    """The models of which two levels or more were scored, one set for each TG workload."""
+    """The models with two or more scored quantizations, one set for each TG workload."""
     rates: dict[str, dict[str, Estimate]] = {}
     ladders: dict[str, list[QuantRecord]] = {}
     for record in records:
@@ -287,6 +287,6 @@ def _weights(ran: Ran) -> str:
 
 
 def _level(ran: Ran, weights: set[str]) -> str:
-    """The part of a model's name in which levels differ: of weights, or of KV caches."""
+    """The differing part of quantizations' names: of weights, or of KV caches."""
     level = ran.level if len(weights) > 1 else ""
     return " ".join(filter(None, (level, ran.kv and f"KV {ran.kv}"))) or "as it is"

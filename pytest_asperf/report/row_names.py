@@ -14,10 +14,10 @@ from pytest_asperf.report.lines import Line, first_line
 if TYPE_CHECKING:
     from pytest_asperf.records.kinds import Noted
 
-#: What ran, as label and text of each fact.
+#: The run record, as label and text of each fact.
 Ran = tuple[tuple[str, str], ...]
 
-#: Facts of what ran by which rows are told apart, the plainest first.
+#: The run record's facts that distinguish rows, the plainest first.
 _FACTS: Final = ("asked", "engine", "build", "settings", "device", "sha256")
 _LONGEST: Final = 80
 
@@ -25,8 +25,8 @@ _LONGEST: Final = 80
 def told_apart(rows: Sequence[Noted]) -> list[Noted]:
     """Records, with what differs in the names of those that would be alike.
 
-    Compared are the settings that were asked for and, where these are equal, engine, build,
-    resolved settings, device and file.
+    Compared are the requested settings and, if these are equal, engine, build, resolved settings,
+    device and file.
     """
     alike: dict[tuple[str, ...], dict[Ran, None]] = {}
     lines = [first_line(noted) for noted in rows]
@@ -39,7 +39,7 @@ def told_apart(rows: Sequence[Noted]) -> list[Noted]:
 
 
 def _key(line: Line) -> tuple[str, ...]:
-    """Records of one key are alike; a measurement is not taken for the verdict on it."""
+    """Records of one key are alike; a measurement and its verdict are not."""
     return line.machine, line.model, *line.about.values(), line.what
 
 
@@ -54,7 +54,7 @@ def difference(ran: Ran, others: Iterable[Ran]) -> str:
 
 
 def _parts(ran: Iterable[tuple[str, str]], fact: str) -> Iterator[str]:
-    """A fact of every side of a run, in parts."""
+    """A fact of every variant of a run, in parts."""
     for label, text in ran:
         side, _, name = f" {label}".rpartition(" ")
         if name == fact:
@@ -85,12 +85,12 @@ def tail_starts(names: Iterable[str], width: int) -> dict[str, int]:
 
 
 def cut(text: str, width: int, tail_at: int | None = None) -> str:
-    """A text with `…` for what lies before its tail, by default for its middle, if it is too long.
+    """A text with `…` instead of its beginning, by default its middle, if it is too long.
 
     Args:
         text: the text.
         width: its columns at most.
-        tail_at: where its tail begins, which is cut too if it takes more than two thirds.
+        tail_at: the start of its last part, which is cut too if it is longer than two thirds.
     """
     if cell_len(text) <= width:
         return text

@@ -10,9 +10,9 @@ from pytest_asperf.errors import AsperfError, printable
 if TYPE_CHECKING:
     from pytest_asperf.hardware.conditions import Condition
 
-#: `impossible` is what keeps a measurement from running at all, `warning` what makes it worth
-#: less, and `unknown` what could not be read, which is not the same as `ok`. `measured` is a figure
-#: that nobody has judged; `invalid` and `inconclusive` are what a guard says of one.
+#: `impossible` prevents any measurement, `warning` makes it less reliable, and `unknown` could not
+#: be read, which differs from `ok`. `measured` is a figure without a judgement; `invalid` and
+#: `inconclusive` are a guard's results for one.
 State = Literal["ok", "warning", "unknown", "impossible", "measured", "invalid", "inconclusive"]
 
 

@@ -19,7 +19,7 @@ from pytest_asperf.records.report import MachineFacts, MachineMeta, Meta
 if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
 
-#: What is left out of the command that repeats a test.
+#: Options that are left out of the command that repeats a test.
 _NOT_REPEATED: Final = {"report", "seed", "store", "store_keep", "machine_timeout"}
 
 
@@ -75,19 +75,19 @@ class SessionMeta:
 
 @dataclass(frozen=True, slots=True)
 class MeasuringMachine:
-    """A machine that measured: what its owner calls it, and what a report says of it."""
+    """A machine that measured: its owner's name for it, and its facts in a report."""
 
     name: str
     meta: MachineMeta
 
     @classmethod
     def unknown(cls, name: str) -> Self:
-        """One that never said what it is."""
+        """A machine without facts."""
         return cls(name, MachineMeta())
 
     @property
     def id(self) -> str:
-        """Its fingerprint; empty where it is not known."""
+        """Its fingerprint; empty if unknown."""
         return self.meta.machine.id
 
 

@@ -1,7 +1,7 @@
 """Reports that are kept, and the series that they add to.
 
-A session's JSON document is stored whole. Beside it are the columns that are searched: one row for
-each figure, in a series of figures of the same kind.
+A session's JSON document is stored whole. Its searchable columns are stored in addition: one row
+for each figure, in a series of figures of one kind.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pytest_asperf.errors import ConfigError, StoreError, printable, without_pas
 
 #: The newest revision of `migrations/versions`.
 HEAD: Final = "0002"
-#: Where alembic keeps the revision that a database has.
+#: alembic's table with the revision of a database.
 VERSION_TABLE: Final = "asperf_schema"
 
 sessions: Final = sa.table(
@@ -46,8 +46,8 @@ points: Final = sa.table(
 )
 
 
-#: What SQLite keeps in a file's head for the program that it belongs to, and the key of the lock
-#: that one session at a time migrates a server's tables under: "aspf".
+#: SQLite's application id in a file's head, and the key of the lock under which one session at a
+#: time migrates a server's tables: "aspf".
 _OURS: Final = 0x61737066
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITES: Final = "asperf_writes"
@@ -127,7 +127,7 @@ class Database:
 
 
 def open_database(address: str, *, create: bool, wait_s: float) -> Database:
-    """The database at an address, brought to this version's schema.
+    """The database at an address, migrated to this version's schema.
 
     Args:
         address: a path, or a URL.

@@ -39,14 +39,14 @@ class SeriesKey:
 
     Attributes:
         machine: its fingerprint.
-        engine: the engine's name, of two sides both; the build may change within a series, and is
-            provenance.
-        model: the address it was measured by; a name for readers.
+        engine: the engine's name, or both builds' names; the build may change within a series, and
+            is provenance.
+        model: the model spec; a name for readers.
         model_sha256: hashes of the model's file, or of all files.
-        settings: what was asked for, as JSON with sorted keys.
+        settings: the requested settings, as JSON with sorted keys.
         metric: such as `tg128`, or `tg128 ratio`.
         unit: of the values.
-        anchor: the build that a ratio is against; empty for others.
+        anchor: the fixed baseline of a ratio; empty for others.
     """
 
     machine: str
@@ -65,7 +65,7 @@ class SeriesKey:
 
     @property
     def id(self) -> str:
-        """Ten digits that stand for it; a model may have several names."""
+        """Ten digits that identify it; a model may have several names."""
         parts = [self.machine, self.engine, self.model_sha256, self.settings]
         text = json.dumps([*parts, self.metric, self.unit, self.anchor])
         return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -77,8 +77,8 @@ class Value:
 
     Attributes:
         low: lower bound of its interval, None where it has none.
-        high: likewise.
-        outcome: the verdict on it; of a measurement, INVALID if a claim of its test is.
+        high: upper bound of the interval.
+        outcome: its verdict; for a measurement, INVALID if an assertion of its test is.
         provenance: label and text of what may change within a series, such as the build.
     """
 
@@ -210,7 +210,7 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
 
 
 def _compared(row: _Row, compared: Compared, figure: Estimate) -> Iterator[SeriesValue]:
-    """The log ratio of the pairs, unless a difference was judged; the rate or time of each side."""
+    """The log ratio of the pairs, unless a difference was judged; each variant's rate or time."""
     if isinstance(compared, ComparedSides):
         return
     ran, timed, sign = compared.ran, "ppl", 1
@@ -240,7 +240,7 @@ def _alone(value: float, n: int, unit: str) -> Estimate:
 
 
 def _log(ratio: float, sign: int, *, plus: float) -> float:
-    """The log of a ratio, or of one and a change; a bound that is not known stays infinite."""
+    """The log of a ratio, or of one and a change; an unknown bound stays infinite."""
     if not math.isfinite(ratio):
         return sign * ratio
     return sign * math.log(ratio + plus) if ratio + plus > 0 else -sign * math.inf

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from pytest_asperf.records.codec import JsonObject
 
-#: A clock is taken as set back if it is further behind than this, in seconds.
+#: A clock counts as set back if it is further behind than this, in seconds.
 _JITTER_S: Final = 2.0
 _KEY: Final = tuple(field.name for field in fields(SeriesKey))
 _OF_A_SESSION: Final = [sessions.c[field.name] for field in fields(StoredSession)]
-#: The order of sessions that began in one second: reports know no more of it.
+#: The order of sessions that began in one second: reports have no finer time.
 _OF_ONE_SECOND: Final = (sessions.c.stored_at, sessions.c.id)
 
 

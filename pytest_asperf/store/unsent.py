@@ -39,12 +39,12 @@ class Kept:
 
     Attributes:
         address: of the store, without a password.
-        recorded: what storing it did; None if it is kept here instead.
+        recorded: the store's result; None if the report is kept here instead.
         sent: how many earlier reports that were kept here are in the store now.
         removed: how many sessions were too old to stay.
         error: why it could not be stored.
         path: the file that it is kept in.
-        history: the latest points of the series that it adds to, if they were asked for.
+        history: the latest points of the series that it adds to, if they were requested.
     """
 
     address: str
@@ -79,7 +79,7 @@ class Kept:
 
 
 def check_store(address: str) -> None:
-    """Refuse a store that will not take a report, before anything is measured.
+    """Reject a store that cannot accept a report, before anything is measured.
 
     One that may pass, such as a server that is down, is no reason: reports are kept until then.
     """

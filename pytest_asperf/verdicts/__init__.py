@@ -1,1 +1,1 @@
-"""From measurements to verdicts, one module per kind of claim."""
+"""From measurements to verdicts, one module per kind of assertion."""

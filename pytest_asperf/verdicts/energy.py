@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.metered import PhaseEnergy
 
-#: Rails of what only the engine uses, as far as is known.
+#: Rails that only the engine uses, as far as is known.
 _OWN: Final = frozenset({"gpu", "ane"})
 
 
@@ -39,7 +39,7 @@ def coverage_findings(phases: Sequence[PhaseEnergy], *, on_gpu: bool) -> tuple[G
 def busy_host(rails: Collection[str], watched: Watched) -> tuple[GuardFinding, ...]:
     """The finding that voids an assertion on rails, as they have other processes' energy too.
 
-    Pairs share it too, but what is added to both sides draws their ratio towards 1.
+    Pairs share it too, but an equal addition to both draws their ratio towards 1.
     """
     busy = (f for f in watched.guard_findings if f.voids is Voids.LOAD_SENSITIVE)
     return () if _OWN.issuperset(rails) else tuple(busy)
@@ -54,7 +54,7 @@ def energy_findings(pairs: WorkloadPairs, result: ABResult) -> tuple[GuardFindin
 
 
 def disagreements(phases: Sequence[PhaseEnergy]) -> tuple[GuardFinding, ...]:
-    """The counters that the power beside them contradicts, by the median over the windows."""
+    """The counters that the separate power meter contradicts, by the median over the windows."""
     findings = []
     for windows in _by_counter(phases):
         checked = [(w.watts, w.power_w) for w in windows if w.power_w is not None]

@@ -1,8 +1,8 @@
-"""Two engines on one model: which levels match, and what of their work is alike and what is not.
+"""Two engines on one model: the quantizations that match, and the differences of their work.
 
-Quantized weights of two engines are never the same: llama.cpp's K-quants keep scales of scales and
-mix types, MLX's affine levels have a scale and a bias for each group. What can be matched is how
-many bits a weight takes, which decides what a step of TG reads.
+Quantized weights of two engines are never equal: llama.cpp's K-quants have scales of scales and
+mixed types, MLX's affine quantizations have a scale and a bias for each group. The bits per weight
+can match, and they decide the bytes of a TG step.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.results import Provenance
     from pytest_asperf.modelfiles.locate import LocatedModel
 
-#: How far the bits per weight of two levels may be apart, a fraction.
+#: Accepted difference of the bits per weight of two quantizations, a fraction.
 BITS_WITHIN: Final = 0.1
 
-#: Levels to choose a match from: those that are in wide use.
+#: Candidates for a match: quantizations in wide use.
 _GGUF: Final = (
     *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_0"),
     *("Q3_K_M", "Q3_K_S", "Q2_K"),
@@ -53,14 +53,14 @@ _GROUP: Final[dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing, in words for each of two sides, and whether it is the same or near enough."""
+    """One fact, in words for each of two variants, and True if it is equal or near enough."""
 
     what: str
     sides: tuple[str, str]
     is_matched: bool
 
     def text(self, names: tuple[str, str]) -> str:
-        """It in words, with the names of the sides where they differ."""
+        """Its words, with the names of the variants if they differ."""
         if self.sides[0] == self.sides[1]:
             return f"{self.what} {self.sides[0]}"
         sides = zip(names, self.sides, strict=True)
@@ -68,9 +68,9 @@ class Term:
 
 
 def matching_level(level: str, engine: Engine, *, where: str) -> str:
-    """An engine's level that is nearest to another engine's in bits per weight.
+    """An engine's quantization that is nearest to another engine's in bits per weight.
 
-    Its own levels are as they are; ConfigError where it has none within `BITS_WITHIN`.
+    Its own quantizations stay unchanged; ConfigError if it has none within `BITS_WITHIN`.
     """
     level = parse_level(level, where=where)
     known = level_engines(level)
@@ -91,7 +91,7 @@ def matching_level(level: str, engine: Engine, *, where: str) -> str:
 
 
 def _nearest(bits: float, engine: Engine) -> str | None:
-    """The level of an engine that comes nearest to some bits per weight."""
+    """The engine's quantization nearest to a number of bits per weight."""
     return min(
         _CANDIDATES.get(engine, ()),
         key=lambda level: abs(math.log(bits_per_weight(level) / bits)),
@@ -100,7 +100,7 @@ def _nearest(bits: float, engine: Engine) -> str | None:
 
 
 def file_bits_per_weight(model: LocatedModel) -> float | None:
-    """The bits that a weight takes in a model's file, scales and biases included."""
+    """The bits per weight of a model's file, scales and biases included."""
     info = model.info
     return None if info is None else 8 * sum(t.nbytes for t in info.tensors) / info.n_params
 
@@ -111,7 +111,7 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
     bits = file_bits_per_weight(first), file_bits_per_weight(second)
     if _are_near(*bits):
         return
-    # MLX quantizes every matrix alike, so that a file of its has the bits of its level.
+    # MLX quantizes every matrix alike, so its file has the bits of its quantization.
     wanted = bits[1] if first.ref.spec.engine in MLX_ENGINES else bits[0]
     near = _nearest(wanted, "mlx") if wanted else None
     raise UnfitError(
@@ -140,7 +140,7 @@ def terms_of(
     same_tokens: bool,
     source_sha256: str | None,
 ) -> tuple[Term, ...]:
-    """The common and the different facts of two sides.
+    """The common and the different facts of two variants.
 
     The hash is of the folder that both files were made from, None where they were published.
     """
@@ -192,7 +192,7 @@ def _group(model: LocatedModel) -> str:
 
 
 def _types(info: GgufInfo) -> list[str]:
-    """The types that a file's weights are in, those that hold most of it first."""
+    """The types of a file's weights, the most frequent first."""
     held: Counter[str] = Counter()
     for tensor in info.tensors:
         held[tensor.type] += tensor.nbytes

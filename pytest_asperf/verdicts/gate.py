@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.speculation_result import Counts, SpeculationComparison
 
 
-#: Where an effect can lie that more pairs do not decide.
+#: Effects that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
 
-#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
-#: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
-#: corrupt prefill has nats (docs/gate-checks.md).
+#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted for
+#: any baseline. In healthy builds the mean was at most 0.005 and the largest 0.18; a corrupt
+#: prefill has nats (docs/gate-checks.md).
 MEAN_HEALTHY_KLD: Final = 0.02
 LARGEST_HEALTHY_KLD: Final = 1.0
-#: Of the baseline's own, so much more is accepted, but for ten times the above.
+#: Accepted multiple of the baseline's own, up to ten times the above.
 _DRIFT_GROWTH: Final = 2.0
 _DRIFT_MOST: Final = 10.0
 #: Share of the output that the draft supplies: so much less is accepted, and not more than half of
@@ -89,7 +89,7 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         coverage(pairs, result),
         *differences(*result.ran),
         *disturbances(result),
-        # What a machine's noise is, is known of workloads of one model.
+        # A machine's noise is measured for workloads of one model.
         *([] if pairs.workload.kind == "sd" else [detectable(pairs, result)]),
         *fitness(result),
     )
@@ -137,7 +137,7 @@ def _before(pairs: WorkloadPairs) -> Iterator[str]:
 
 
 def _queued(pairs: WorkloadPairs, result: ABResult) -> Iterator[GuardFinding]:
-    """The sides with fewer slots than users: a warning, as the wait is compared."""
+    """The builds with fewer slots than users: a warning, as the wait is compared."""
     for side, ran in zip(("baseline", "candidate"), result.ran, strict=True):
         slots = ran.context.n_slots if ran.context else None
         found = guards.queueing([], pairs.workload.users, slots, is_compared=True)
@@ -305,7 +305,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
 
 
 def drift_limit(floor: float, baseline: float) -> float:
-    """The limit of a drift that the baseline has too: twice that, up to ten times the floor."""
+    """The limit of a drift that the baseline has too: twice that, up to ten times the minimum."""
     return min(max(floor, _DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
 
 
@@ -412,7 +412,7 @@ def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:
 
 
 def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
-    """The ratio of the total time, and whether an arm runs at two speeds, one remark each."""
+    """The ratio of the total time, and a build that runs at two speeds, one remark each."""
     test = pairs.test
     if not isinstance(test, TotalTimeTest) or not pairs.pairs:
         return ()
@@ -421,7 +421,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
         return (f"of each side's {counted} in a pair the p{percentile} is compared",)
     if all(len(pair.baseline_costs) == 1 for pair in pairs.pairs):
         return ("one run of each side a pair: only their mean shows a minority of slow runs",)
-    # The one that is judged stands in the verdict's own line.
+    # The judged one is in the verdict's own line.
     label, beside = ("total time", test.total)
     if test.decisive is test.total:
         label, beside = ("the median pair", test)
@@ -436,7 +436,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
 
 
 def _uneven_arm(pairs: WorkloadPairs) -> tuple[str, float]:
-    """The arm whose slow runs are slowest against its median, and by how much."""
+    """The build whose slow runs are slowest against its median, and their ratio."""
     ratios = []
     for runs in pairs.arms_costs:
         slowest = sorted(runs)[-max(1, len(runs) // 4) :]

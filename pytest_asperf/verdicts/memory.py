@@ -1,4 +1,4 @@
-"""Verdicts on memory: if a model fits, and if one build takes more than another."""
+"""Verdicts on memory: if a model fits, and if one build uses more than another."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def measured_fit(
 ) -> Verdict:
     """Judge by what an engine allocated whether a model fits.
 
-    Where its sizes are known the prediction from them is compared with that.
+    If its sizes are known, the prediction from them is compared with that.
     """
     allocated = result.memory
     verdict = judge_fit(
@@ -82,7 +82,7 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
     """The verdict on the memory of two builds, by the engine's count and by their processes.
 
     Args:
-        comparison: what both take.
+        comparison: both builds' bytes.
         tolerance: growth that is accepted, a fraction, in addition to what equal builds differ by.
     """
     subject = replace(
@@ -120,7 +120,7 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
 
 
 def _sizes(held: HeldMemory) -> tuple[tuple[str, int, int], ...]:
-    """What is compared, how much equal builds may differ by, and the bytes."""
+    """The compared memory, the accepted difference of equal builds, and the bytes."""
     counted = held.counted
     return (
         ("weights", _COUNTED_SLACK, counted.weights),

@@ -1,4 +1,4 @@
-"""The common part of verdicts on two sides that ran in pairs; remarks on the machine's noise."""
+"""The common part of verdicts on two variants in pairs; remarks on the machine's noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -> Verdict:
-    """The verdict on pairs, unless the timed runs of a side did not do their work.
+    """The verdict on pairs, unless the timed runs of a variant did not do their work.
 
     INVALID if they did not; FAIL if only the candidate's did not and both had the same work. An
     unbelievable gain of runs that were not examined is INCONCLUSIVE.
@@ -56,20 +56,20 @@ def _invalidates(findings: Iterable[GuardFinding]) -> bool:
 
 
 def _same_logits(result: ABResult) -> bool:
-    """True if both sides compute the same text with the same weights and types of cache."""
+    """True if both variants compute one text with equal weights and types of cache."""
     base, candidate = result.ran
     types = base.requested.kv_types == candidate.requested.kv_types
     return types and base.sha256 == candidate.sha256 and result.same_tokens
 
 
 def _same_settings(result: ABResult) -> bool:
-    """True if only the builds differ, and how much slower they were asked to be."""
+    """True if only the builds differ, and their requested slowdowns."""
     base, candidate = (replace(ran.requested, slow_by=None) for ran in result.ran)
     return base == candidate and _same_logits(result)
 
 
 def _shown(*sides: ExaminedRun | None) -> Iterator[str]:
-    """The result of examining each side's run, one line each."""
+    """The result of examining each variant's run, one line each."""
     for side, run in zip(("baseline", "candidate"), sides, strict=True):
         yield f"{side} timed work: {run or NOT_EXAMINED}"
 
@@ -93,7 +93,7 @@ def uncovered(pairs: WorkloadPairs) -> str:
 
 
 def ratio_of(pairs: WorkloadPairs, test: PairedTest | RatioTest) -> Estimate:
-    """The ratio of a test, which says on how many processes it rests if some ran several pairs."""
+    """The ratio of a test, with its number of processes if some ran several pairs."""
     ratio = test.estimate.as_ratio()
     return ratio if pairs.is_fresh else replace(ratio, counted=f"pairs of {_processes(pairs)}")
 
@@ -104,7 +104,7 @@ def _processes(pairs: WorkloadPairs) -> str:
 
 
 def build_subject(what: str, ran: tuple[Provenance, Provenance], complaint: str) -> Subject:
-    """The subject of a claim about two builds, with the run record of both."""
+    """The subject of an assertion about two builds, with the run record of both."""
     base, candidate = ran
     return Subject(
         f"{what} {candidate.model} / {base.model}",
@@ -118,7 +118,7 @@ def build_subject(what: str, ran: tuple[Provenance, Provenance], complaint: str)
 def ran_rows(
     sides: tuple[str, str], ran: tuple[Provenance, Provenance]
 ) -> tuple[tuple[str, str], ...]:
-    """The run records of two sides, with the side's name before each label."""
+    """The run records of two variants, with the variant's name before each label."""
     named = zip(sides, ran, strict=True)
     return tuple((f"{side} {label}", text) for side, arm in named for label, text in arm.rows())
 
@@ -163,15 +163,15 @@ def advice_on_pairs(
 
 
 def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
-    """The facts that differ between the arms, one line each; the model's row names the arm.
+    """The facts that differ between the variants, one line each; the model's row names the variant.
 
-    The cost of a client is measured in each arm, and differs by chance.
+    The cost of a client is measured in each variant, and differs by chance.
     """
     before, after = (
         {label: text for label, text in ran.rows()[1:] if label != "client"}
         for ran in (base, candidate)
     )
-    # How a build was made, for one, is not known of both.
+    # The origin of a build, for one, may be known for one of them only.
     sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
     differing = [
         f"differs: {label} {a or 'not known'} -> {b or 'not known'}"
@@ -184,11 +184,11 @@ def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
 def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
     """Remarks on this machine whatever the verdict, one a line.
 
-    They say when its noise is not known or exceeds the tolerance, and how self-checks came out.
+    They report an unknown noise, or one above the tolerance, and the results of self-checks.
     """
     known = result.surroundings.calibrations.get(pairs.workload.name)
     suffices = known is not None and _suffices(known, result)
-    # What a noise lets be decided is known of a tolerance.
+    # The effect of noise on decisions is known per tolerance.
     remarks = [] if suffices or not result.budget.is_gate else [detectable(pairs, result)]
     checks = result.surroundings.self_checks
     if checks.n:
@@ -199,7 +199,7 @@ def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
 def disturbances(result: ABResult) -> tuple[str, ...]:
     """The disturbances of the machine during the pairs, or just before them, one remark each.
 
-    What was watched during them needs no remark on the moment before.
+    The samples during the runs make a remark on the moment before superfluous.
     """
     watched = result.surroundings.watched
     disturbing = [c for c in result.surroundings.conditions if c.state == "disturbing"]
@@ -220,7 +220,7 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
     calibrations = result.surroundings.calibrations
     known = calibrations.get(pairs.workload.name)
     if known is None:
-        # Of all workloads at once, so that the remark comes once.
+        # For all workloads at once, so that the remark comes once.
         names = [p.workload.name for p in result.by_workload if p.workload.name not in calibrations]
         options = " ".join(f"--workload={name}" for name in names)
         return (

@@ -1,7 +1,7 @@
-"""On which device a model ran: a ladder of evidence, each rung a figure or unavailable.
+"""The device that ran a model: several kinds of evidence, each a figure or unavailable.
 
-A plan says what Core ML anticipates. Energy on the device's rail, a GPU near idle and a time that
-is not the GPU's say what ran, and of that only the plan is of one process and one model.
+A plan is Core ML's forecast. Energy on the device's rail, a GPU near idle and a time that is not
+the GPU's show the actual device. Of these only the plan covers exactly one process and one model.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 #: By name of the evidence, weakest first; one that is unavailable has no figure.
 Ladder: TypeAlias = "Mapping[str, Verdict]"
 
-#: Above the idle machine's power, what a device takes that works. Published figures of the Neural
-#: Engine are 1.5 W at work, and 0.02 W where the work went elsewhere.
+#: Power of a working device above the idle machine. Published figures of the Neural Engine are 1.5
+#: W at work, and 0.02 W if another device did the work.
 AT_WORK_W: Final = 0.1
-#: The same, what a GPU takes at most that does none of the work: 0.2 W beside the Neural Engine and
-#: 62 W at work are published for one model.
+#: Largest power of a GPU that does none of the work: for one model, 0.2 W during the Neural
+#: Engine's work and 62 W at its own are published.
 NEAR_IDLE_W: Final = 0.5
 _SHOWN: Final = 3
 _SUBJECT: Final = Subject(
@@ -62,7 +62,7 @@ def ladder(
 
 
 def rung_text(verdict: Verdict) -> str:
-    """The figure with what it was held to, or that it is unavailable and why."""
+    """The figure with its limit, or the reason why it is unavailable."""
     if not verdict.figures:
         return verdict.measured
     return f"{verdict.outcome}, {verdict.measured}, wanted {verdict.threshold}"
@@ -113,7 +113,7 @@ def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Ver
 
 
 def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Verdict:
-    """True if a token takes another time than on the GPU."""
+    """True if the time per token differs from the GPU's."""
     if observed is None or gpu_path is None:
         return _unavailable("unlike=energy(…) was not given")
     change = unpaired_change_interval(gpu_path.token_s, observed.token_s)

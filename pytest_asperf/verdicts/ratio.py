@@ -1,4 +1,4 @@
-"""Verdicts on pairs of two sides whose ratio or difference is compared with a limit."""
+"""Verdicts on pairs of two variants whose ratio or difference is compared with a limit."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
     from pytest_asperf.verdicts.engine_matching import Term
 
-#: Where a ratio can lie that more pairs do not decide.
+#: Ratios that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"
 
 
 @dataclass(frozen=True, slots=True)
 class PairedClaim:
-    """The assertion about two sides that run in pairs.
+    """The assertion about two variants that run in pairs.
 
     Attributes:
-        names: of the first side and of the second, which ran as candidate and baseline.
-        what: the quantity, and the model if both sides have the same.
+        names: of the first variant and of the second, which ran as candidate and baseline.
+        what: the quantity, and the model if both variants share it.
         limits: of `first / second`, or of `first - second`, in the unit to show.
         is_rate: whether the figures are rates; otherwise times or energies.
-        of_difference: whether the claim is about `first - second`.
+        of_difference: True if the assertion is about `first - second`.
     """
 
     names: tuple[str, str]
@@ -90,11 +90,11 @@ class PairedClaim:
 def paired_verdict(
     result: ABResult, claim: PairedClaim, *, twins: str = "", terms: Sequence[Term] = ()
 ) -> Verdict:
-    """The verdict on two sides; INVALID if they are shown to be one, as `twins` says.
+    """The verdict on two variants; INVALID if they are shown to be one, by `twins`.
 
     Args:
-        result: the pairs; the first side ran as candidate.
-        claim: about both sides.
+        result: the pairs; the first variant ran as candidate.
+        claim: about both variants.
         twins: how they are shown to be one.
         terms: what is alike and what is not, of two engines.
     """
@@ -151,12 +151,12 @@ def cost_of_serving(result: ABResult, names: tuple[str, str]) -> tuple[str, ...]
 
 
 def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
-    """The verdict on a workload of a candidate build that is claimed to be faster."""
+    """The verdict on a workload of a candidate build that is asserted to be faster."""
     cost = "energy" if pairs.workload.metered else "time"
     subject = build_subject(pairs.workload.name, result.ran, "not better by that much")
     by = result.budget.least_gain
     names, most = ("candidate", "baseline"), Limit("<=", 1 / (1 + by), RATIO)
-    # Of times, as everything in a gate.
+    # For times, as everything in a gate.
     claim = PairedClaim(names, pairs.workload.name, (most,), is_rate=False)
     verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
     threshold = "less energy" if pairs.workload.metered else faster_text(by)
@@ -164,7 +164,7 @@ def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
 
 
 def faster_text(by: float) -> str:
-    """The threshold of a claim to be faster by a fraction."""
+    """The threshold of the assertion to be faster by a fraction."""
     return f"faster by {percent_text(by)} or more" if by else "faster"
 
 

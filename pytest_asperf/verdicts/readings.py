@@ -32,7 +32,7 @@ class GuardedRates:
     are_times: bool = False
 
     def spared(self, limits: Sequence[float]) -> frozenset[Voids]:
-        """The kinds of findings that cannot have changed on which side of the limits the runs lie.
+        """The kinds of guard findings that cannot have moved runs across a limit.
 
         A quiet host makes rates higher and times shorter, by the lost share at most.
         """
@@ -50,9 +50,9 @@ class GuardedRates:
 def vetted(
     verdict: Verdict, runs: GuardedRates, limits: Iterable[float | None], *, unit: float = 1.0
 ) -> Verdict:
-    """The verdict on one reading, as its guards leave it.
+    """The verdict on one measurement, with its guards.
 
-    A rate of 1 tok/s is `unit` in the unit of the limits of the claim.
+    A rate of 1 tok/s is `unit` in the unit of the assertion's limits.
     """
     rates = [unit * rate for rate in runs.rates]
     known = [limit for limit in limits if limit is not None]
@@ -60,9 +60,9 @@ def vetted(
 
 
 def vetted_order(verdict: Verdict, series: Sequence[GuardedRates]) -> Verdict:
-    """The verdict on an order, as guards leave it: each reading's limits are its neighbours.
+    """The verdict on an order, with guards: each measurement's limits are its neighbours.
 
-    Readings take turns, so a busy host disturbs them alike.
+    The runs alternate, so a busy host disturbs them alike.
     """
     met = [reach_one_another(a.rates, b.rates) for a, b in pairwise(series)]
     for at, runs in enumerate(series):

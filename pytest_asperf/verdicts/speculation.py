@@ -59,9 +59,9 @@ def gain_verdict(
     at_least: float,
     only: RatioSide | None,
 ) -> Verdict:
-    """Judge the claim that speculation gains `at_least` from a speed ratio on, and not below it.
+    """Judge the assertion that speculation gains `at_least` from a speed ratio on, not below.
 
-    With `only`, one side of the ratio is gated.
+    With `only`, one direction of the ratio is gated.
     """
     sides: list[RatioSide] = ["above", "below"]
     if result.ratio.shown_at_least(when_ratio):
@@ -117,8 +117,8 @@ def compared_gain_verdict(result: SpeculationResult, subject: Subject, limits: L
 
 
 def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
-    """Judge the claim that greedy output with a draft is the target's own, up to near-ties."""
-    # What changes the output is what the claim itself judges.
+    """Judge the assertion that greedy output with a draft is the target's own, up to near-ties."""
+    # The assertion itself judges changes of the output.
     others = [f for f in result.guard_findings if f.voids is not Voids.ALL_BUT_OUTPUT]
     n_prompts = len({run.prompt for run in result.runs})
     verdict = replace(
@@ -134,7 +134,7 @@ def output_verdict(
     n_prompts: int,
     subject: Subject,
 ) -> Verdict:
-    """Judge the same claim by where outputs part."""
+    """Judge the assertion by the places at which outputs diverge."""
     parted = [d for d in divergences if d.guard_finding]
     return Verdict(
         Outcome.FAIL if parted else Outcome.PASS,
@@ -150,12 +150,12 @@ def output_verdict(
 
 
 def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
-    """Judge the claim that sampled output has the target's distribution.
+    """Judge the assertion that sampled output has the target's distribution.
 
     Places of tokens (`sample_places`) in the target's own distribution are independent and uniform
-    where it has. The distance of their distribution from that is known up to sqrt(ln(2 / alpha) /
-    2n) (Dvoretzky, Kiefer and Wolfowitz, Ann. Math. Statist. 27, 1956; the constant is Massart's,
-    Ann. Probab. 18, 1990).
+    if it has. The distance of their distribution from that is known up to sqrt(ln(2 / alpha) / 2n)
+    (Dvoretzky, Kiefer and Wolfowitz, Ann. Math. Statist. 27, 1956; the constant is Massart's, Ann.
+    Probab. 18, 1990).
     """
     n = len(places)
     ordered = sorted(places)
@@ -181,7 +181,7 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
 def _on_side(
     gain: Estimate, side: RatioSide, at_least: float, only: RatioSide | None
 ) -> tuple[Outcome, str]:
-    """The outcome where the ratio is on one side of the claim's, in words too."""
+    """The outcome if the ratio is on the asserted side, in words too."""
     if only not in {None, side}:
         return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
     if not gain.has_interval:
@@ -201,7 +201,7 @@ def _rates(result: SpeculationResult, *limits: float) -> str:
 
 
 def _why(sides: Sequence[RatioSide], outcome: Outcome, result: SpeculationResult) -> str:
-    """Why a claimed gain is not decided."""
+    """The reason why an asserted gain is not decided."""
     if outcome is not Outcome.INCONCLUSIVE:
         return ""
     if not result.gain.has_interval:

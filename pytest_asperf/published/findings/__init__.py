@@ -1,7 +1,7 @@
-"""Published findings as data: a statement, the recorded figures it rests on, and a check of them.
+"""Published findings as data: a statement, its published figures, and a check of them.
 
-`data/findings/README.md` says what may stand in a file. The files of that folder ship, and a
-project may have its own in the same schema.
+`data/findings/README.md` lists the permitted content of a file. The files of that folder ship, and
+a project may have its own in the same schema.
 """
 
 from __future__ import annotations

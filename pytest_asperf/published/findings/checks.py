@@ -33,7 +33,7 @@ _PERCENT: Final = number("percent above 0", usable=lambda share: share > 0)
 
 
 class FindingCheck(Protocol):
-    """The claim of a finding about recorded figures."""
+    """The assertion of a finding about published figures."""
 
     def terms(self) -> Iterator[Term]:
         """Its terms."""
@@ -46,7 +46,7 @@ class FindingCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """Every value lies on one side of a limit, or between two; `within` includes its limits."""
+    """Every value is above or below a limit, or between two; `within` includes its limits."""
 
     kind: Literal["below", "above", "within"]
     values: tuple[tuple[str, Term], ...]
@@ -96,7 +96,7 @@ class Monotonic:
 class Pareto:
     """No other candidate is as good as `chosen` in every objective and better in one.
 
-    `candidates` has a value for each objective, and `better` says which direction that has.
+    `candidates` has a value for each objective, and `better` names that objective's direction.
     """
 
     chosen: str

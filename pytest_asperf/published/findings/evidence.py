@@ -1,9 +1,9 @@
-"""Estimates from recorded figures, given their spread and their rounding.
+"""Estimates from published figures, given their spread and their rounding.
 
-The interval of a single figure is Student's t on the published spread. Where none is published, the
+The interval of a single figure is Student's t on the published spread. If none is published, the
 spread is assumed (`data/assumed-spread.toml`), so that a finding passes only if it survives that
 spread. A figure printed without its raw value may be anything that rounds to it. A result of
-several figures takes the extremes over their intervals, the error shared among them (Bonferroni),
+several figures uses the extremes over their intervals, the error shared among them (Bonferroni),
 which is wider than needed and never too narrow.
 """
 
@@ -67,10 +67,10 @@ class AssumedSpread:
     """The spread of figures of a kind.
 
     Attributes:
-        metrics: the metrics that it holds for.
-        source: the document that it holds for; empty for all.
+        metrics: the metrics that it applies to.
+        source: the document that it applies to; empty for all.
         cv: coefficient of variation of one run.
-        se: standard error of the figure itself, as a share of it; holds for derived figures too.
+        se: standard error of the figure itself, as a share of it; applies to derived figures too.
         by_runs: whether n counts independent runs, over which the error of a mean falls.
     """
 
@@ -87,7 +87,7 @@ class AssumedSpread:
         return self.cv == 0
 
     def fits(self, cell: RecordedCell) -> bool:
-        """True if it holds for a figure."""
+        """True if it applies to a figure."""
         own = not self.source or cell.id.startswith(f"{self.source}/")
         return own and cell.metric in self.metrics
 
@@ -123,7 +123,7 @@ def assumed_spreads() -> tuple[AssumedSpread, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A figure with everything that it may stand for, and how that came about."""
+    """A figure with its possible values, and the reason for them."""
 
     point: float
     low: float
@@ -135,9 +135,9 @@ class _Box:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The recorded figures by id, and what is assumed of those whose spread is not published.
+    """The published figures by id, and the assumptions for those without a published spread.
 
-    Of the assumptions (`spreads`), the first that fits a figure is taken.
+    The first of the assumptions (`spreads`) that fits a figure is used.
     """
 
     cells: Mapping[str, RecordedCell]
@@ -209,7 +209,7 @@ class Evidence:
         return self._measured(cell, confidence)
 
     def _follows_from_others(self, cell: RecordedCell) -> bool:
-        """True if the inputs say more of a figure than the figure itself."""
+        """True if the inputs give more facts than the figure itself."""
         return cell.derivation is not None and cell.kind == "derived" and not _own_spread(cell)
 
     def _computed(self, term: FormulaTerm, confidence: float) -> _Box:
@@ -228,7 +228,7 @@ class Evidence:
         counts = [box for box in boxes if box.basis] or boxes
         fewest = min(counts, key=lambda box: box.n)
         basis = tuple(dict.fromkeys(text for box in boxes for text in box.basis))
-        # Of a range (`span`, a mean of extremes) the point may fall outside by rounding alone.
+        # In a range (`span`, a mean of extremes) the point may be outside by rounding alone.
         low, high = min(low, point), max(high, point)
         return _Box(point, low, high, fewest.n, fewest.counted, basis)
 
@@ -318,7 +318,7 @@ def _printed(cell: RecordedCell) -> _Box:
         return _Box(cell.value, *cell.allowed())
     end = printed.high if printed.low is None else printed.low
     if end is None:
-        return _Box(cell.value, -math.inf, math.inf)  # refused as a word
+        return _Box(cell.value, -math.inf, math.inf)  # rejected as a word
     low = -math.inf if printed.low is None else float(end)
     return _Box(float(end), low, math.inf if printed.high is None else float(end))
 
@@ -335,7 +335,7 @@ def _own_spread(cell: RecordedCell) -> bool:
 
 
 def _own_interval(cell: RecordedCell, confidence: float) -> tuple[float, float, str] | None:
-    """The amounts by which a figure may be too high and too low, and how they are known."""
+    """The amounts by which a figure may be too high and too low, and their source."""
     spread, n = cell.spread, cell.spread.n
     if spread.interval is not None and spread.confidence is not None:
         factor = _quantile(n, confidence) / _quantile(n, spread.confidence)

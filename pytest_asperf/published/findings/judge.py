@@ -1,4 +1,4 @@
-"""A finding's verdict on its recorded figures: guards first, then intervals."""
+"""A finding's verdict on its published figures: guards first, then intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FAILED: Final = "do not rely on the statement; `asperf findings --report md:-` 
 
 
 def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
-    """The verdict that the recorded figures give; ConfigError where a guard cannot check them."""
+    """The verdict on the published figures; ConfigError if a guard cannot check them."""
     terms = list(finding.check.terms())
     figures = dict.fromkeys(cell.id for term in terms for cell in evidence.all_cells(term))
     subject = Subject(

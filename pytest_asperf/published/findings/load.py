@@ -118,10 +118,10 @@ def _across(place: CheckedTable) -> Across | None:
 
 
 def _check_figures(finding: Finding, evidence: Evidence, place: CheckedTable) -> None:
-    """Refuse a finding on figures that are not recorded or not numbers."""
+    """Reject a finding on figures that are not in the files or not numbers."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
     for id in (*finding.published, *(id for term in terms for id in ids_of(term))):  # noqa: A001
         evidence.find(id, where=str(place))
     for term in terms:
-        for _ in evidence.all_cells(term):  # refuses words and bounds
+        for _ in evidence.all_cells(term):  # rejects words and bounds
             pass

@@ -1,4 +1,4 @@
-"""Findings as they are held."""
+"""Findings as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def count_text(parameters: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """The claim of a finding about the speed of one machine over that of another.
+    """The assertion of a finding about the ratio of two machines' speeds.
 
     Attributes:
         machines: profiles or chips; the first is the faster one.
         workload: what the names of the workloads that it is about begin with, such as `tg`.
         at_least: of the ratio; None is no limit.
-        at_most: likewise.
+        at_most: the largest asserted ratio.
     """
 
     machines: tuple[str, str]
@@ -43,7 +43,7 @@ class Across:
     at_most: float | None
 
     def text(self) -> str:
-        """The claim in words: `tg of m2ultra over m1max, at least 2x`."""
+        """The assertion in words: `tg of m2ultra over m1max, at least 2x`."""
         low = f"at least {self.at_least:g}x" if self.at_least is not None else ""
         high = f"at most {self.at_most:g}x" if self.at_most is not None else ""
         limits = " and ".join(filter(None, (low, high)))
@@ -56,8 +56,8 @@ class Finding:
 
     Attributes:
         statement: the finding in one sentence, in our words.
-        topic: the heading that it stands under.
-        sources: tables that state it, `source-id/table-id`, beside those of its figures.
+        topic: its heading.
+        sources: tables that state it, `source-id/table-id`, in addition to those of its figures.
         published: ids of the figures that the documents give for it.
         hardware: profiles or chips that it is about; empty means any.
         architecture: dense, moe or hybrid; empty means any.
@@ -66,10 +66,10 @@ class Finding:
         across: the same of reports of two machines; None if it is not about two.
         guards: what the figures must pass first.
         live: test of `pytest_asperf.findings` that measures it; empty where there is none.
-        instead: what that test claims, if it is not the statement itself.
+        instead: that test's assertion, if it is not the statement itself.
         unmeasured: why no test measures it.
-        reading: what it comes to, for a newcomer.
-        expected: the verdict that the recorded figures are known to give.
+        reading: its meaning, for a newcomer.
+        expected: the known verdict of the published figures.
         because: why that one.
     """
 
@@ -93,7 +93,7 @@ class Finding:
     because: str
 
     def suits_engine(self, engine: Engine) -> bool:
-        """True if it is about an engine, or about any; a script stands for all of them."""
+        """True if it is about an engine, or about any; a script counts as any of them."""
         about = {self.engine, engine}
         is_one = len(about) == 1 or about <= GGUF_ENGINES or about <= MLX_ENGINES
         return not self.engine or is_one or engine == "scripted"

@@ -1,4 +1,4 @@
-"""The basis of a finding: a recorded figure, or a figure that follows from several."""
+"""The basis of a finding: a published figure, or a figure that follows from several."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _DEEPEST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class FigureTerm:
-    """A recorded figure; a derived one counts as what its inputs give."""
+    """A published figure; a derived one counts as the result of its inputs."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedTerm:
-    """A recorded figure as the document prints it, whatever its inputs give."""
+    """A published figure as the document prints it, independent of its inputs."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """The coefficient of variation of the runs behind a recorded figure, in percent."""
+    """The coefficient of variation of the runs behind a published figure, in percent."""
 
     id: str
 
@@ -57,7 +57,7 @@ def parse_term(value: object, place: CheckedTable, key: str) -> Term:
 
 
 def ids_of(term: Term) -> Iterator[str]:
-    """The ids of the recorded figures in a term."""
+    """The ids of the published figures in a term."""
     if isinstance(term, FormulaTerm):
         for inner in term.of:
             yield from ids_of(inner)
@@ -66,7 +66,7 @@ def ids_of(term: Term) -> Iterator[str]:
 
 
 def row_of(term: Term) -> str:
-    """The row of a term's first figure, by which a reader tells terms apart."""
+    """The row of a term's first figure, by which a reader distinguishes terms."""
     return next(ids_of(term)).split("/")[-2]
 
 

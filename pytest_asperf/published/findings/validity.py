@@ -1,4 +1,4 @@
-"""Guards on recorded figures: the closed set that a findings file may name."""
+"""Guards on published figures: the closed set that a findings file may name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.table import CheckedTable
     from pytest_asperf.published.findings.evidence import Evidence
 
-#: Recorded values by their role.
+#: Published values by their input names.
 _Values: TypeAlias = "Mapping[str, float]"
 _Check: TypeAlias = "Callable[[_Values], GuardFinding | None]"
 #: By how much a theoretical bandwidth may exceed the advertised one of a document: 800 is 819.2.
@@ -24,7 +24,7 @@ ROUNDED_BANDWIDTH: Final = 1.024
 
 @dataclass(frozen=True, slots=True)
 class RecordedGuard:
-    """A guard that recorded figures must pass: `inputs` by role, or an arm and its baseline."""
+    """A guard that published figures must pass: `inputs` by name, or a build and its baseline."""
 
     kind: str
     inputs: tuple[tuple[str, Term], ...]
@@ -39,7 +39,7 @@ class RecordedGuard:
     def check(self, evidence: Evidence) -> GuardFinding | None:
         """Its finding about the figures, None where they pass.
 
-        A ConfigError says that the figures make no sense to it, such as a rate of 0.
+        A ConfigError means that the guard cannot use the figures, such as a rate of 0.
         """
         values = {name: evidence.value(term) for name, term in self.inputs}
         try:
@@ -57,7 +57,7 @@ class RecordedGuard:
             ) from error
 
     def _named(self, terms: Iterable[Term], evidence: Evidence) -> dict[str, float]:
-        """Values by metric and unit, as a reader knows them."""
+        """Values by metric and unit, in a reader's words."""
         named = {}
         for own, term in zip(self.arm, terms, strict=True):
             metric = "" if isinstance(own, FormulaTerm) else f"{evidence.cell(own.id).metric} "
@@ -89,7 +89,7 @@ def parse_guard(place: CheckedTable) -> RecordedGuard:
 
 
 def estimated_figures(terms: Iterable[Term], evidence: Evidence) -> Iterator[GuardFinding]:
-    """The guard of any recorded figure: one that is no measurement shows nothing."""
+    """The guard of any published figure: one that is no measurement shows nothing."""
     reported = set()
     for term in terms:
         for cell in evidence.all_cells(term):
@@ -141,7 +141,7 @@ _ENERGY: Final = ("watts", "joules", "baseline_watts", "baseline_joules")
 _LINES: Final = ("lines",)
 _ROOFLINE: Final = ("rate", "weights_gb", "bandwidth")
 _SD: Final = ("k", "drafted", "accepted")
-#: By name: the guard, the figures that it needs, and those that it may have besides.
+#: By name: the guard, the figures that it needs, and its optional ones.
 _GUARDS: Final[Mapping[str, tuple[_Check, tuple[str, ...], tuple[str, ...]]]] = {
     Guard.ROOFLINE_HIGH: (_roofline_high, _ROOFLINE, (*_SD, "draft_gb")),
     Guard.ROOFLINE_LOW: (_roofline_low, _ROOFLINE, ()),

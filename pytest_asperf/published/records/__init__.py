@@ -1,6 +1,6 @@
-"""Published figures as data: what documents print, with what is known of n and spread.
+"""Published figures as data: printed values, with the known n and spread.
 
-A document is a TOML file; `data/recorded/README.md` says what may stand in one. The files of that
+A document is a TOML file; `data/recorded/README.md` lists the permitted content. The files of that
 folder ship, and a project may have its own in the same schema.
 """
 

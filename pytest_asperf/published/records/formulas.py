@@ -38,7 +38,7 @@ class Formula:
     def over(self, boxes: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """The smallest and the largest value over intervals of the inputs.
 
-        ZeroDivisionError: an interval holds zero where the formula divides by it.
+        ZeroDivisionError: an interval contains zero where the formula divides by it.
         """
         ends = ({*box, 0.0} if box[0] < 0 < box[1] else {*box} for box in boxes)
         values = [self.compute(*corner) for corner in product(*ends)]
@@ -97,9 +97,9 @@ FORMULAS: Mapping[str, Formula] = MappingProxyType({formula.name: formula for fo
 
 @dataclass(frozen=True, slots=True)
 class DerivedCheck:
-    """A derived figure beside the least and the largest value that its inputs' rounding allows.
+    """A derived figure with the least and the largest value that its inputs' rounding allows.
 
-    `follows` says whether some value between them prints as the figure.
+    `follows` is True if some value between them prints as the figure.
     """
 
     cell: RecordedCell
@@ -110,7 +110,7 @@ class DerivedCheck:
 
     @property
     def as_recorded(self) -> bool:
-        """True if it comes out as the data says that it does."""
+        """True if its result matches the data's statement."""
         return self.follows == self.derivation.follows
 
     def __str__(self) -> str:
@@ -125,8 +125,8 @@ class DerivedCheck:
 def derived_checks(records: Records) -> tuple[DerivedCheck, ...]:
     """Recompute every derived figure from the figures that it follows from.
 
-    The inputs are taken as intervals, half a unit of their last printed digit to either side, and
-    so is the figure; it follows where the two overlap.
+    The inputs are intervals, plus or minus half a unit of their last printed digit, and so is the
+    figure; it follows if the two overlap.
     """
     by_id = records.by_id()
     return tuple(

@@ -1,4 +1,4 @@
-"""Recorded figures from TOML files: read, checked, frozen."""
+"""Published figures from TOML files: read, checked, frozen."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def shipped_records() -> Records:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """A cell's place, and the ids that references from it mean."""
+    """A cell's place in its table, and the ids that references from it mean."""
 
     source: str
     table: str
@@ -174,7 +174,7 @@ def _row(
     cells = []
     for column, defaults in columns:
         if column.key in place.values:
-            # What a row says of its scope is nearer than what its column says.
+            # A row's own scope overrides its column's.
             own = _scope(place, _scope(defaults, scope))
             value = place.values[column.key]
             inner = place.inner(column.key, value if isinstance(value, dict) else {"value": value})
@@ -267,7 +267,7 @@ def _scope(place: CheckedTable, outer: Scope) -> Scope:
 
 
 def _check_inputs(records: Records, files: Mapping[str, str]) -> None:
-    """Refuse a figure whose inputs are not there, not numbers, or the figure itself."""
+    """Reject a figure whose inputs are missing or not numbers, or the figure itself."""
     by_id = records.by_id()
     for document in records.documents:
         where = files.get(document.source.id, document.source.id)

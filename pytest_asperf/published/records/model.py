@@ -1,4 +1,4 @@
-"""Recorded figures as they are held: documents, tables, rows and cells, and what a cell prints."""
+"""Published figures as dataclasses: documents, tables, rows and cells, and a cell's print."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOUNDS: Final[dict[str, Form]] = {
 
 @dataclass(frozen=True, slots=True)
 class PrintedValue:
-    """One cell as printed, without its unit.
+    """One table cell as printed, without its unit.
 
     Attributes:
         text: as the document prints it, thousands separators and unit aside.
@@ -51,11 +51,10 @@ class PrintedValue:
         return float((self.low + self.high) / 2)
 
     def allowed(self, *, exact: bool = False) -> tuple[float, float]:
-        """The smallest and the largest value that may stand behind what is printed.
+        """The smallest and the largest value that may be behind the printed one.
 
-        A printed number stands for half a unit of its last digit to either side, and one that is
-        called approximate for a whole unit. One that is `exact` was specified, and stands for
-        itself.
+        A printed number means plus or minus half a unit of its last digit, and one that is called
+        approximate a whole unit. One that is `exact` was specified, and means itself.
         """
         spare = Decimal(0) if exact else self._spare
         low = -math.inf if self.low is None else float(self.low - spare * _last_digit(self.low))
@@ -63,7 +62,7 @@ class PrintedValue:
         return low, high
 
     def ends_allowed(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The values that the two ends of a range may stand for; ValueError without both."""
+        """The possible values of the two ends of a range; ValueError without both."""
         if self.low is None or self.high is None:
             raise ValueError
         low, high = (
@@ -82,7 +81,7 @@ class PrintedValue:
 
 
 def read_printed(value: Decimal | int | str) -> PrintedValue:
-    """The value that a cell prints: a number with the decimals as printed, or text.
+    """The value that a table cell prints: a number with the decimals as printed, or text.
 
     ValueError: a number is not finite or beyond reason, or a range ends below its start.
     """
@@ -107,7 +106,7 @@ def read_printed(value: Decimal | int | str) -> PrintedValue:
 
 
 def _within_reason(number: Decimal) -> Decimal:
-    """A number that floats hold with room to spare."""
+    """A number well within the range of floats."""
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -30 <= exponent <= 30 or abs(number) >= _LARGEST:
         raise ValueError
@@ -144,7 +143,7 @@ class Scope:
         hardware: id of a profile or chip in `data/hardware.toml`.
         machine: the machine in words.
         draft: the draft model of speculative decoding; `model` is then the target.
-        level: quantization level or bits per weight.
+        level: quantization or bits per weight.
     """
 
     hardware: str = ""
@@ -161,7 +160,7 @@ class Spread:
     """The known facts about a number's spread.
 
     Attributes:
-        n: measurements behind it; None where that is not known.
+        n: measurements behind it; None if unknown.
         sd: standard deviation of a single measurement, in the number's unit.
         interval: confidence interval, in the number's unit.
         confidence: the interval's two-sided confidence, such as 0.95.
@@ -217,7 +216,7 @@ class Column:
     Attributes:
         metric: the field's term: TG, PP, PPL, TTFT, size, ...
         unit: `tok/s`, `ms`, `GB`, `%`, `x` (a ratio), or empty for a count or word.
-        kind: whether its numbers are measured, derived, estimated, specified, or stated as a claim.
+        kind: `measured`, `derived`, `estimated`, `specified`, or a stated `claim`.
     """
 
     key: str
@@ -232,7 +231,7 @@ class RecordedCell:
 
     Attributes:
         id: `source-id/table-id/row/column`.
-        spread: what is known of n and spread, from the document or its raw data.
+        spread: the known n and spread, from the document or its raw data.
     """
 
     id: str
@@ -246,7 +245,7 @@ class RecordedCell:
 
     @property
     def value(self) -> float:
-        """The number printed, or the middle of a range; a word or one-sided bound is refused."""
+        """The printed number, or the middle of a range; raises for a word or one-sided bound."""
         middle = self.printed.middle
         if middle is None:
             raise ConfigError(
@@ -257,7 +256,7 @@ class RecordedCell:
         return middle
 
     def allowed(self) -> tuple[float, float]:
-        """The smallest and largest value that the printed figure may stand for."""
+        """The smallest and largest possible value of the printed figure."""
         return self.printed.allowed(exact=self.kind == "specified")
 
 
@@ -294,7 +293,7 @@ class Document:
     tables: tuple[Table, ...]
 
     def cells(self) -> Iterator[RecordedCell]:
-        """Every cell, in the document's order."""
+        """Every table cell, in the document's order."""
         for table in self.tables:
             for row in table.rows:
                 for _, cell in row.cells:
@@ -308,10 +307,10 @@ class Records:
     documents: tuple[Document, ...]
 
     def cells(self) -> Iterator[RecordedCell]:
-        """Every cell of every document."""
+        """Every table cell of every document."""
         for document in self.documents:
             yield from document.cells()
 
     def by_id(self) -> dict[str, RecordedCell]:
-        """Every cell by `source-id/table-id/row/column`."""
+        """Every table cell by `source-id/table-id/row/column`."""
         return {cell.id: cell for cell in self.cells()}
