@@ -24,7 +24,7 @@ _OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", 
 
 
 def both_sides(ran: Facts) -> Iterator[tuple[str, str, str]]:
-    """Label, baseline and candidate of each fact of the run record; one without a build is common."""
+    """Label, baseline and candidate of each fact of the run record; common ones have no build."""
     facts = dict(ran)
     for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
         shared = facts.get(label, "not known")
