@@ -114,41 +114,92 @@ def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
 
 
 @pytest.mark.parametrize(
-    "option",
+    ("option", "told"),
     [
-        "--asperf-hardware=",
-        "--asperf-engine=llama-cpp",
-        "--asperf-source=tape",
-        "--asperf-inconclusive=pass",
-        "--asperf-model=asperf-tarket",
-        "--asperf-model=asperf-target:Q6K",
-        "--asperf-model=@target",
-        "--asperf-role=target",
-        "--asperf-role=targt=asperf-target",
-        "--asperf-role=target=asperf-tarket",
-        "--asperf-role=draft=@target",
-        "--asperf-findings=some",
-        "--asperf-repetitions=0",
-        "--asperf-repetitions=1_0",
-        "--asperf-repetitions=²",
-        "--asperf-chunks=-1",
-        "--asperf-chunks=" + "9" * 5000,
-        "--asperf-python=no-such-python",
-        "--asperf-python=./no-such-python",
-        "--asperf-report=a.json",
-        "--asperf-report=pdf:a.pdf",
-        "--asperf-report=json:",
-        "--asperf-store=mysql://host/database",
-        "--asperf-store=",
-        "--asperf-store-keep=0",
-        "--asperf-machine-timeout=soon",
+        ("--asperf-hardware=", "is not usable"),
+        ("--asperf-engine=llama-cpp", "'llama-cpp' is not usable; did you mean 'llama_cpp'?"),
+        ("--asperf-engine=x", "llama_cpp, llama_cpp_server, llama_server, llama_tools, mlx, mlx_"),
+        ("--asperf-source=record", "did you mean 'recorded'?"),
+        ("--asperf-source=tape", "one of auto, live, recorded"),
+        ("--asperf-inconclusive=pass", "is not usable"),
+        ("--asperf-model=asperf-tarket", "unknown model 'asperf-tarket'; did you mean 'asperf-ta"),
+        ("--asperf-model=asperf-target:Q6K", "unknown quantization 'Q6K'"),
+        ("--asperf-model=@target", "@target"),
+        ("--asperf-role=target", "'target'"),
+        ("--asperf-role=targt=asperf-target", "unknown model slot 'targt'; did you mean 'target'?"),
+        ("--asperf-role=target=asperf-tarket", "target: unknown model 'asperf-tarket'; did you me"),
+        ("--asperf-role=draft=@target", "@target"),
+        ("--asperf-role=fake", "is not usable: unknown model slot 'fake'"),
+        ("--asperf-findings=some", "is not usable"),
+        ("--asperf-repetitions=0", "a whole number"),
+        ("--asperf-repetitions=ten", "a whole number"),
+        ("--asperf-repetitions=1_0", "a whole number"),
+        ("--asperf-repetitions=²", "a whole number"),
+        ("--asperf-chunks=-1", "a whole number"),
+        ("--asperf-chunks=1.5", "a whole number"),
+        ("--asperf-chunks=al", "a whole number"),
+        ("--asperf-chunks=" + "9" * 5000, "is not usable"),
+        ("--asperf-self-check=0", "self_check takes"),
+        ("--asperf-max-pairs=0", "max_pairs takes"),
+        ("--asperf-seed=-1", "seed takes"),
+        ("--asperf-tolerance=5", 'write "5%" or 0.05'),
+        ("--asperf-tolerance=1", 'write "1%" or 0.01'),
+        ("--asperf-tolerance=0%", "tolerance takes"),
+        ("--asperf-max-cv=0", 'max_cv takes a share such as "15%"'),
+        ("--asperf-max-cv=-5%", 'max_cv takes a share such as "15%"'),
+        ("--asperf-max-cv=15", 'max_cv takes a share such as "15%"'),
+        ("--asperf-max-cv=nan", 'max_cv takes a share such as "15%"'),
+        ("--asperf-nice=-21", "from -20 to 19"),
+        ("--asperf-nice=20", "from -20 to 19"),
+        ("--asperf-nice=1.5", "from -20 to 19"),
+        ("--asperf-nice=--5", "from -20 to 19"),
+        ("--asperf-nice=", "from -20 to 19"),
+        ("--asperf-wait=soon", '"10min"'),
+        ("--asperf-wait=-1", '"10min"'),
+        ("--asperf-wait=10 days", '"10min"'),
+        ("--asperf-wait=", '"10min"'),
+        ("--asperf-wait=1e9", '"10min"'),
+        ("--asperf-python=no-such-python", "no such program"),
+        ("--asperf-python=./no-such-python", "no such"),
+        ("--asperf-report=a.json", "FORMAT:PATH"),
+        ("--asperf-report=pdf:a.pdf", "FORMAT:PATH"),
+        ("--asperf-report=json:", "FORMAT:PATH"),
+        ("--asperf-store=mysql://host/database", "is not usable"),
+        ("--asperf-store=", "is not usable"),
+        ("--asperf-store-keep=0", "a whole number"),
+        ("--asperf-machine-timeout=soon", "is not usable"),
+        ("--asperf-url=127.0.0.1:8080", "'127.0.0.1:8080' is not usable"),
+        ("--asperf-url=http://user:secret@host", "holds a user, a password or a query"),
+        ("--asperf-url=http://127.0.0.1:1", "names a server, and the engine is llama_cpp"),
+        ("--asperf-api-key-variable=sk-123", "the name of a variable of the environment"),
+        ("--asperf-tools=.", "neither llama-bench nor llama-server"),
+        ("--asperf-remote=rpc.example.org:50052", "may be a public address"),
     ],
 )
-def test_an_unusable_option_is_a_usage_error(configure: Configure, option: str) -> None:
-    """The message names the option first, and says what to do."""
+def test_an_unusable_option_is_a_usage_error(configure: Configure, option: str, told: str) -> None:
+    """The message names the option first, and says what can be meant; no password is in it."""
     config = configure(option)
-    flag = re.escape(option.partition("=")[0])
-    with pytest.raises(pytest.UsageError, match=rf"(?s)^{flag}: .*what to do:"), usage_errors():
+    with pytest.raises(pytest.UsageError) as raised, usage_errors():
+        parse_settings(config, catalogue())
+    error = str(raised.value)
+    assert error.startswith((option.partition("=")[0], "the URL of a server holds a user"))
+    assert told in error
+    assert "what to do:" in error
+    assert "secret" not in error
+
+
+def test_a_role_is_named_once(configure: Configure) -> None:
+    """Two models cannot have one."""
+    config = configure("--asperf-role=target=asperf-draft", "--asperf-role=target=asperf-target")
+    with pytest.raises(ConfigError, match="a model slot is named twice"):
+        parse_settings(config, catalogue())
+
+
+def test_a_folder_needs_an_engine_that_runs_its_programs(configure: Configure) -> None:
+    """A folder given to another engine would be left out in silence."""
+    config = configure("--asperf-tools=.")
+    (config.invocation_params.dir / "llama-bench").touch()
+    with pytest.raises(ConfigError, match=r"--asperf-tools names a folder, and the engine is"):
         parse_settings(config, catalogue())
 
 

@@ -70,6 +70,11 @@ corpus = "corpus.txt"
 """
 
 
+def marked(fixtures: str = "") -> str:
+    """The head of a test that has a marker, and takes fixtures, for `Project.rejects`."""
+    return f"@pytest.mark.{{}}\ndef test_it({fixtures}):\n    pass\n"
+
+
 @dataclass(frozen=True)
 class Project:
     """A folder with tests, and pytest to run on them."""
@@ -117,28 +122,42 @@ class Project:
         (line,) = (line for line in self.run(*args).outlines if line.startswith("test_it.py "))
         return line.split()[1]
 
-    def rejects(self, head: str, messages: Mapping[str, str], *args: str) -> None:
-        """Check that each claim is an error of its own test, with its message and what to do."""
+    def rejects(
+        self, head: str, messages: Mapping[str, str], *args: str, in_setup: bool = False
+    ) -> None:
+        """Check that each claim is an error of its own test, with its message and what to do.
+
+        Args:
+            head: as of `judged`.
+            messages: by claim, a part of its message.
+            args: of pytest.
+            in_setup: whether the set-up of each test refuses it, as it does a marker.
+        """
         self.claims(head, messages)
         result = self.run(*args)
-        result.assert_outcomes(failed=len(messages))
-        text = result.stdout.str()
-        assert [message for message in messages.values() if message not in text] == [], text
-        assert text.count("\n  what to do:     ") == len(messages)
-        assert "Traceback" not in text
+        result.assert_outcomes(**{"errors" if in_setup else "failed": len(messages)})
+        text = re.split(r"^=+ asperf =+$", result.stdout.str(), flags=re.MULTILINE)[0]
+        _, *parts = re.split(
+            r"^_+ (?:ERROR at setup of )?test_(\d\d)\S* _+$", text, flags=re.MULTILINE
+        )
+        blocks = dict(zip(parts[::2], parts[1::2], strict=True))
+        for n, (claim, message) in enumerate(messages.items()):
+            block = blocks[f"{n:02}"]
+            assert message in block, (claim, block)
+            assert "\n  what to do:     " in block, block
+            assert "Traceback" not in block
 
     def claims(self, head: str, claims: Iterable[str]) -> None:
-        """Write a test module in which each claim is a test of its own below the same head."""
-        tests = (head.replace("test_it", f"test_{n:02}") + c for n, c in enumerate(claims))
-        self.test("\n".join(tests))
+        """Write a test module in which each claim is a test of its own below the same head.
 
-    def letters(self, sources: Iterable[str], *args: str) -> str:
-        """Run test modules in one session; the letters of their outcomes, in their order."""
-        for number, source in enumerate(sources):
-            self.test(source, name=f"test_{number:02}")
-        lines = self.run(*args).outlines
-        found = (re.match(r"test_\d\d\.py (\S+) ", line) for line in lines)
-        return "".join(match[1] for match in found if match)
+        A claim is in the head's place of `{}`, or below it.
+        """
+        pattern = head if "{}" in head else head + "{}"
+        tests = (
+            pattern.replace("{}", claim).replace("test_it", f"test_{n:02}")
+            for n, claim in enumerate(claims)
+        )
+        self.test("\n".join(tests))
 
 
 @pytest.fixture(autouse=True)

@@ -72,21 +72,3 @@ def test_a_build_of_another_engine(project: Project) -> None:
     result.stdout.fnmatch_lines(
         ["*the engine is scripted, and the build mlx-lm==0.31.3 is one of mlx*"]
     )
-
-
-@pytest.mark.parametrize(
-    ("build", "told"),
-    [
-        ("lama-cpp-python==0.3.35", "did you mean 'llama-cpp-python'"),
-        ("llama-cpp-python=0.3.35", "is not a requirement"),
-        ("./nonesuch.whl", "there is no file"),
-        ("./llama.cpp@b9000", "is not a git checkout"),
-        ("./@b9000", "is not a git checkout"),
-    ],
-)
-def test_a_build_that_cannot_be(project: Project, build: str, told: str) -> None:
-    """A typo is a usage error before any test runs."""
-    project.test("def test_sound():\n    pass\n")
-    result = project.run(f"--asperf-candidate={build}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert told in result.stderr.str() + result.stdout.str()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,33 +11,22 @@ if TYPE_CHECKING:
 MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("repetition = 3", "unknown key 'repetition'; did you mean 'repetitions'?"),
-        ("sead = 1\n[models.x]\ngguf = 'x.gguf'", "unknown key 'sead'"),
-        ("[models.x]\nggfu = 'x.gguf'", "models.x: unknown key 'ggfu'; did you mean 'gguf'?"),
-        ("[models.x]\nfiles = {Q8 = 'x.gguf'}", "unknown quantization 'Q8'"),
-        ("[models.x]\ngguf = 'x.gguf'\nsettings = {thread = 1}", "did you mean 'threads'?"),
-        ("[models.x]\ngguf = 'x.gguf'\nsettings = {threads = 'two'}", "threads: 'two'"),
-        ("chunks = [1", "is not valid TOML"),
-        ("tolerance = 5", 'tolerance: 5 is not usable: write "5%" or 0.05'),
-        ("tolerance = 1.0", 'tolerance: 1.0 is not usable: write "1%" or 0.01'),
-        ("max_cv = 15", 'max_cv: 15 is not usable: write "15%" or 0.15'),
-    ],
-)
-def test_a_typing_error_is_a_usage_error(project: Project, line: str, told: str) -> None:
-    """The session ends before any test, with the file, the key and what was meant."""
-    config = project.path / "asperf.toml"
-    config.write_text(f"{line}\n" if "[models" in line else f"{line}\n{config.read_text()}")
+def test_a_typing_error_is_a_usage_error(project: Project) -> None:
+    """The session ends before any test, with the file or option, the key and what was meant."""
     project.test(MEASURES)
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    error = result.stderr.str()
-    assert "asperf.toml" in error
-    assert told in error
-    assert "what to do:" in error
-    assert "Traceback" not in error + result.stdout.str()
+    config = project.path / "asperf.toml"
+    sound = config.read_text()
+    wrong = "unknown key 'repetition'; did you mean 'repetitions'?"
+    for line, arg, told in (
+        ("repetition = 3", "", rf"asperf\.toml: {wrong}"),
+        ("", "--asperf-source=record", "--asperf-source: .* did you mean 'recorded'?"),
+    ):
+        config.write_text(f"{line}\n{sound}")
+        result = project.run(*filter(None, [arg]))
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert re.search(rf"^ERROR: {told.replace('?', '[?]')}", result.stderr.str(), re.MULTILINE)
+        assert "what to do:" in result.stderr.str()
+        assert "Traceback" not in result.stderr.str() + result.stdout.str()
 
 
 def test_it_disturbs_no_session_that_measures_nothing(project: Project) -> None:

@@ -143,14 +143,6 @@ def test_a_limit_out_of_reach_is_decided_and_the_spread_told(
     result.stdout.fnmatch_lines([f"test_it.py {letter} *", "*spread: * over 5 runs vary by 4? %*"])
 
 
-@pytest.mark.parametrize("value", ["0", "-5%", "15", "much", "nan"])
-def test_a_limit_that_is_none(project: Project, value: str) -> None:
-    """A coefficient of variation is a share above 0, and 15 is none."""
-    project.test("def test_it():\n    pass\n")
-    result = project.run(f"--asperf-max-cv={value}")
-    result.stderr.fnmatch_lines(["*--asperf-max-cv: *", '*max_cv takes a share such as "15%"*'])
-
-
 LAYERS = """
 @pytest.mark.model("asperf-draft", n_gpu_layers={layers}, threads=1, flash_attn="{flash}")
 @pytest.mark.quant("Q8_0")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.plugin.conftest import marked
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -143,92 +145,54 @@ def test_one(ladder):
     assert log.read_text().count("score") == 3 * 6
 
 
-@pytest.mark.parametrize(
-    ("marker", "told"),
-    [
-        ("kv_ladder()", "no type"),
-        ('kv_ladder("q8")', "unknown type of KV cache 'q8'; did you mean 'q8_0'?"),
-        ('kv_ladder("q8_0/q9")', "unknown type of KV cache 'q8_0/q9'"),
-        ('kv_ladder("4bits")', "unknown type of KV cache '4bits'; did you mean '4bit'?"),
-        ('kv_ladder("mxfp4")', "unknown type of KV cache 'mxfp4'"),
-        ('kv_ladder("4bit-g48")', "unknown type of KV cache '4bit-g48'"),
-        ('kv_ladder("f16")', "no type other than the baseline f16"),
-        ('kv_ladder("q8_0", "Q8_0/q8_0")', "q8_0 is named twice"),
-        ('kv_ladder("q8_0", baseline="f32")', "unknown argument 'baseline'"),
-        ('kv_ladder("q8_0", chunks=1)', "chunks takes a whole number from 2"),
-        ("kv_ladder(8)", "write a type of KV cache, as a string"),
-        ('model("asperf-draft", type_k="q9")', "type_k: 'q9' is not usable"),
-        ('model("asperf-draft", kv_bits=7)', "kv_bits takes 2, 3, 4, 5, 6, 8"),
-        ('model("asperf-draft", kv_bits="8")', "kv_bits: '8' is not usable"),
-        ('model("asperf-draft", kv_bits=True)', "kv_bits: True is not usable"),
-        ('model("asperf-draft:F16")', "no KV cache to compare with F16"),
-    ],
-)
-def test_what_cannot_be_is_refused(live: Project, marker: str, told: str) -> None:
+def test_what_cannot_be_is_refused(live: Project) -> None:
     """Its test is an error that says why; nothing is measured under another type's name."""
-    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    perplexity.ppl.estimate\n")
-    result = live.run("--asperf-chunks=2")
-    result.assert_outcomes(errors=1)
-    assert told in result.stdout.str()
-
-
-@pytest.mark.parametrize(
-    ("marker", "told"),
-    [
-        ('model("asperf-draft", kv_bits=8)', "llama.cpp has no kv_bits"),
-        ('kv_ladder("8bit")', "llama.cpp has no kv_bits, kv_group_size"),
-        (
-            'model("asperf-draft", type_v="q8_0", flash_attn="off")',
-            "type_v q8_0 needs flash attention, and flash_attn is off",
+    messages = {
+        "kv_ladder()": "no type",
+        'kv_ladder("q8")': "unknown type of KV cache 'q8'; did you mean 'q8_0'?",
+        'kv_ladder("q8_0/q9")': "unknown type of KV cache 'q8_0/q9'",
+        'kv_ladder("4bits")': "unknown type of KV cache '4bits'; did you mean '4bit'?",
+        'kv_ladder("mxfp4")': "unknown type of KV cache 'mxfp4'",
+        'kv_ladder("4bit-g48")': "unknown type of KV cache '4bit-g48'",
+        'kv_ladder("f16")': "no type other than the baseline f16",
+        'kv_ladder("q8_0", "Q8_0/q8_0")': "q8_0 is named twice",
+        'kv_ladder("q8_0", baseline="f32")': "unknown argument 'baseline'",
+        'kv_ladder("q8_0", chunks=1)': "chunks takes a whole number from 2",
+        "kv_ladder(8)": "write a type of KV cache, as a string",
+        'model("asperf-draft", type_k="q9")': "type_k: 'q9' is not usable",
+        'model("asperf-draft", kv_bits=7)': "kv_bits takes 2, 3, 4, 5, 6, 8",
+        'model("asperf-draft", kv_bits="8")': "kv_bits: '8' is not usable",
+        'model("asperf-draft", kv_bits=True)': "kv_bits: True is not usable",
+        'model("asperf-draft:F16")': "no KV cache to compare with F16",
+        'quant_ladder("Q8_0")\n@pytest.mark.kv_ladder("q8_0")': (
+            "both a quant_ladder and a kv_ladder marker"
         ),
-    ],
-)
-def test_what_llama_cpp_cannot_is_refused(live: Project, marker: str, told: str) -> None:
+    }
+    live.rejects(marked("perplexity"), messages, in_setup=True)
+    unused = {'kv_ladder("q8_0")': "a kv_ladder marker on a test that uses none of its fixtures"}
+    live.rejects(marked(), unused, in_setup=True)
+
+
+def test_what_llama_cpp_cannot_is_refused(live: Project) -> None:
     """The comparison fails, and says why, before anything is measured."""
-    live.test(f"@pytest.mark.{marker}\ndef test_bad(perplexity):\n    assert perplexity.ppl > 1\n")
-    result = live.run("--asperf-chunks=2")
-    result.assert_outcomes(failed=1)
-    assert told in result.stdout.str()
+    messages = {
+        'model("asperf-draft", kv_bits=8)': "llama.cpp has no kv_bits",
+        'kv_ladder("8bit")': "llama.cpp has no kv_bits, kv_group_size",
+        'model("asperf-draft", type_v="q8_0", flash_attn="off")': (
+            "type_v q8_0 needs flash attention, and flash_attn is off"
+        ),
+    }
+    head = "@pytest.mark.{}\ndef test_it(perplexity):\n    assert perplexity.ppl > 1\n"
+    live.rejects(head, messages, "--asperf-chunks=2")
 
 
 @pytest.mark.usefixtures("mlx")
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ('type_k="q8_0"', "MLX has no type_k"),
-        ("kv_group_size=32", "kv_group_size without kv_bits quantizes nothing"),
-        ("kv_bits=4, kv_group_size=128", "divisible by the quantization group size 128"),
-    ],
-)
-def test_what_mlx_cannot_is_refused(live: Project, settings: str, told: str) -> None:
+def test_what_mlx_cannot_is_refused(live: Project) -> None:
     """Before anything is measured, in MLX's own words where it has any."""
-    live.test(f"""
-@pytest.mark.model("asperf-draft", engine="mlx", {settings})
-def test_bad(throughput):
-    throughput("tg4").estimate
-""")
-    result = live.run()
-    result.assert_outcomes(failed=1)
-    assert told in result.stdout.str()
-
-
-def test_two_ladders_are_refused(live: Project) -> None:
-    """With weights and cache both changed, a difference would be of neither."""
-    live.test("""
-@pytest.mark.quant_ladder("Q8_0")
-@pytest.mark.kv_ladder("q8_0")
-def test_it(perplexity):
-    perplexity.ppl.estimate
-
-@pytest.mark.kv_ladder("q8_0")
-def test_unused():
-    pass
-""")
-    result = live.run()
-    result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(
-        [
-            "*both a quant_ladder and a kv_ladder marker",
-            "*a kv_ladder marker on a test that uses none of its fixtures",
-        ]
-    )
+    messages = {
+        'type_k="q8_0"': "MLX has no type_k",
+        "kv_group_size=32": "kv_group_size without kv_bits quantizes nothing",
+        "kv_bits=4, kv_group_size=128": "divisible by the quantization group size 128",
+    }
+    head = '@pytest.mark.model("asperf-draft", engine="mlx", {})\ndef test_it(throughput):\n'
+    live.rejects(head + '    throughput("tg4").estimate\n', messages)

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_asperf.testing import write_script
+from tests.plugin.conftest import marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,37 +77,16 @@ def test_b(throughput):
     assert points == [1e6, 5e5]
 
 
-@pytest.mark.parametrize(
-    ("marker", "told"),
-    [
-        ('model("fkae")', "unknown model 'fkae'; did you mean 'fake'?"),
-        ('model("fake:Q9")', "unknown quantization 'Q9'"),
-        ('model("fake:Q6_K")', "model 'fake' has no file for quantization Q6_K"),
-        ('model("fake:F16", thread=1)', "unknown engine setting 'thread'; did you mean 'threads'?"),
-        ('model("fake:F16", threads=0)', "threads: 0 is not usable"),
-        ('model("fake:F16", "fake:Q8_0")', "2 arguments for address"),
-        ("model()", "0 arguments for address"),
-        ("model(3)", "address takes a model spec, as a string"),
-    ],
-)
-def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:
-    """Its test is an error with four parts; the next one is measured."""
-    project.test(f"""
-@pytest.mark.{marker}
-def test_bad(throughput):
-    throughput("tg8").estimate
-
-@pytest.mark.model("fake:F16")
-def test_sound(throughput):
-    throughput("tg8").estimate
-""")
-    result = project.run()
-    result.assert_outcomes(errors=1, passed=1)
-    text = result.stdout.str()
-    assert told in text
-    assert "test_it.py::test_bad: " in text
-    assert "what to do:" in text
-    assert "Traceback" not in text
+def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
+    """Its test is an error with four parts that names it."""
+    messages = {
+        'model("fkae")': "test_00: unknown model 'fkae'; did you mean 'fake'?",
+        'model("fake:Q9")': "unknown quantization 'Q9'",
+        'model("fake:Q6_K")': "model 'fake' has no file for quantization Q6_K",
+        'model("fake:F16", thread=1)': "unknown engine setting 'thread'; did you mean 'threads'?",
+        'model("fake:F16", "fake:Q8_0")': "2 arguments for address",
+    }
+    project.rejects(marked("throughput"), messages, in_setup=True)
 
 
 def test_a_model_of_several_files_needs_a_level(project: Project) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.plugin.conftest import marked
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -143,51 +143,22 @@ def test_it(perplexity, n):
     assert _log(project, "f16").count("load") == 1
 
 
-@pytest.mark.parametrize(
-    ("marker", "told"),
-    [
-        ("quant_ladder()", "no quantization"),
-        ('quant_ladder("Q9")', "unknown quantization 'Q9'"),
-        ('quant_ladder("Q8_0", "q8_0")', "Q8_0 is named twice"),
-        ('quant_ladder("F16")', "no quantization other than the baseline F16"),
-        ('quant_ladder("Q8_0", base="F16")', "unknown argument 'base'; did you mean 'baseline'?"),
-        ('quant_ladder("Q8_0", baseline="F17")', "unknown quantization 'F17'"),
-        ('quant_ladder("Q8_0", baseline="fake:F16")', "unknown quantization 'fake:F16'"),
-        ('quant_ladder("fake:Q9")', "unknown quantization 'Q9'"),
-        ('quant_ladder("Q6_K")', "no file for quantization Q6_K"),
-    ],
-)
-def test_a_bad_marker_hits_its_own_test_only(project: Project, marker: str, told: str) -> None:
-    """Its test is an error; the next one is measured."""
-    project.test(f"""
-@pytest.mark.{marker}
-def test_bad(perplexity):
-    perplexity.ppl.estimate
-
-@pytest.mark.quant_ladder("Q8_0")
-def test_sound(perplexity):
-    perplexity.ppl.estimate
-""")
-    result = project.run()
-    result.assert_outcomes(errors=1, passed=1)
-    assert told in result.stdout.str()
-
-
-def test_a_ladder_that_nothing_measures_is_refused(project: Project) -> None:
-    """A marker without effect would look like a test of all its levels."""
-    project.test("""
-@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
-def test_it():
-    pass
-""")
-    result = project.run()
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*quant_ladder marker on a test that uses none of its fixtures"])
-
-
-def test_the_ladder_fixture_needs_its_marker(project: Project) -> None:
-    """Without the marker nobody named the levels."""
-    project.test("def test_it(ladder):\n    pass\n")
-    result = project.run()
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*the fixture `ladder` needs a quant_ladder or kv_ladder marker"])
+def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
+    """Its test is an error; so are a ladder that nothing measures, and none where one is taken."""
+    messages = {
+        "quant_ladder()": "no quantization",
+        'quant_ladder("Q9")': "unknown quantization 'Q9'",
+        'quant_ladder("F16")': "no quantization other than the baseline F16",
+        'quant_ladder("Q8_0", base="F16")': "unknown argument 'base'; did you mean 'baseline'?",
+        'quant_ladder("Q8_0", baseline="F17")': "unknown quantization 'F17'",
+        'quant_ladder("Q8_0", baseline="fake:F16")': "unknown quantization 'fake:F16'",
+        'quant_ladder("fake:Q9")': "unknown quantization 'Q9'",
+        'quant_ladder("Q6_K")': "no file for quantization Q6_K",
+    }
+    project.rejects(marked("ladder"), messages, in_setup=True)
+    unused = {
+        'quant_ladder("Q8_0")': "quant_ladder marker on a test that uses none of its fixtures",
+    }
+    project.rejects(marked(), unused, in_setup=True)
+    missing = {'model("fake")': "the fixture `ladder` needs a quant_ladder or kv_ladder marker"}
+    project.rejects(marked("ladder"), missing, in_setup=True)

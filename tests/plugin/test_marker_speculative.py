@@ -118,48 +118,35 @@ def test_lookup_needs_no_draft_model(pair: Project, draft: str, lookup: str) -> 
     pair.run("--asperf-max-pairs=5").assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ("k=0", "*k takes a whole number from 1 to 64*"),
-        ("ks=3", "*unknown argument 'ks'; did you mean 'k'?*"),
-        ("temperature=-1", "*temperature takes a number from 0*"),
-        ('rollback="trimm"', "*rollback takes one of auto, checkpoint, trim*"),
-        ('prompts="nowhere.json"', "*nowhere.json: it cannot be read*"),
-        ('prompts="asperf.toml"', "*asperf.toml: it is not JSON*"),
-        ("n_tokens=3000", "*3000 tokens leave no room for a prompt*"),
-    ],
-)
-def test_a_bad_marker_is_told(pair: Project, settings: str, told: str) -> None:
-    """What cannot be meant is refused by name, with what can."""
-    pair.test(_test(settings, "assert_sd_gain(speculation)"))
-    pair.run("--asperf-max-pairs=5").stdout.fnmatch_lines([told])
-
-
-def test_a_test_without_the_marker_is_told(pair: Project) -> None:
-    """The fixture alone does not say what to measure."""
-    pair.test("def test_it(speculation):\n    pass\n")
-    pair.run().stdout.fnmatch_lines(["*the speculation fixture needs a speculative marker*"])
-
-
-def test_a_marker_without_the_fixture_is_told(pair: Project) -> None:
-    """A marker that has no effect is a mistake."""
-    pair.test(_MARK.format(_SHORT) + "def test_it():\n    pass\n")
-    pair.run().stdout.fnmatch_lines(["*does not take its fixture*"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ("when_ratio='fast'", "*when_ratio: 'fast' is not a speed ratio*"),
-        ("at_least='5'", "*at_least: '5' is not a usable limit*"),
-        ("only='abov'", "*did you mean 'above'?*"),
-    ],
-)
-def test_a_bad_claim_is_told_before_anything_runs(pair: Project, arguments: str, told: str) -> None:
-    """A limit that is none is refused at once."""
-    pair.test(_test(_SHORT, f"assert_sd_gain(speculation, {arguments})"))
-    pair.run().stdout.fnmatch_lines([told])
+def test_bad_input(pair: Project) -> None:
+    """What cannot be meant is refused by name, with what can, before anything runs."""
+    settings = {
+        "k=0": "k takes a whole number from 1 to 64",
+        "ks=3": "unknown argument 'ks'; did you mean 'k'?",
+        "temperature=-1": "temperature takes a number from 0",
+        'rollback="trimm"': "rollback takes one of auto, checkpoint, trim",
+    }
+    taken = _MARK + "def test_it(speculation):\n    pass\n"
+    pair.rejects(taken, settings, in_setup=True)
+    unfit = {
+        'prompts="nowhere.json"': "nowhere.json: it cannot be read",
+        'prompts="asperf.toml"': "asperf.toml: it is not JSON",
+        "n_tokens=3000": "3000 tokens leave no room for a prompt",
+    }
+    pair.rejects(taken.replace("pass", "assert_sd_gain(speculation)"), unfit)
+    claims = {
+        "when_ratio='fast'": "when_ratio: 'fast' is not a speed ratio",
+        "at_least='5'": "at_least: '5' is not a usable limit",
+        "only='abov'": "did you mean 'above'?",
+    }
+    head = _MARK.format(_SHORT) + "def test_it(speculation):\n    assert_sd_gain(speculation, {})\n"
+    pair.rejects(head, claims)
+    alone = {
+        "speculation): pass": "the speculation fixture needs a speculative marker",
+    }
+    pair.rejects("def test_it({}\n", alone, in_setup=True)
+    unused = {_SHORT: "does not take its fixture"}
+    pair.rejects(taken.replace("(speculation)", "()"), unused, in_setup=True)
 
 
 def test_a_variant_is_not_measured_under_another_engine(pair: Project) -> None:

@@ -34,18 +34,6 @@ def test_chunks(
     assert row["basis"] == f"{scored} chunks"
 
 
-@pytest.mark.parametrize(
-    "argument",
-    ["repetitions=0", "repetitions=ten", "repetitions=-1", "chunks=0", "chunks=al", "chunks=1.5"],
-)
-def test_nonsense_is_a_usage_error(project: Project, argument: str) -> None:
-    """A count that is none says what would be one."""
-    project.test("def test_it():\n    pass\n")
-    result = project.run(f"--asperf-{argument}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--asperf-{argument.partition('=')[0]}: *", "*whole number*"])
-
-
 def test_one_chunk_decides_nothing(project: Project) -> None:
     """A figure without an interval is no verdict, and the advice says what is missing."""
     project.test(

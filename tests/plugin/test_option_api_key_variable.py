@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.served import WordServer
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.plugin.conftest import Project
 
 KEY = "sk-a-secret-of-24-letters"
@@ -26,11 +26,3 @@ def test_a_key_is_sent_and_never_shown(project: Project, monkeypatch: pytest.Mon
     result.assert_outcomes(passed=1)
     written = (project.path / "out.json").read_text("utf-8")
     assert KEY not in written + result.stdout.str() + result.stderr.str()
-
-
-def test_what_is_no_variable_is_a_usage_error(project: Project) -> None:
-    """A key in its place is refused."""
-    project.test(SPEED)
-    result = project.run("--asperf-api-key-variable=sk-123")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*takes the name of a variable of the environment*"])

@@ -27,11 +27,3 @@ def test_a_marker_wins(project: Project) -> None:
     """The option is for tests that name no model."""
     project.test('@pytest.mark.model("fake:Q8_0")\n' + NAMES.format(label="fake:Q8_0"))
     project.run("--asperf-model=fake:F16").assert_outcomes(passed=1)
-
-
-def test_an_unknown_name_is_a_usage_error(project: Project) -> None:
-    """The nearest model is suggested before any test runs."""
-    project.test(NAMES.format(label=""))
-    result = project.run("--asperf-model=fkae")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--asperf-model: unknown model 'fkae'; did you mean 'fake'?"])

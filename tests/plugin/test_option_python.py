@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -31,11 +29,3 @@ def test_an_interpreter_without_the_engine(live: Project, bare_python: Path) -> 
         ]
     )
     assert "Traceback" not in result.stdout.str()
-
-
-def test_a_missing_interpreter_is_a_usage_error(project: Project) -> None:
-    """A path that leads nowhere is refused before any test."""
-    project.test(MEASURES)
-    result = project.run("--asperf-python=/nowhere/python")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--asperf-python: '/nowhere/python' is not usable: no such*"])

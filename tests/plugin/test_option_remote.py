@@ -35,13 +35,6 @@ def test_without_an_address_the_test_is_skipped(project: Project) -> None:
     result.stdout.fnmatch_lines(["*name another machine's RPC server: --asperf-remote*"])
 
 
-def test_a_public_address_is_refused(project: Project) -> None:
-    """The message says what may be given instead."""
-    project.test(_TEST)
-    result = project.run("--asperf-remote=rpc.example.org:50052")
-    result.stderr.fnmatch_lines(["*may be a public address*", "*loopback or ssh:HOST*"])
-
-
 def test_the_overhead_is_a_figure_of_real_programs(
     live: Project, tools: Path, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:

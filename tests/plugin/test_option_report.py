@@ -190,15 +190,6 @@ def test_an_unwritable_report_fails_the_session_and_loses_nothing(
     assert (project.path / "sound.json").exists()
 
 
-@pytest.mark.parametrize("text", ["jsn:x", "x.json", "htm:x", "json:"])
-def test_an_unknown_format_is_a_usage_error(project: Project, text: str) -> None:
-    """FORMAT:PATH is explained before anything is measured."""
-    project.test(MEASURES)
-    result = project.run(f"--asperf-report={text}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--asperf-report: *is not usable*", "*FORMAT:PATH*"])
-
-
 @pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_rows_need_no_terminal(project: Project, workers: tuple[str, ...]) -> None:
     """`-p no:terminal` leaves every row in the report, also under xdist."""

@@ -34,28 +34,6 @@ def test_the_model_that_has_a_role(project: Project, options: tuple[str, ...], l
     project.run(*options).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--asperf-role=targt=fake",), "*unknown model slot 'targt'; did you mean 'target'?"),
-        (("--asperf-role=target=fkae",), "*target: unknown model 'fkae'; did you mean 'fake'?"),
-        (
-            ("--asperf-role=target=fake", "--asperf-role=target=fake:F16"),
-            "*a model slot is named twice*",
-        ),
-        (("--asperf-role=fake",), "*'fake'* is not usable: unknown model slot 'fake'"),
-    ],
-)
-def test_what_cannot_be_meant_is_a_usage_error(
-    project: Project, options: tuple[str, ...], told: str
-) -> None:
-    """Before any test runs, with the nearest word."""
-    project.test(_TARGET + _NAMES.format(label=""))
-    result = project.run(*options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--asperf-role: {told}"])
-
-
 _ASKING = """
 @pytest.mark.speculative(draft="@draft", target="@target")
 def test_draft(speculation):

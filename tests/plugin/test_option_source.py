@@ -94,11 +94,3 @@ def test_recorded_never_measures(project: Project) -> None:
     project.script("f16", faults={"load": "crash"})
     result = project.run("--asperf-source=recorded")
     result.assert_outcomes(skipped=1)
-
-
-def test_an_unknown_source_is_a_usage_error(project: Project) -> None:
-    """The words are listed."""
-    project.test(MEASURES)
-    result = project.run("--asperf-source=record")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*did you mean 'recorded'?", "*one of auto, live, recorded*"])

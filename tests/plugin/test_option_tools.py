@@ -66,25 +66,6 @@ def test_two_folders_gate_each_other(tooled: Project) -> None:
     result.stdout.fnmatch_lines(["✓ *gate ppl asperf-draft:F16 * < 1 %*"])
 
 
-def test_a_folder_without_programs_is_a_usage_error(project: Project) -> None:
-    """A folder that has no llama-bench is refused before any test."""
-    project.test(SOUND)
-    result = project.run("--asperf-engine=llama_tools", "--asperf-tools=.")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*--asperf-tools: '.' is not usable: neither llama-bench nor llama-server*"]
-    )
-
-
-def test_a_folder_that_no_engine_runs_is_a_usage_error(project: Project) -> None:
-    """A folder given beside another engine would be left out in silence."""
-    (project.path / "llama-bench").touch()
-    project.test(SOUND)
-    result = project.run("--asperf-tools=.")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--asperf-tools names a folder, and the engine is scripted*"])
-
-
 def test_programs_are_no_match_for_a_library(project: Project) -> None:
     """A folder against an interpreter is refused: they feed and load differently."""
     (project.path / "llama-bench").touch()

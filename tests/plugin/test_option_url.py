@@ -90,27 +90,3 @@ def test_a_server_that_is_not_there_is_named(project: Project) -> None:
     result = project.run("--asperf-url=http://127.0.0.1:9")
     result.stdout.fnmatch_lines(["*no connection to http://127.0.0.1:9/v1: Connection refused*"])
     result.stdout.fnmatch_lines(["*1 passed, 1 invalid*"])
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("127.0.0.1:8080", "*--asperf-url: '127.0.0.1:8080' is not usable*"),
-        ("http://user:secret@host", "*holds a user, a password or a query*"),
-    ],
-)
-def test_what_is_no_url_is_a_usage_error(project: Project, url: str, says: str) -> None:
-    """A URL with a password is not shown."""
-    project.test(SOUND)
-    result = project.run("--asperf-engine=openai", f"--asperf-url={url}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([says])
-    assert "secret" not in result.stderr.str()
-
-
-def test_a_url_for_another_engine_is_a_usage_error(project: Project) -> None:
-    """It would not be asked."""
-    project.test(SOUND)
-    result = project.run("--asperf-url=http://127.0.0.1:8080")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*names a server, and the engine is scripted*"])

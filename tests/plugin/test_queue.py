@@ -231,11 +231,3 @@ def test_the_wait_has_an_end(project: Project, holder: subprocess.Popen[str], wh
         [f"gave up after waiting 0 s for another measurement *: pid {holder.pid} of * (*), since *"]
     )
     result.stdout.fnmatch_lines(["*or wait longer: --asperf-wait=30min"])
-
-
-@pytest.mark.parametrize("text", ["soon", "-1", "10 days", "", "1e9"])
-def test_a_wait_that_is_no_time_is_refused(project: Project, text: str) -> None:
-    """The error says how a time is written."""
-    result = project.run(f"--asperf-wait={text}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--asperf-wait: * is not usable*", '*"10min"*'])

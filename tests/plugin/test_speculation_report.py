@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from typing import TYPE_CHECKING
+import os
+import signal
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_asperf.engine_process import Worker
+from pytest_asperf.measure import speculation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,27 +29,6 @@ def test_draft(speculation):
 def test_lookup(speculation):
     assert speculation.gain.estimate.n == 5
 """
-STOPPED = """
-import os, signal
-from pytest_asperf.engine_process import Worker
-from pytest_asperf.measure import speculation as measuring
-
-run_pair, receive = measuring._Suite.run_pair, Worker._receive
-events = []
-
-def counted(pairs_runner):
-    events.append("pair")
-    return run_pair(pairs_runner)
-
-def stopped(worker, *args):
-    # The engine was asked for something, and its answer is not read yet.
-    if len(events) == {at}:
-        events.append("stopped")
-        os.kill(os.getpid(), signal.SIGINT)
-    return receive(worker, *args)
-
-measuring._Suite.run_pair, Worker._receive = counted, stopped
-"""
 PAIR = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 
 
@@ -57,37 +40,16 @@ def pair(live: Project) -> Project:
     return live
 
 
-@pytest.fixture
-def session(
-    pair: Project, command: list[str], environment: dict[str, str]
-) -> Callable[..., tuple[int, str]]:
-    """Return a function that runs pytest in a process of its own: status and output."""
-
-    def run(*args: str, **env: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [*command, "-W", "error", *args],
-            cwd=pair.path,
-            env=environment | env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    return run
-
-
 @pytest.mark.parametrize("options", [("-pbenchmark", "--benchmark-sort=name"), ("-n", "1")])
 def test_the_table_and_the_page(
-    pair: Project, session: Callable[..., tuple[int, str]], options: tuple[str, ...]
+    pair: Project, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     """Every measurement has a line and a place in the chart, with and without xdist."""
+    monkeypatch.setenv("COLUMNS", "100")
     pair.test(MEASURES)
-    code, output = session(
-        "--asperf-max-pairs=5", "--asperf-report=html:page.html", *options, COLUMNS="100"
-    )
-    assert code == pytest.ExitCode.OK, output
+    result = pair.run("--asperf-max-pairs=5", "--asperf-report=html:page.html", *options)
+    result.assert_outcomes(passed=2)
+    output = result.stdout.str()
     for pairing in ("asperf-draft:Q4_0 → asperf-draft:F16, k=2", "ngram → asperf-draft:F16, k=4"):
         assert output.count(f"\nSD {pairing}: ") == 1
     assert output.count(" accepted, ") == 2
@@ -97,6 +59,37 @@ def test_the_table_and_the_page(
     for side in ("target alone", "with draft"):
         row = f"\nsd[asperf-draft:Q4_0 → asperf-draft:F16, k=2,{side},threads=1]"
         assert (row in output) == ("--benchmark-sort=name" in options)
+
+
+@pytest.fixture
+def stopped(pair: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
+    """Return a function that runs a claim, and stops the session in the pair of this number."""
+
+    def run(claim: str, at: int, *args: str) -> pytest.RunResult:
+        run_pair, receive = speculation._Suite.run_pair, Worker._receive
+        events: list[str] = []
+
+        def counted(suite: speculation._Suite) -> Any:
+            events.append("pair")
+            return run_pair(suite)
+
+        def interrupted(worker: Worker, *given: Any) -> Any:
+            # The engine was asked for something, and its answer is not read yet.
+            if len(events) == at:
+                events.append("stopped")
+                os.kill(os.getpid(), signal.SIGINT)
+            return receive(worker, *given)
+
+        monkeypatch.setattr(speculation._Suite, "run_pair", counted)
+        monkeypatch.setattr(Worker, "_receive", interrupted)
+        settings = 'k=2, n_tokens=64, prompts="prompts.json"'
+        pair.test(f"{PAIR.format(settings)}def test_it(speculation):\n    {claim}\n")
+        options = (*pair.plugins, "-W", "error", "--asperf-max-pairs=1000", *args)
+        result = pair.pytester.runpytest_inprocess(*options, no_reraise_ctrlc=True)
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+        return result
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -109,14 +102,10 @@ def test_the_table_and_the_page(
     ],
 )
 def test_what_was_stopped_keeps_its_finished_pairs(
-    pair: Project, session: Callable[..., tuple[int, str]], claim: str
+    pair: Project, stopped: Callable[..., pytest.RunResult], claim: str
 ) -> None:
     """Ctrl-C gives what the finished pairs say, INCONCLUSIVE, and ends the session."""
-    settings = 'k=2, n_tokens=64, prompts="prompts.json"'
-    source = STOPPED.format(at=3) + PAIR.format(settings)
-    pair.test(f"{source}def test_it(speculation):\n    {claim}\n")
-    code, output = session("--asperf-max-pairs=1000", "--asperf-report=json:rows.json")
-    assert code == pytest.ExitCode.INTERRUPTED
+    result = stopped(claim, 3, "--asperf-report=json:rows.json")
     rows = json.loads((pair.path / "rows.json").read_text("utf-8"))["rows"]
     (measured,) = [row for row in rows if row.get("interrupted")]
     assert len(measured["prompts"]) == 2
@@ -124,16 +113,13 @@ def test_what_was_stopped_keeps_its_finished_pairs(
     (verdict,) = [row for row in rows if row["outcome"]]
     assert verdict["outcome"] == "INCONCLUSIVE"
     assert verdict["measured"].startswith("stopped after 2 pairs: gain ")
-    assert "KeyboardInterrupt" in output
+    result.stdout.fnmatch_lines(["*KeyboardInterrupt*"])
 
 
 def test_stopped_before_a_pair_there_is_nothing_to_keep(
-    pair: Project, session: Callable[..., tuple[int, str]]
+    stopped: Callable[..., pytest.RunResult],
 ) -> None:
     """No verdict is made of no pair."""
-    source = STOPPED.format(at=1) + PAIR.format('k=2, prompts="prompts.json"')
-    pair.test(f"{source}def test_it(speculation):\n    assert_sd_gain(speculation)\n")
-    code, output = session("--asperf-max-pairs=1000")
-    assert code == pytest.ExitCode.INTERRUPTED
+    output = stopped("assert_sd_gain(speculation)", 1).stdout.str()
     assert "INCONCLUSIVE" not in output
     assert "INTERNALERROR" not in output
