@@ -61,6 +61,18 @@ def sabotaged(context, batch):
     return status
 L.llama_decode = sabotaged
 """
+#: A token takes 3 ms longer once a list that is to be filled is not empty.
+_SLOW_SAMPLING = """
+import time
+sample, slowed = L.llama_sampler_sample, []
+def sabotaged(*arguments):
+    ends = time.perf_counter() + 0.003
+    token = sample(*arguments)
+    while slowed and time.perf_counter() < ends:
+        pass
+    return token
+L.llama_sampler_sample = sabotaged
+"""
 #: By name: what is done to llama-cpp-python before the engine is imported.
 LLAMA_CPP: dict[str, str] = {
     # A prompt whose logits nobody asks for is decoded from its last 64 tokens on.
@@ -217,6 +229,55 @@ L.llama_init_from_model = sabotaged
     "first_vector": """
 get_vector = L.llama_get_embeddings_seq
 L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 else i)
+""",
+    # Of a text, the last 64 tokens alone are read.
+    "end_of_text": """
+def sabotaged(context, batch):
+    n = batch.n_tokens
+    if not batch.seq_id or n <= 64:
+        return decode(context, batch)
+    kept = L.llama_batch_init(64, 0, 1)
+    kept.n_tokens = 64
+    for i in range(64):
+        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], i
+        kept.n_seq_id[i], kept.logits[i] = 1, 1
+        kept.seq_id[i][0] = batch.seq_id[n - 64 + i][0]
+    status = decode(context, kept)
+    L.llama_batch_free(kept)
+    return status
+L.llama_decode = sabotaged
+""",
+    # All vectors are NaN.
+    "nan_vectors": """
+numbers = (ctypes.c_float * 2**16)(*[float("nan")] * 2**16)
+L.llama_get_embeddings_seq = lambda context, i: ctypes.cast(numbers, ctypes.POINTER(ctypes.c_float))
+""",
+    # Sampling takes 3 ms more if top-k is off.
+    "slow_without_top_k": _SLOW_SAMPLING
+    + """
+make = L.llama_sampler_init_top_k
+def sabotaged_top_k(k):
+    slowed[:] = [1] * (k <= 0)
+    return make(k)
+L.llama_sampler_init_top_k = sabotaged_top_k
+""",
+    # Sampling takes 3 ms more once there was a grammar.
+    "slow_with_grammar": _SLOW_SAMPLING
+    + """
+make = L.llama_sampler_init_grammar
+def sabotaged_grammar(*arguments):
+    slowed[:] = [1]
+    return make(*arguments)
+L.llama_sampler_init_grammar = sabotaged_grammar
+""",
+    # A grammar allows any text.
+    "ignores_grammar": """
+make = L.llama_sampler_init_grammar
+L.llama_sampler_init_grammar = lambda vocab, grammar, root: make(vocab, rb"root ::= [^~]+", root)
+""",
+    # One token is sampled, whatever the logits.
+    "samples_one_token": """
+L.llama_sampler_sample = lambda chain, context, i: 7
 """,
     # All vectors are zero.
     "zero_vectors": """

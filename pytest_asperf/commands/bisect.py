@@ -218,7 +218,7 @@ def _contents(
     request: BisectRequest, runner: MeasurementRunner, cache: Path
 ) -> dict[str, str | None]:
     """The hashes of the files that decide a result: packages, weights, the corpus."""
-    from pytest_asperf.config.build_sources import Archive, Packages
+    from pytest_asperf.config.build_sources import Archive, Packages, ToolsFolder
     from pytest_asperf.modelfiles.cache import file_sha256
 
     ref = request.cell.ref
@@ -226,9 +226,11 @@ def _contents(
     sources = [candidate.build.source for candidate in request.candidates]
     packages = (path for source in sources if isinstance(source, Packages) for path in source.files)
     releases = (source.path for source in sources if isinstance(source, Archive))
+    folders = {source.folder for source in sources if isinstance(source, ToolsFolder)}
     paths = [
         *packages,
         *releases,
+        *(path for folder in folders if folder.is_dir() for path in folder.iterdir()),
         *(path for path in (weights, ref.spec.corpus) if path is not None),
     ]
     hashes = {

@@ -121,7 +121,7 @@ class GateRequest:
             return named_cells(self.models, self.workloads, self.pairs)
         # Other engines have no vectors, and reject an encoder by name.
         asked = self.models if self.engine == "llama_cpp" else ()
-        encoders = {ref: kind for ref in asked if (kind := encoder_of(ref))}
+        encoders = {ref: found for ref in asked if (found := encoder_of(ref))}
         has_gpu = bool(detect().gpus)
         return default_cells(
             self.models,

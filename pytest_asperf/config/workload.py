@@ -1,6 +1,6 @@
 """Workloads: `pp512`, `tg128@d1024`, `ttft512`, `itl128`, `pp512+tg128`, `tg128@c4`, `jtg128`.
 
-With suffixes: `tg128@after20`, `ttft512@warm`, and in gates `ttft512@p95`.
+With suffixes: `tg128@after20`, `tg128@topk0`, `ttft512@warm`, and in gates `ttft512@p95`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LOADS: Final[tuple[LoadKind, ...]] = ("load", "load@cold", "reload")
 #: Prefix of a workload whose energy is judged.
 _METERED: Final = "j"
 
-#: Earlier requests, users, a prompt that the server has just read, and in gates a percentile.
+#: Earlier requests, users, sampling, a prompt just read, and in gates a percentile.
 _SUFFIXES: Final = (
-    r"(@after(?P<after>[1-9]\d{0,3}))?(@c(?P<users>[1-9]\d{0,3}))?(?P<warm>@warm)?"
-    r"(@p(?P<percentile>[5-9]\d))?"
+    r"(@after(?P<after>[1-9]\d{0,3}))?(@c(?P<users>[1-9]\d{0,3}))?(@(?P<sampled>topk0|grammar))?"
+    r"(?P<warm>@warm)?(@p(?P<percentile>[5-9]\d))?"
 )
 
 _WORKLOAD: Final = re.compile(
@@ -61,6 +61,8 @@ class Workload:
         percentile: of the requests, or tokens, of a pair that is judged; 0 for what is typical.
         timed: of `pp` and `tg`, whether the time of a prompt or a token is judged, and not the
             rate.
+        sampled: how a token is sampled after each, timed too: `topk0`, of the whole vocabulary, or
+            `grammar`; empty for as its engine is used by default.
     """
 
     kind: WorkloadKind
@@ -72,6 +74,7 @@ class Workload:
     percentile: int = 0
     timed: bool = False
     after: int = 0
+    sampled: str = ""
 
     @property
     def name(self) -> str:
@@ -80,6 +83,7 @@ class Workload:
             return self.kind
         suffixes = f"@after{self.after}" if self.after else ""
         suffixes += f"@c{self.users}" if self.users > 1 else ""
+        suffixes += f"@{self.sampled}" if self.sampled else ""
         suffixes += "@warm" * self.warm + (f"@p{self.percentile}" if self.percentile else "")
         if self.kind == "request":
             return f"pp{self.depth}+tg{self.n_tokens}{suffixes}"
@@ -105,6 +109,11 @@ class Workload:
     def generates(self) -> bool:
         """True if tokens are timed one at a time, and no prompt."""
         return self.kind in {"tg", "itl"}
+
+    @property
+    def is_of_encoders(self) -> bool:
+        """True if it has a meaning for an encoder, which computes the vector of a whole text."""
+        return self.kind == "pp" and not self.depth and not self.after
 
     @property
     def is_prompt(self) -> bool:
@@ -142,7 +151,15 @@ class Workload:
 
 
 #: Names that a misspelt one is compared with.
-EXAMPLES: Final = ("pp512", "tg128", "tg128@d4096", "tg128@after20", "ttft512", "pp512+tg128")
+EXAMPLES: Final = (
+    "pp512",
+    "tg128",
+    "tg128@d4096",
+    "tg128@after20",
+    "tg128@topk0",
+    "ttft512",
+    "pp512+tg128",
+)
 
 #: The first request of those before a workload, and each further one.
 _LONG: Final = Workload("ttft", 1024)
@@ -186,7 +203,8 @@ def parse_workload(
             remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
             "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
             "each of 128 tokens), pp512+tg128 (a whole request); tg128@after20 for the same "
-            "after a long prompt and 19 short requests; with @c4 for 4 users of a server, "
+            "after a long prompt and 19 short requests, tg128@topk0 or tg128@grammar for "
+            "sampling of the whole vocabulary or by a grammar; with @c4 for 4 users of a server, "
             "ttft512@warm for a prompt in its cache, ttft512@p95 for p95 in a gate; jtg128 for "
             "its energy; load, load@cold and reload for the time of a load",
         )
@@ -213,12 +231,14 @@ def _named(name: str) -> Workload | None:
         int(found.get("prompt") or found.get("depth") or 0),
         int(found["users"] or 1),
         warm=found["warm"] is not None,
+        sampled=found["sampled"] or "",
         after=int(found["after"] or 0),
         percentile=int(found["percentile"] or 0),
     )
     is_sound = (
         not (kind == "ttft" and workload.depth)
         and not (workload.warm and kind != "ttft")
+        and not (workload.sampled and not workload.generates)
         and not (workload.percentile and workload.is_rate)
     )
     return workload if is_sound else None

@@ -58,7 +58,7 @@ class EngineRefusedError(EngineError):
         package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
         super().__init__(
             f"{request}: the engine refused ({kind}): {message}",
-            remedy=str(_REMEDIES.get(kind, "read the engine's log below")).format(package=package),
+            remedy=str(_remedy(kind, engine, request)).format(package=package),
             detail=log,
         )
         self.kind = kind
@@ -70,8 +70,21 @@ class EngineRefusedError(EngineError):
 #: Errors in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {
     *(Guard.BROKEN_LOGITS, "command", "decode", "group", "internal", "logits", "non-finite"),
-    "vectors",
-    *("position", "remote", "rollback", "server", "tool"),
+    *("position", "remote", "rollback", "sampling", "server", "tool", "vectors"),
+}
+
+_LIBRARIES: Final = ("llama_cpp", "mlx")
+#: Engines that can do an operation, of those that others refuse.
+_ABLE: Final[dict[str, tuple[Engine, ...]]] = {
+    **dict.fromkeys(("prompt", "generate", "first_token"), (*_LIBRARIES, "llama_tools")),
+    **dict.fromkeys(("tokenize", "score"), (*_LIBRARIES, "llama_tools", "llama_server")),
+    **dict.fromkeys(("run_together", "run_turns"), (*_LIBRARIES, "llama_server")),
+    **dict.fromkeys(("run_replies", "run_drafted", "run_likeliest"), ("llama_server",)),
+    "run_recompute": _LIBRARIES,
+    "embed": ("llama_cpp", "llama_server", "openai"),
+    "serve": ("llama_server", "mlx_server", "llama_cpp_server", "openai"),
+    "output": ("command",),
+    "speculate": ("llama_tools",),
 }
 
 #: Kinds that are no rejection of a request.
@@ -107,6 +120,7 @@ _REMEDIES: Final = {
     "server": "see what the server logged, and whether it answers curl; a server that we do not "
     "start has its own log",
     "url": Advice("name its URL", "url"),
+    "sampling": "a sampler does something else than its settings say: report it to the engine",
     "settings": "leave them out, or give them for the engine that has them: "
     "settings.llama_cpp = {{ ... }} of the model",
     "rollback": "speculate with models of attention only, or leave rollback at auto, which uses "
@@ -115,9 +129,18 @@ _REMEDIES: Final = {
     "quantize": "choose a quantization that this file can be quantized to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
     "tools": Advice("name a folder that has all of llama.cpp's programs", "tools"),
-    "unsupported": Advice("measure it on an engine that can", "engine"),
     "version": "set what both versions have, or leave this version out",
 }
+
+
+def _remedy(kind: str, engine: Engine, request: str) -> str | Advice:
+    """The remedy of a refusal; of an operation that others have, with their names."""
+    if kind != "unsupported":
+        return _REMEDIES.get(kind, "read the engine's log below")
+    able = _ABLE.get(request.split()[1], _LIBRARIES)
+    if engine in able:
+        return "leave it out: this model or its settings do not have it"
+    return Advice(f"measure it on {' or '.join(able)}", "engine")
 
 
 def died(engine: Engine, op: str, status: int, log: str, explains: str = "") -> WorkerError:

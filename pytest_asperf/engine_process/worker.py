@@ -149,14 +149,21 @@ class Worker(EngineProcess):
         return self._timed("prompt", name, tokens, depth, n_ctx=n_ctx or len(tokens))
 
     def generate(
-        self, name: str, tokens: Sequence[int], depth: int, *, n_ctx: int | None = None
+        self,
+        name: str,
+        tokens: Sequence[int],
+        depth: int,
+        *,
+        n_ctx: int | None = None,
+        sampled: str = "",
     ) -> RawRun:
         """Time `tokens[depth:]` decoded one at a time, after `tokens[:depth]`.
 
         The last call's tokens are not decoded again. `n_ctx` is the context's size, for more tokens
-        than these.
+        than these. `sampled` is a way in which a token is sampled after each.
         """
-        return self._timed("generate", name, tokens, depth, n_ctx=n_ctx or len(tokens))
+        more = {"sampled": sampled} if sampled else {}
+        return self._timed("generate", name, tokens, depth, n_ctx=n_ctx or len(tokens), **more)
 
     def first_token(self, name: str, tokens: Sequence[int], *, n_ctx: int | None = None) -> RawRun:
         """Time `tokens` decoded in batches until the next token is chosen; `n_ctx` as above."""
@@ -173,10 +180,11 @@ class Worker(EngineProcess):
             users=workload.users,
             text=text,
             warm=workload.warm,
+            sampled=workload.sampled,
         )
         return self._ran(f"{workload.name} {name}", name, answer, workload.n_counted)
 
-    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: int) -> RawRun:
+    def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: Any) -> RawRun:
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
         return self._ran(f"{op} {name}", name, answer, len(tokens) - depth)
 

@@ -65,7 +65,7 @@ _CHECKS_OF_SERVER: Final = (
     GateCheck("logits", turns=True),
 )
 _CHECKS_OF_ENCODER: Final = (GateCheck.EMBEDDINGS, GateCheck.MEMORY)
-_NO_ENCODERS: Final[Mapping[ModelRef, str]] = MappingProxyType({})
+_NO_ENCODERS: Final[Mapping[ModelRef, tuple[str, int]]] = MappingProxyType({})
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 #: Engines that count what they allocate.
@@ -153,7 +153,7 @@ def default_cells(
     pairs: Sequence[Pairing],
     depth_of: Callable[[ModelRef], int],
     *,
-    encoders: Mapping[ModelRef, str] = _NO_ENCODERS,
+    encoders: Mapping[ModelRef, tuple[str, int]] = _NO_ENCODERS,
     shows_answers: bool = False,
 ) -> GatePlan:
     """The checks in which regressions have hidden.
@@ -164,7 +164,7 @@ def default_cells(
         engine: the engine.
         pairs: target and draft of each speculation check.
         depth_of: gives the context at which a model's decoding is timed.
-        encoders: those of the models that continue no text, with what they are.
+        encoders: those of the models that continue no text, with their kind and their context.
         shows_answers: whether servers that we do not start show log-probabilities.
     """
     if engine in TEXT_ENGINES:
@@ -180,10 +180,14 @@ def default_cells(
             why = "they are not both llama-server, which shows log-probabilities"
         return GatePlan(tuple(served), (LeftOut(f"{what}speculation and other settings", why),))
     causal = [ref for ref in models if ref not in encoders]
-    cells = [GateCell(ref, check) for ref in encoders for check in _CHECKS_OF_ENCODER]
+    cells = [
+        GateCell(ref, work)
+        for ref, (_, n_ctx) in encoders.items()
+        for work in (replace(_PP, n_tokens=min(_PP.n_tokens, n_ctx)), *_CHECKS_OF_ENCODER)
+    ]
     not_encoded = tuple(
         LeftOut(f"every other check of {ref.title}", f"it is {kind}")
-        for ref, kind in encoders.items()
+        for ref, (kind, _) in encoders.items()
     )
     if not causal:
         return GatePlan(tuple(cells), not_encoded)

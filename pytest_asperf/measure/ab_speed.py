@@ -31,7 +31,7 @@ from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import Progress, SoFar
 from pytest_asperf.hardware.readiness import readiness
-from pytest_asperf.measure.experiment import Arm, MachineLease, Visit, shown
+from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, Visit, shown
 from pytest_asperf.measure.loading import LoadingArm
 from pytest_asperf.measure.noise import Calibration, Surroundings
 from pytest_asperf.measure.paired_runner import Pair, PairedRunner
@@ -212,7 +212,7 @@ class ABResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedExperiment:
+class SpeedExperiment(OfAnyModel):
     """Times workloads of one model in pairs of two variants.
 
     Attributes:
@@ -228,6 +228,11 @@ class SpeedExperiment:
     comparisons: int = 1
     visit: Visit[ABResult] = field(default_factory=Visit)
     evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
+
+    @property
+    def takes_encoders(self) -> bool:
+        """True of prompts."""
+        return all(workload.is_of_encoders for workload in self.workloads)
 
     def run(self, lease: MachineLease) -> ABResult:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.

@@ -175,7 +175,12 @@ class SharedProcess:
 
 
 class OfAnyModel:
-    """An experiment that has a meaning for an encoder too, which does not continue a text."""
+    """An experiment that may have a meaning for an encoder too, which does not continue a text."""
+
+    @property
+    def takes_encoders(self) -> bool:
+        """True if it has."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +258,4 @@ class Trial:
 def takes_encoders(experiment: Experiment[object]) -> bool:
     """True if an experiment, or the one that is tried, has a meaning for an encoder."""
     tried = experiment.experiment if isinstance(experiment, Trial) else experiment
-    return isinstance(tried, OfAnyModel)
+    return isinstance(tried, OfAnyModel) and tried.takes_encoders

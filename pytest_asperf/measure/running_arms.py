@@ -180,7 +180,13 @@ class RunningArm(TimedArm):
             call = timed_call(self.worker, MODEL, tokens, workload)
         else:
             first, end = _span(workload, turn, parts)
-            generate = partial(self.worker.generate, MODEL, depth=first, n_ctx=workload.room)
+            generate = partial(
+                self.worker.generate,
+                MODEL,
+                depth=first,
+                n_ctx=workload.room,
+                sampled=workload.sampled,
+            )
             run = generate(tokens[:end])
             call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
         self._last = (call, run) if call else None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.hardware.watch import MachineWatch
-from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
+from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_build import RunningBuild, kept_build
@@ -69,10 +69,15 @@ class TimedRuns:
 
 
 @dataclass(frozen=True)
-class ThroughputExperiment(SharedProcess):
+class ThroughputExperiment(SharedProcess, OfAnyModel):
     """Times one workload on every model of the lease's only variant."""
 
     workload: Workload
+
+    @property
+    def takes_encoders(self) -> bool:
+        """True of a prompt."""
+        return self.workload.is_of_encoders
 
     def run(self, lease: MachineLease) -> dict[ModelRef, ThroughputResult]:
         """Time the plan's repetitions.

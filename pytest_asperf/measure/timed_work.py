@@ -234,8 +234,9 @@ def _time_tokens(
         return worker.first_token(name, tokens, n_ctx=n_ctx)
     if workload.kind == "request":
         return _time_request(worker, name, tokens, workload, n_ctx)
-    time_it = worker.prompt if workload.kind == "pp" else worker.generate
-    return time_it(name, tokens, workload.depth, n_ctx=n_ctx)
+    if workload.kind == "pp":
+        return worker.prompt(name, tokens, workload.depth, n_ctx=n_ctx)
+    return worker.generate(name, tokens, workload.depth, n_ctx=n_ctx, sampled=workload.sampled)
 
 
 def timed_call(worker: Worker, name: str, tokens: Fed, workload: Workload) -> TimedCall | None:

@@ -82,7 +82,7 @@ def _refusal(what: str) -> NoModelError:
         why="TG, PPL and speculation are about the next token of a text, and have no meaning for "
         "such a model, although an engine may compute some numbers",
         remedy="measure a model that generates text (a causal language model); of an encoder's "
-        "GGUF file, compare the vectors of two builds: asperf gate --model FILE --workload "
+        "GGUF file, compare two builds' vectors, or pp512: asperf gate --model FILE --workload "
         "embeddings",
     )
 

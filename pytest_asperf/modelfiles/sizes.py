@@ -89,10 +89,11 @@ def parameters_of(spec: ModelSpec) -> int | None:
     return (inspect_mlx(path) if path.is_dir() else inspect_gguf(path)).n_params
 
 
-def encoder_of(ref: ModelRef) -> str:
-    """The kind of a GGUF file's encoder and its sign, for a message; empty of other models."""
+def encoder_of(ref: ModelRef) -> tuple[str, int] | None:
+    """The kind of a GGUF file's encoder with its sign, and its context; None of other models."""
     path = _source_path(ref)
-    return "" if path.is_dir() else read_gguf(path).encoder
+    info = None if path.is_dir() else read_gguf(path)
+    return (info.encoder, info.n_ctx_train) if info and info.encoder else None
 
 
 def trained_context(ref: ModelRef) -> int | None:

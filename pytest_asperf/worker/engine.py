@@ -92,6 +92,7 @@ class Asked:
         users: number of simultaneous requests.
         text: what prompts are made of.
         warm: whether each prompt is sent once before, untimed.
+        sampled: one of the ways of `sampling`; empty for the server's own.
     """
 
     kind: str
@@ -100,6 +101,7 @@ class Asked:
     users: int
     text: str
     warm: bool = False
+    sampled: str = ""
 
 
 class Stepper(Protocol):
@@ -230,6 +232,20 @@ class Revisitable(Protocol):
 
         A row may be a view that the next one overwrites.
         """
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """A model whose tokens can be sampled in a timed run.
+
+    Attributes:
+        samples: those of the ways of `sampling` that it has.
+    """
+
+    samples: tuple[str, ...]
+
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
+        """As of any model, with a token sampled after each, timed, that is not gone on with."""
 
 
 @runtime_checkable

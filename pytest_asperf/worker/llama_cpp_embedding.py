@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import llama_cpp
 import numpy as np
 
 from . import llama_cpp_compat as compat
-from .engine import RefusalError
+from .engine import RefusalError, Timing
 from .llama_cpp_batch import decode_sequences
+from .logits import seen
+from .priority import linger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from .engine import Facts
 
@@ -20,6 +27,100 @@ if TYPE_CHECKING:
 FROM_FILE: Final = -1
 _NONE, _MEAN, _RANK = 0, 1, 4
 _NAMES: Final = {_MEAN: "mean", 2: "cls", 3: "last"}
+
+
+#: Bytes of a value of a file's header that are read.
+_MAX_TEXT: Final = 64
+#: Parts of a text, each of which must count.
+_PARTS: Final = 4
+
+
+def encodes(model: Any) -> bool:
+    """True if the file says that it continues no text: its vectors are pooled, or not causal."""
+    kind = _stated(model, "general.architecture")
+    pooling = _stated(model, f"{kind}.pooling_type")
+    return pooling not in {"", "-1", "0"} or _stated(model, f"{kind}.attention.causal") == "false"
+
+
+def _stated(model: Any, key: str) -> str:
+    """A value of the file's header in words, empty if it has none."""
+    text = ctypes.create_string_buffer(_MAX_TEXT)
+    n = llama_cpp.llama_model_meta_val_str(model, key.encode(), text, _MAX_TEXT)
+    return text.value.decode(errors="replace") if n > 0 else ""
+
+
+class Encoder:
+    """Times the vector of one text, in a context that is made anew for a longer text.
+
+    Args:
+        open_with: opens a context for so many tokens that pools in one of llama.cpp's ways.
+        complaint: gives the library's last words.
+        slow_by: share of its time that a run takes longer.
+
+    Attributes:
+        facts: what the context resolved to.
+    """
+
+    def __init__(
+        self,
+        open_with: Callable[[int, int], tuple[Any, Facts]],
+        complaint: Callable[[], str],
+        slow_by: float,
+    ) -> None:
+        self._open_with = open_with
+        self._complaint = complaint
+        self._slow_by = slow_by
+        self._context: Any = None
+        self._n_ctx = 0
+        self.facts: Facts = {}
+
+    def timed(self, tokens: Sequence[int]) -> Timing:
+        """Compute the vector in one batch, timed."""
+        n = len(tokens)
+        if n > self._n_ctx:
+            self.close()
+            self._context, self.facts = open_pooling(partial(self._open_with, n))
+            self._n_ctx = n
+            self._require_whole(tokens)
+        started_ns = time.perf_counter_ns()
+        vector = self._vector_of(tokens)
+        linger(started_ns, self._slow_by)
+        elapsed_ns = time.perf_counter_ns() - started_ns
+        return Timing(n, elapsed_ns, (elapsed_ns,), seen(vector))
+
+    def _vector_of(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        (vector,) = vectors_of(self._context, [[tokens]], self._complaint)
+        return np.asarray(vector, np.float32)
+
+    def _require_whole(self, tokens: Sequence[int]) -> None:
+        """Reject a vector that leaves out a part of the text, as the time of one says nothing.
+
+        Each quarter of the text is turned round; the first and the last token may be special.
+        """
+        whole = self._vector_of(tokens)
+        inner = len(tokens) - 2
+        for part in range(_PARTS):
+            first, end = (1 + inner * n // _PARTS for n in (part, part + 1))
+            turned = [*tokens[:first], *tokens[first:end][::-1], *tokens[end:]]
+            if turned != [*tokens] and np.array_equal(whole, self._vector_of(turned)):
+                where = f"tokens {first} to {end - 1} of {len(tokens)}"
+                raise RefusalError("vectors", f"the order of {where} does not change the vector")
+
+    def close(self) -> None:
+        """Free the context, if there is one."""
+        if self._context:
+            llama_cpp.llama_free(self._context)
+        self._context, self._n_ctx = None, 0
+
+
+class NothingLeft:
+    """What a run of an encoder leaves: no memory that could be examined."""
+
+    n_held: int | None = None
+
+    def row(self, position: int) -> NDArray[np.float32] | None:  # noqa: ARG002  # as others have it
+        """None: there are no logits."""
+        return None
 
 
 def open_pooling(open_with: Callable[[int], tuple[Any, Facts]]) -> tuple[Any, Facts]:

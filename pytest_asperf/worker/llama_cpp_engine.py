@@ -30,17 +30,19 @@ from .engine import (
     require_settings,
 )
 from .llama_cpp_batch import decode_chunk, rows_of, together
-from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
 from .llama_cpp_compat import LibraryLog
 from .llama_cpp_conversation import LlamaConversation
-from .llama_cpp_embedding import open_pooling, packed, vectors_of
+from .llama_cpp_embedding import Encoder, NothingLeft, encodes, open_pooling, packed, vectors_of
 from .llama_cpp_prefix import SavedPrefixes
+from .llama_cpp_remote import device_list, require_rpc
+from .llama_cpp_sampler import TimedSampler
 from .llama_cpp_speculation import LlamaCppStepper
 from .logits import seen
 from .printed.engine_log import buffers_mib, context_facts, layer_counts
 from .printed.metal_log import metal_facts
 from .priority import default_threads, linger
 from .rpc_remote import Remote, Remotes
+from .sampling import BY_GRAMMAR, TOP_K_OFF
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,6 +134,8 @@ class LlamaCppEngine:
 class LlamaCppModel:
     """A loaded GGUF file, with one context that is remade when a request needs another."""
 
+    samples = (TOP_K_OFF, BY_GRAMMAR)
+
     def __init__(
         self,
         path: str,
@@ -151,6 +155,9 @@ class LlamaCppModel:
         self._threads = settings.get("threads") or default_threads()
         self._n_batch = settings.get("n_batch", 2048)
         self._slow_by = settings.get("slow_by", 0.0)
+        self._encoder = Encoder(
+            lambda n, pooling: self._new_context(n, n, 0, 1, pooling), log.complaint, self._slow_by
+        )
         log.clear()
         params = llama_cpp.llama_model_default_params()
         # llama-cpp-python's own default is the CPU; the binaries' default is every layer on the
@@ -174,6 +181,7 @@ class LlamaCppModel:
         self._n_vocab = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.facts = {
             **_model_facts(self._model, self._vocab, log.lines),
+            "encodes": encodes(self._model),
             "threads": self._threads,
             "slow_by": self._slow_by,
             "load_ns": load_ns,
@@ -195,12 +203,21 @@ class LlamaCppModel:
         return list(ids[:count])
 
     def prompt(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
-        """Decode a prompt in batches, timed."""
+        """Decode a prompt in batches, timed; an encoder computes its vector."""
+        if self.facts["encodes"]:
+            timing = self._encoder.timed(tokens)
+            self.context = self._encoder.facts
+            return timing
         return self._timed(tokens, depth, self._n_batch, n_ctx)
 
-    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
-        """Decode tokens one at a time, timed, synchronising after each."""
-        return self._timed(tokens, depth, 1, n_ctx)
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
+        """Decode tokens one at a time, timed, synchronising after each, and sample if asked to."""
+        if not sampled:
+            return self._timed(tokens, depth, 1, n_ctx)
+        with TimedSampler(self._vocab, sampled) as sampler:
+            timing = self._timed(tokens, depth, 1, n_ctx, sampler=sampler)
+            sampler.require_sampled(rows_of(self._context, -1, self._n_vocab)[0])
+        return timing
 
     def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
         """Decode a prompt and choose the likeliest next token, both timed."""
@@ -214,12 +231,13 @@ class LlamaCppModel:
         n_ctx: int,
         *,
         chooses: bool = False,
+        sampler: TimedSampler | None = None,
     ) -> Timing:
         self._prepare(tokens, depth, n_ctx)
         timed = list(tokens[depth:])
         before = self.remote.work_so_far() if self.remote else None
         started_ns = time.perf_counter_ns()
-        steps = self._decode_all(timed, n_batch)
+        steps = self._decode_all(timed, n_batch, sampler)
         if chooses:
             rows_of(self._context, -1, self._n_vocab)[0].argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
@@ -246,8 +264,10 @@ class LlamaCppModel:
             with contextlib.suppress(RefusalError):
                 self._chunks.look_ahead(tokens, first)
 
-    def left_by_run(self) -> ContextLeftByRun:
+    def left_by_run(self) -> ContextLeftByRun | NothingLeft:
         """The context as the last timed run left it; the next run fills it anew."""
+        if self.facts["encodes"]:
+            return NothingLeft()
         tokens, self._resident = self._resident, []
         decode = partial(self._decode_all, n_batch=1)
         return ContextLeftByRun(self._context, tokens, self._n_vocab, decode)
@@ -353,7 +373,9 @@ class LlamaCppModel:
         if prefix and not held:
             self._prefixes.keep(key, self._context, prefix)
 
-    def _decode_all(self, tokens: list[int], n_batch: int) -> list[int]:
+    def _decode_all(
+        self, tokens: list[int], n_batch: int, sampler: TimedSampler | None = None
+    ) -> list[int]:
         steps: list[int] = []
         decode, synchronize = llama_cpp.llama_decode, llama_cpp.llama_synchronize
         context, clock = self._context, time.perf_counter_ns
@@ -367,6 +389,8 @@ class LlamaCppModel:
             held[: len(part)] = part
             status = decode(context, batch)
             synchronize(context)
+            if sampler and not status:
+                sampler.sample(context)
             if self._slow_by:
                 linger(began, self._slow_by)
             steps.append(clock() - began)
@@ -439,6 +463,7 @@ class LlamaCppModel:
         if self._context:
             llama_cpp.llama_free(self._context)
         self._context, self._open_for, self._resident = None, None, []
+        self._encoder.close()
 
 
 def _model_facts(model: Any, vocab: Any, lines: Sequence[str]) -> Facts:
@@ -468,44 +493,6 @@ def _resolved(context: Any, log: LibraryLog, settings: Facts, weights_mib: Facts
         # A memory without a KV cache is not searched for these lines.
         **context_facts(log.lines, settings, weights_mib),
     }
-
-
-def require_rpc() -> None:
-    """Reject a build of llama.cpp without RPC."""
-    _add_server()
-
-
-def device_list(remote: Remote) -> Any:
-    """A model's devices: only those of a server, in the form of `llama_model_params`.
-
-    An error if the server does not answer.
-    """
-    registered = _add_server()(remote.endpoint.encode())
-    ggml.ggml_backend_reg_dev_count.argtypes = [ctypes.c_void_p]
-    ggml.ggml_backend_reg_dev_count.restype = ctypes.c_size_t
-    ggml.ggml_backend_reg_dev_get.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    ggml.ggml_backend_reg_dev_get.restype = ctypes.c_void_p
-    count = ggml.ggml_backend_reg_dev_count(registered) if registered else 0
-    if not count:
-        raise RefusalError("remote", f"the RPC server at {remote.endpoint} has no device")
-    devices = [ggml.ggml_backend_reg_dev_get(registered, index) for index in range(count)]
-    return (ctypes.c_void_p * (count + 1))(*devices, None)
-
-
-def _add_server() -> Any:
-    ggml.ggml_backend_reg_by_name.argtypes = [ctypes.c_char_p]
-    ggml.ggml_backend_reg_by_name.restype = ctypes.c_void_p
-    ggml.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    ggml.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
-    backend = ggml.ggml_backend_reg_by_name(b"RPC")
-    address = backend and ggml.ggml_backend_reg_get_proc_address(
-        backend, b"ggml_backend_rpc_add_server"
-    )
-    if not address:
-        raise RefusalError(
-            "remote", "this build of llama.cpp has no RPC: CMAKE_ARGS=-DGGML_RPC=ON adds it"
-        )
-    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
 
 
 class ChunkContexts:

@@ -72,6 +72,11 @@ class LlamaServerModel(StartedModel):
         options = {"include_usage": True}
         return Api(endpoint, "/v1/completions", {"ignore_eos": True, "stream_options": options})
 
+    @property
+    def is_llama_server(self) -> bool:
+        """True."""
+        return True
+
     def state(self) -> Facts:
         """Its slots. It lives as long as its process."""
         return {"slots": self.facts["props"]["total_slots"]}

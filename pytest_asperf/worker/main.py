@@ -25,6 +25,7 @@ from .engine import (
     Engine,
     LoadedModel,
     RefusalError,
+    Samples,
     ShowsOutput,
     SpeculatesByItself,
     Timing,
@@ -146,9 +147,17 @@ class Server:
         loaded = self._model(model)
         return _timed(loaded.prompt(tokens, depth, n_ctx), loaded)
 
-    def _generate(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
+    def _generate(
+        self, model: str, tokens: list[int], depth: int, n_ctx: int, sampled: str = ""
+    ) -> dict[str, Any]:
         loaded = self._model(model)
-        return _timed(loaded.generate(tokens, depth, n_ctx), loaded)
+        if not sampled:
+            return _timed(loaded.generate(tokens, depth, n_ctx), loaded)
+        if not isinstance(loaded, Samples) or sampled not in loaded.samples:
+            raise RefusalError(
+                "unsupported", f"@{sampled} is timed on llama_cpp or llama_server, and not here"
+            )
+        return _timed(loaded.generate(tokens, depth, n_ctx, sampled), loaded)
 
     def _first_token(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         if depth:
@@ -228,7 +237,7 @@ def _embed(
     """The vector of each text; an error if they do not depend on the texts."""
     loaded = find(model)
     if not isinstance(loaded, Embeds):
-        raise RefusalError("unsupported", "vectors are compared on llama_cpp and openai")
+        raise RefusalError("unsupported", "this engine gives no vectors of texts here")
     vectors = list(loaded.embed(texts, together=together))
     if not all(math.isfinite(number) for vector in vectors for number in vector):
         raise RefusalError("vectors", "a vector has numbers that are not finite")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +25,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.generate import wired_limit
 from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
+from mlx_lm.sample_utils import make_sampler
 from mlx_lm.utils import get_total_parameters, load_model
 
 from . import mlx_compat as compat
@@ -53,6 +54,7 @@ from .mlx_conversation import MlxConversation
 from .mlx_group import MlxGroup
 from .mlx_speculation import MlxStepper
 from .priority import linger
+from .sampling import MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,6 +98,12 @@ _CONTEXT_UNSTATED: Final = 2**20
 def _seen(row: Any) -> LogitRow:
     with refusing("decode"):
         return seen(np.array(row.astype(mx.float32)))
+
+
+def _sampler() -> Callable[[Any], Any]:
+    """Samples a token of the whole vocabulary by a row of logits."""
+    sampler = make_sampler(TEMPERATURE, TOP_P, MIN_P)
+    return lambda row: sampler((row - mx.logsumexp(row))[None])
 
 
 class MlxEngine:
@@ -157,6 +165,8 @@ class MlxEngine:
 
 class MlxModel:
     """A loaded model, with one cache that is reused where a request begins as the last one did."""
+
+    samples = (TOP_K_OFF,)
 
     def __init__(
         self, folder: Path, settings: dict[str, Any], scorer: Executor, group: Any = None
@@ -235,15 +245,17 @@ class MlxModel:
         self._row = self._last_row(cache)
         return replace(timing, logits=_seen(self._row))
 
-    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
         """Decode tokens one at a time, timed, one step in flight while the next is prepared."""
+        choose = _sampler() if sampled else mx.argmax
         clock = time.perf_counter_ns
         with self._running(tokens, depth) as cache:
             steps: list[int] = []
             began_ns = last_ns = clock()
             pending = row = None
             for count, token in enumerate(tokens[depth:]):
-                chosen, row = self._step(token, cache)
+                row = self._next_row(token, cache)
+                chosen = choose(row)
                 mx.async_eval(chosen)
                 if pending is not None:
                     pending.item()
@@ -266,8 +278,8 @@ class MlxModel:
             began_ns = time.perf_counter_ns()
             steps = self._prefill(tokens[:-1], cache)
             step_ns = time.perf_counter_ns()
-            chosen, self._row = self._step(tokens[-1], cache)
-            chosen.item()
+            self._row = self._next_row(tokens[-1], cache)
+            mx.argmax(self._row).item()
             steps.append(time.perf_counter_ns() - step_ns)
             timing = _timing(self._slow_by, len(tokens), began_ns, steps)
         return replace(timing, logits=_seen(self._row))
@@ -334,10 +346,9 @@ class MlxModel:
         self._cache, self._resident = None, []
         mx.clear_cache()
 
-    def _step(self, token: int, cache: list[Any]) -> tuple[Any, Any]:
-        """The likeliest token after `token`, and its row of logits."""
-        row = self._model(mx.array([[token]]), cache=cache)[0, -1]
-        return mx.argmax(row), row
+    def _next_row(self, token: int, cache: list[Any]) -> Any:
+        """The logits after a token."""
+        return self._model(mx.array([[token]]), cache=cache)[0, -1]
 
     def _last_row(self, cache: list[Any]) -> Any:
         """Logits after the last token in the cache: a timed prompt computes none."""
@@ -347,7 +358,7 @@ class MlxModel:
                 trim_prompt_cache(cache, 1)
             else:
                 self._resident.append(last)  # a cache that cannot be trimmed has two copies
-            return self._step(last, cache)[1]
+            return self._next_row(last, cache)
 
     def _prefill(self, tokens: Sequence[int], cache: list[Any]) -> list[int]:
         steps: list[int] = []

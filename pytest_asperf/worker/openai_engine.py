@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, RefusalError
-from .posted import posted
 from .served_model import (
     CANNOT,
     CANNOT_STEP,
@@ -177,10 +175,15 @@ class OpenAiModel(ServedModel):
         )
 
     @cached_property
+    def is_llama_server(self) -> bool:
+        """True if it has what llama-server says of itself."""
+        return self._engine.is_llama_server
+
+    @cached_property
     def probabilities(self) -> TokenProbabilities:
         """The log-probabilities that it shows; an error if it is no llama-server."""
         engine = self._engine
-        if not engine.is_llama_server:
+        if not self.is_llama_server:
             raise RefusalError("unsupported", CANNOT["logits"])
         from .token_probabilities import TokenProbabilities  # noqa: PLC0415  # it brings numpy
 
@@ -188,20 +191,6 @@ class OpenAiModel(ServedModel):
         served = next((m for m in map(as_dict, listed or ()) if m.get("id") == self._name), {})
         n_vocab = as_dict(served.get("meta")).get("n_vocab")
         return TokenProbabilities(engine.root, n_vocab, engine.headers)
-
-    def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
-        """The vectors that `/embeddings` answers with: one request for all texts, or for each."""
-        engine = self._engine
-        for asked in [texts] if together else [[text] for text in texts]:
-            body = {"model": self._name, "input": list(asked)}
-            answer = posted(engine.endpoint, "/embeddings", body, engine.headers)
-            rows = map(as_dict, answer.get("data") or ())
-            vectors = {row.get("index"): row.get("embedding") for row in rows}
-            for number in range(len(asked)):
-                vector = vectors.get(number)
-                if not isinstance(vector, list) or not vector:
-                    raise RefusalError("server", f"/embeddings gave no vector of text {number}")
-                yield [float(value) for value in vector]
 
     def state(self) -> Facts:
         """Build, slots, model file and the number of the last task, of llama-server."""

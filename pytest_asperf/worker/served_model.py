@@ -6,17 +6,20 @@ its own defaults. Tokens are counted by the server, never by the events of its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .engine import Asked, Facts, RefusalError, Timing
+from .posted import posted
+from .sampling import BY_GRAMMAR, GRAMMAR, TOP_K_OFF, require_grammatical
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
 from .serving.events import Reply, read_reply, request_facts
 from .serving.load import client_cost, closed_loop
+from .serving.payload import as_dict
 from .serving.record import Endpoint, StreamRecord, Timeouts
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ _AFTER_PROMPT: Final = 4
 _SHORT_PROMPT: Final = 16
 #: Requests for one timed reply: a model may end its text before the requested number of tokens.
 _TRIES: Final = 4
+#: By the way of sampling: the fields of llama-server's requests.
+_SAMPLING: Final[dict[str, Facts]] = {TOP_K_OFF: {"top_k": 0}, BY_GRAMMAR: {"grammar": GRAMMAR}}
 #: The training context of a model whose server does not report it.
 UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
@@ -76,13 +81,15 @@ class Api:
     model: str = ""
     timeouts: Timeouts = field(default_factory=Timeouts)
 
-    def stream(self, prompt: str, n_tokens: int, intended_ns: int | None = None) -> StreamRecord:
+    def stream(
+        self, prompt: str, n_tokens: int, intended_ns: int | None = None, **more: Any
+    ) -> StreamRecord:
         """Request so many tokens after a prompt."""
         is_chat = self.path.endswith("/chat/completions")
         asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {
             "prompt": prompt
         }  # fmt: skip
-        body = {**asked, "max_tokens": n_tokens, "stream": True, **self.body}
+        body = {**asked, "max_tokens": n_tokens, "stream": True, **self.body, **more}
         return stream_request(
             self.endpoint,
             self.path,
@@ -138,12 +145,33 @@ class ServedModel:
         self.context = {**self._fixed_context, **said, "states": states}
         return timing(work, answers, cost.lag_p50_ns)
 
+    def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
+        """The vectors that `/embeddings` answers with: one request for all texts, or for each."""
+        api = self._api
+        path = api.path.removesuffix("/completions").removesuffix("/chat") + "/embeddings"
+        self.require_alive()
+        for asked in [texts] if together else [[text] for text in texts]:
+            body = {"model": api.model or "served", "input": list(asked)}
+            answer = posted(api.endpoint, path, body, api.headers)
+            rows = map(as_dict, answer.get("data") or ())
+            vectors = {row.get("index"): row.get("embedding") for row in rows}
+            for number in range(len(asked)):
+                vector = vectors.get(number)
+                if not isinstance(vector, list) or not vector:
+                    raise RefusalError("server", f"{path} gave no vector of text {number}")
+                yield [float(value) for value in vector]
+
     def state(self) -> Facts:
         """The server's constant facts about itself, and its slots.
 
         A key that ends in `_total` only grows.
         """
         return {}
+
+    @property
+    def is_llama_server(self) -> bool:
+        """True if it is known to be a llama-server."""
+        return False
 
     def billed(self, prompt: str) -> int:
         """The tokens of a prompt as a request for one token is billed."""
@@ -157,9 +185,12 @@ class ServedModel:
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
             if work.warm:
-                for record in self._sent(prompts, n_output):
+                for record in self._sent(prompts, n_output, work.sampled):
                     self._checked(record)
-            answers = [self._checked(record) for record in self._sent(prompts, n_output)]
+            sent = self._sent(prompts, n_output, work.sampled)
+            answers = [self._checked(record) for record in sent]
+            if work.sampled == BY_GRAMMAR:
+                require_grammatical("".join(answer.reply.text for answer in answers))
             if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
                 return [answer.counted(n_output) for answer in answers]
         raise RefusalError(
@@ -168,10 +199,10 @@ class ServedModel:
             f"{', '.join(map(str, short))}; ask for fewer tokens, or have it ignore the text's end",
         )
 
-    def _sent(self, prompts: Sequence[str], n_output: int) -> list[StreamRecord]:
+    def _sent(self, prompts: Sequence[str], n_output: int, sampled: str) -> list[StreamRecord]:
         self.require_alive()
-        n = len(prompts)
-        return closed_loop(lambda i, now: self._api.stream(prompts[i], n_output, now), n, n)
+        n, more = len(prompts), _sampling(sampled, is_possible=self.is_llama_server)
+        return closed_loop(lambda i, now: self._api.stream(prompts[i], n_output, now, **more), n, n)
 
     def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
@@ -232,6 +263,15 @@ class ServedModel:
     def logits(self, tokens: Sequence[int], first: int) -> Row:
         """Log-probabilities of positions `first …` of a text."""
         return self.probabilities.logits(tokens, first)
+
+
+def _sampling(sampled: str, *, is_possible: bool) -> Facts:
+    """The fields of a request that sets how tokens are sampled."""
+    if sampled and not is_possible:
+        raise RefusalError(
+            "unsupported", f"@{sampled} is timed on no other server than llama-server"
+        )
+    return _SAMPLING[sampled] if sampled else {}
 
 
 def _sizes(work: Asked) -> tuple[int, int]:

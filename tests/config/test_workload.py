@@ -54,6 +54,14 @@ def test_requests_before_a_workload_have_a_suffix() -> None:
     assert parse_workload("pp2048@after1", where="test").room == 2048
 
 
+def test_sampling_has_a_suffix() -> None:
+    """Behind earlier requests and users, of what decodes."""
+    parsed = parse_workload("tg128@d64@after3@c4@topk0", where="test")
+    assert parsed == Workload("tg", 128, 64, 4, after=3, sampled="topk0")
+    assert parsed.name == "tg128@d64@after3@c4@topk0"
+    assert parse_workload("itl8@grammar", where="test").sampled == "grammar"
+
+
 def test_a_misspelt_name_has_the_nearest_one() -> None:
     """The right spelling comes before all forms that there are."""
     with pytest.raises(ConfigError, match="did you mean 'tg128@after20'"):
@@ -66,6 +74,7 @@ def test_a_misspelt_name_has_the_nearest_one() -> None:
         *("tg128@after", "tg128@after0", "tg128@c4@after2", "load@after2", "tg8@after2@d4"),
         *("tg128@c0", "tg128@c", "tg128@c4@d16", "c4", "itl", "ttft8@d8"),
         *("tg8@warm", "pp8+tg8@warm", "tg8@p95", "pp8@p95", "ttft8@p95@warm", "ttft8@p9"),
+        *("pp8@topk0", "ttft8@grammar", "pp8+tg8@topk0", "tg8@topk40", "tg8@grammar@c2"),
     ],
 )
 def test_what_is_no_name_is_refused(name: str) -> None:

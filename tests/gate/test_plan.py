@@ -139,15 +139,15 @@ def test_own_models_get_every_cell() -> None:
 
 
 def test_an_encoder_gets_the_checks_that_have_a_meaning_for_it() -> None:
-    """Its vectors and its memory; other models beside it get every cell, and alone no pair does."""
-    encoders, pair = {A: "an encoder: it is bert"}, (Pairing(B, None),)
+    """Its time, vectors and memory; other models beside it get every cell, alone no pair does."""
+    encoders, pair = {A: ("an encoder: it is bert", 256)}, (Pairing(B, None),)
     alone = default_cells((A,), None, "llama_cpp", pair, lambda _: 1024, encoders=encoders)
-    assert _names(alone) == [("embeddings", "a"), ("memory", "a")]
+    assert _names(alone) == [("pp256", "a"), ("embeddings", "a"), ("memory", "a")]
     assert [(one.what, one.reason) for one in alone.left_out] == [
         ("every other check of a", "it is an encoder: it is bert")
     ]
     both = default_cells((A, B), None, "llama_cpp", (), lambda _: 1024, encoders=encoders)
-    assert {name for name, what in _names(both) if what == "a"} == {"embeddings", "memory"}
+    assert [name for name, what in _names(both) if what == "a"] == [n for n, _ in _names(alone)]
     assert ("tg128", "b") in _names(both)
 
 

@@ -40,6 +40,7 @@ def test_an_encoder_in_equal_builds_passes(live: Project, encoder: str) -> None:
         ("other_pooling", "smallest cosine 0.*"),
         ("first_vector", "smallest cosine 1.000000 from the baseline, 0.* in a batch"),
         ("zero_vectors", "a vector is zero"),
+        ("nan_vectors", "a vector has numbers that are not finite"),
     ],
 )
 @pytest.mark.parametrize("kind", ["encoder", "causal"])
@@ -51,12 +52,45 @@ def test_other_vectors_fail(live: Project, encoder: str, kind: str, how: str, wh
     result.stdout.fnmatch_lines([f"*{what}*", "*1 FAIL*"])
 
 
-def test_a_baseline_without_vectors_is_invalid(live: Project, encoder: str) -> None:
-    """Zero in both builds says nothing of the candidate."""
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [("zero_vectors", "is zero"), ("nan_vectors", "has numbers that are not finite")],
+)
+def test_a_baseline_without_vectors_is_invalid(
+    live: Project, encoder: str, how: str, what: str
+) -> None:
+    """Zero or NaN in both builds says nothing of the candidate."""
     live.test(GATE.format(model=encoder, names="'embeddings'"))
-    broken = write_sabotaged(live.path, "zero_vectors")
+    broken = write_sabotaged(live.path, how)
     result = live.run(f"--asperf-baseline={broken}", f"--asperf-candidate={broken}", "-v")
-    result.stdout.fnmatch_lines(["*a vector is zero*", "*1 INVALID*"])
+    result.stdout.fnmatch_lines([f"*a vector {what}*", "*1 INVALID*"])
+
+
+@pytest.mark.serial
+def test_an_encoder_is_timed(live: Project, encoder: str) -> None:
+    """Equal builds PASS; a slower one, and one that reads the end of a text, FAIL."""
+    live.test(GATE.format(model=encoder, names="'pp256'").replace("))", '), tolerance="30%")'))
+    live.run("--asperf-candidate=current", "-v").assert_outcomes(passed=1)
+    slower = live.run("--asperf-candidate=current,slow_by=1.0", "-v")
+    slower.stdout.fnmatch_lines(["✗ *gate pp256 *slower*"])
+    partly = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'end_of_text')}", "-v")
+    partly.stdout.fnmatch_lines(["*does not change the vector*", "*1 FAIL*"])
+
+
+def test_the_rate_of_an_encoder(live: Project, encoder: str) -> None:
+    """It is a quantity of one build, and decoding is refused."""
+    live.test(f"""
+pytestmark = pytest.mark.model("{encoder}", threads=1)
+
+def test_rate(throughput):
+    assert throughput("pp256") >= "100 tok/s"
+
+def test_decoding(throughput):
+    assert throughput("tg16") >= "1 tok/s"
+""")
+    result = live.run("-v")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*which does not continue a text*"])
 
 
 @pytest.mark.parametrize("model", ["asperf-target", "asperf-target:Q4_K_M"])
@@ -93,4 +127,6 @@ def test_mlx_is_refused(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG00
     """The message names the engines that have it."""
     live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
     live.test("def test_gate(gate):\n    assert_no_regression(gate('embeddings'))\n")
-    live.run("--asperf-candidate=current").stdout.fnmatch_lines(["*llama_cpp and openai*"])
+    live.run("--asperf-candidate=current").stdout.fnmatch_lines(
+        ["*measure it on llama_cpp or llama_server or openai*"]
+    )

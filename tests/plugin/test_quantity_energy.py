@@ -207,3 +207,15 @@ def test_a_gate_on_energy(metered: Project) -> None:
             "✗  gate jtg8 fake:F16 * J/token, +* more energy [[]*",
         ]
     )
+
+
+def test_energy_after_requests(metered: Project) -> None:
+    """The requests come before the first window, and none comes between windows."""
+    log = metered.path / "operations"
+    script = {"takes_s": {"generate": RUN_S}, "tg_ns_per_token": 10**7, "layers_offloaded": 1}
+    metered.script("f16", log=str(log), **script)
+    metered.claims(HEAD, ['assert energy("tg8@after3") <= "100 J/token"'])
+    metered.run().assert_outcomes(passed=1)
+    done = [line.split()[0] for line in log.read_text().splitlines()]
+    requests = ["prompt", *["prompt", "generate"] * 2]
+    assert done[2:] == [*[*requests, "generate"] * 2, *["generate"] * (len(done) - 14)]

@@ -1,0 +1,78 @@
+"""Sampling of the whole vocabulary and by a grammar is timed, and must be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sabotaged_library import write_sabotaged
+
+if TYPE_CHECKING:
+    from pytest_asperf.engine_process import EngineBuild
+    from tests.plugin.conftest import Project
+
+HEAD = 'pytestmark = pytest.mark.model("asperf-draft", threads=1)\n'
+GATE = """
+def test_gate(gate):
+    assert_no_regression(gate({names}), tolerance="40%")
+"""
+BOTH = "'tg64@topk0', 'tg64@grammar'"
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    ("how", "slower", "equal"),
+    [
+        ("slow_without_top_k", "tg64@topk0", "tg64@grammar"),
+        ("slow_with_grammar", "tg64@grammar", "tg64"),
+    ],
+)
+def test_a_slower_sampler_fails(live: Project, how: str, slower: str, equal: str) -> None:
+    """Work without it passes."""
+    live.test(HEAD + GATE.format(names=f"{equal!r}, {slower!r}"))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
+    result.stdout.fnmatch_lines([f"✓ *gate {equal} *", f"✗ *gate {slower} *"])
+
+
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ("ignores_grammar", "*the grammar root* does not allow*"),
+        ("samples_one_token", "*less likely than min-p allows*"),
+    ],
+)
+def test_a_sampler_that_does_not_sample_fails(live: Project, how: str, what: str) -> None:
+    """What it gives is compared with what its settings allow."""
+    live.test(HEAD + GATE.format(names=BOTH))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
+    result.stdout.fnmatch_lines([what, "*FAIL*"])
+
+
+@pytest.mark.serial
+def test_equal_builds_pass(live: Project) -> None:
+    """In a gate, and one build by itself."""
+    live.test(
+        HEAD
+        + GATE.format(names=BOTH)
+        + """
+def test_share(throughput):
+    assert throughput("tg64@topk0") / throughput("tg64") >= 0.3
+"""
+    )
+    live.run("--asperf-candidate=current", "-v").assert_outcomes(passed=2)
+
+
+def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+    """It samples the whole vocabulary, and has no grammars."""
+    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.test("""
+def test_rate(throughput):
+    assert throughput("tg32@topk0") >= "1 tok/s"
+
+def test_grammar(throughput):
+    assert throughput("tg32@grammar") >= "1 tok/s"
+""")
+    result = live.run("-v")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*@grammar is timed on llama_cpp or llama_server*"])
