@@ -35,7 +35,7 @@ SILENT = {
     LADDER
     + 'def test_it(ladder):\n    a, b = (ladder[q].throughput("tg8") for q in ladder.quants)\n'
     "    a / b\n": "tg8 fake:Q4_K_M, tg8 fake:Q8_0, tg8 fake:Q8_0 / tg8 fake:Q4_K_M",
-    LADDER + "def test_it(perplexity):\n    perplexity.ppl\n": "PPL fake:Q8_0 vs F16",
+    Q8 + "def test_it(perplexity):\n    perplexity.ppl\n": "PPL fake:Q8_0 vs F16",
 }
 ASSERTED = [
     F16 + 'def test_it(throughput):\n    assert throughput("tg8").estimate.point > 1\n',

@@ -30,13 +30,13 @@ QUICK = ("--asperf-repetitions=5", "--asperf-max-cv=1000%")
 
 #: What each sabotaged build does not compute.
 CASES = {
-    "end_only": ("pp512", "ttft512", "tg8@d1024"),
+    "end_only": ("pp512", "ttft512", "tg8@d128"),
     "end_only_in_place": ("pp512", "ttft512"),
     "lost_context": ("tg16@d1024", "pp64@d1024", "itl64@d1024"),
     "short_context": ("tg16@d1024", "pp64@d1024"),
-    "does_nothing": ("tg32", "pp64", "tg8@d1024"),
+    "does_nothing": ("tg32", "pp64", "tg8@d128"),
     "constant": ("tg32", "pp64", "pp64+tg8"),
-    "earlier": ("tg32", "pp64", "tg8@d1024"),
+    "earlier": ("tg32", "pp64", "tg8@d128"),
     "keeps_results": ("pp512", "ttft512"),
 }
 
@@ -52,21 +52,27 @@ def test_a_test_is_invalid(live: Project, how: str) -> None:
         result.stdout.fnmatch_lines([f"*{name} asperf-draft*: timed-work: *"])
 
 
-@pytest.mark.parametrize("how", sorted(CASES.keys() - {"keeps_results"}))
-def test_a_gate_fails(live: Project, how: str) -> None:
-    """FAIL of each timed workload, with the candidate named, as the baseline is sound.
+#: Of these, a gate finds each in one kind of workload. It decodes other tokens before each run, so
+#: a build that keeps results decodes the prompt.
+GATED = {
+    "end_only": "ttft512",
+    "end_only_in_place": "pp512",
+    "lost_context": "tg16@d1024",
+    "short_context": "pp64@d1024",
+    "does_nothing": "tg32",
+    "constant": "pp64",
+    "earlier": "tg32",
+}
 
-    A gate decodes other tokens before each run, so a build that keeps results decodes the prompt.
-    """
-    names = CASES[how][:2]
-    live.test(HEAD + GATE.format(names=", ".join(map(repr, names))))
+
+@pytest.mark.parametrize("how", GATED)
+def test_a_gate_fails(live: Project, how: str) -> None:
+    """FAIL of the timed workload, with the candidate named, as the baseline is sound."""
+    live.test(HEAD + GATE.format(names=repr(GATED[how])))
     candidate = write_sabotaged(live.path, how)
     result = live.run(f"--asperf-candidate={candidate}", "--asperf-max-pairs=5", "-v")
-    for name in names:
-        result.stdout.fnmatch_lines([f"✗ *gate {name} * candidate: *"])
-    result.stdout.fnmatch_lines(
-        [f"{len(names)} assertions: {len(names)} FAIL; exit code 1: 1 test failed"]
-    )
+    result.stdout.fnmatch_lines([f"✗ *gate {GATED[how]} * candidate: *"])
+    result.stdout.fnmatch_lines(["1 assertion: 1 FAIL; exit code 1: 1 test failed"])
 
 
 def test_a_sound_build_passes(live: Project) -> None:
