@@ -1,4 +1,4 @@
-"""The recipes of docs/nightly.md: each is read by what it is for, as far as that is here."""
+"""The recipes of docs/nightly-timers.md: each is read by what it is for, as far as that is here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 
 from pytest_asperf.commands.nightly import nightly
 
-PAGE = Path(__file__).parents[2] / "docs" / "nightly.md"
+PAGE = Path(__file__).parents[2] / "docs" / "nightly-timers.md"
 WORDS = ["nightly", "llama-cpp-python==0.3.35", "--store", "history.db"]
 
 
