@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The nice value of engines: before other work, and still leaving it a share.
 NICE: Final = -5
 #: Mean KLD of a candidate's distributions from the baseline's that is accepted, nats
-#: (docs/gate-checks.md).
+#: (docs/benchmarks.md).
 MOST_KLD: Final = 0.01
 _PREFIX: Final = "--asperf-"
 _SHIPPED: Final = "asperf-target"

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 #: Effects that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
 
-#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted for
-#: any baseline. In healthy builds the mean was at most 0.005 and the largest 0.18; a corrupt
-#: prefill has nats (docs/gate-checks.md).
+#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
+#: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
+#: corrupt prefill has nats (docs/benchmarks.md).
 MEAN_HEALTHY_KLD: Final = 0.02
 LARGEST_HEALTHY_KLD: Final = 1.0
 #: Accepted multiple of the baseline's own, up to ten times the above.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _POSITIONS_STEP: Final = 256
 _MIB: Final = 2**20
 #: Growth that is accepted whatever the tolerance, bytes: an engine's count is of whole buffers, and
-#: resident memory differs between processes of one build (docs/gate-checks.md).
+#: resident memory differs between processes of one build (docs/benchmarks.md).
 _COUNTED_SLACK: Final = _MIB
 _RSS_SLACK: Final = 8 * _MIB
 _TOO_LARGE: Final = "use a smaller quantization, a shorter context or a quantized KV cache"
