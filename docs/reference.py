@@ -549,7 +549,9 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "guards": _guards,
     "json": JSON_SCHEMA["tables"],
 }
-_REGION: Final = re.compile(r"(<!-- generated: ([a-z ]+) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+_REGION: Final = re.compile(
+    r"(<!-- generated: ([a-z ]+) -->\n\n)(?:(?!<!--).)*(\n<!-- end -->)", re.DOTALL
+)
 
 
 def files() -> dict[Path, str]:

@@ -1,0 +1,104 @@
+"""The pages: one task each, all listed, and no printed sample that nothing makes again."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+INDEX = (DOCS / "index.md").read_text("utf-8")
+#: Pages that `docs/reference.py` writes as a whole.
+GENERATED = {"api", "findings", "quantities"}
+_BLOCK = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def listed(caption: str) -> list[Path]:
+    """The pages of a part of the index."""
+    (names,) = re.findall(rf":caption: {caption}\n\n(.*?)```", INDEX, re.DOTALL)
+    return [page for name in names.split() for page in sorted(DOCS.glob(f"{name}.md"))]
+
+
+CAPTIONS = re.findall(r":caption: (.*)", INDEX)
+HOW_TO = listed("How to")
+
+
+@pytest.fixture
+def samples() -> dict[str, Any]:
+    """The names of the module that makes the samples."""
+    return runpy.run_path(str(DOCS / "samples.py"))
+
+
+def test_the_index_has_every_page_once() -> None:
+    """A page that nobody can find is none."""
+    found = [page for caption in CAPTIONS for page in listed(caption)]
+    assert sorted(found) == sorted(set(DOCS.glob("*.md")) - {DOCS / "index.md"})
+    assert [page.name for page in found if f"]({page.name}" not in INDEX] == []
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_a_how_to_page_is_short(page: Path) -> None:
+    """A second task has a page of its own."""
+    assert len(page.read_text("utf-8").splitlines()) <= 100
+
+
+def test_the_whole_stays_short() -> None:
+    """Lines that nobody generates, of all pages together."""
+    pages = [page for page in DOCS.glob("*.md") if page.stem not in GENERATED]
+    pages += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    texts = [
+        re.sub(r"<!-- generated.*?<!-- end -->", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for page in pages
+    ]
+    assert sum(len(text.splitlines()) for text in texts) < 5744
+
+
+def test_each_sample_has_a_command_that_makes_it_again(samples: dict[str, Any]) -> None:
+    """A page shows the samples of the script, each once, below its command."""
+    shown = {
+        found[2]: found[3]
+        for page in samples["PAGES"]
+        for found in samples["REGION"].finditer(page.read_text("utf-8"))
+    }
+    assert shown.keys() == samples["SAMPLES"].keys()
+    for name, sample in samples["SAMPLES"].items():
+        if sample.is_dated:
+            assert shown[name].splitlines()[0] == f"$ {sample.command}"
+        assert re.search(sample.first, shown[name])
+        assert re.search(sample.last, shown[name])
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *HOW_TO], ids=lambda page: page.stem)
+def test_no_output_is_typed_by_hand(page: Path, samples: dict[str, Any]) -> None:
+    """A block without a language is what a command printed, so the script makes it."""
+    text = samples["REGION"].sub("", page.read_text("utf-8"))
+    assert [found[0] for found in _BLOCK.finditer(text) if not found[1]] == []
+
+
+def test_the_page_of_settings_has_every_variable() -> None:
+    """A variable of the environment that the package reads is explained."""
+    read = {
+        name
+        for path in (ROOT / "pytest_asperf").rglob("*.py")
+        for name in re.findall(
+            r"(?:environ|env)(?:\.get)?[\[(]\"([A-Z_]+)\"|= \"((?:GITHUB|ASPERF)_[A-Z_]+)\"",
+            path.read_text("utf-8"),
+        )
+        for name in name
+        if name
+    }
+    page = (DOCS / "configuration.md").read_text("utf-8")
+    others = {
+        "HF_HUB_OFFLINE",
+        "PYTEST_CURRENT_TEST",
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "LIBPATH",
+        "PYTHONTZPATH",
+        "TERM",
+    }
+    assert {name for name in read - others if f"`{name}`" not in page} == set()
