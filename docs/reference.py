@@ -378,7 +378,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     },
     "Results": {
         "Estimate": "has_interval is_exact shown_below shown_above text",
-        "Verdict": "claim line note",
+        "Verdict": "",
         "Outcome": "",
         "Subject": "",
         "SpeculationResult": "break_even best_k",

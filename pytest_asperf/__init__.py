@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.outcome import Outcome
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.stats.sequential import PairedTest
-    from pytest_asperf.analysis.verdict import Subject, Verdict, VerdictError
+    from pytest_asperf.analysis.verdict import Subject, Verdict
     from pytest_asperf.api.assertions import (
         assert_lossless,
         assert_monotonic,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.in_force import Hardware
     from pytest_asperf.measure.speculation_result import SpeculationResult
     from pytest_asperf.published.as_published import assert_as_published
+    from pytest_asperf.report.verdict_text import VerdictError
 
 __version__ = "0.1.0"
 
@@ -132,7 +133,7 @@ _HOMES = {
     "Time": "pytest_asperf.api.latency",
     "TokenScores": "pytest_asperf.api.scored",
     "Verdict": "pytest_asperf.analysis.verdict",
-    "VerdictError": "pytest_asperf.analysis.verdict",
+    "VerdictError": "pytest_asperf.report.verdict_text",
     "assert_as_published": "pytest_asperf.published.as_published",
     "assert_fits": "pytest_asperf.api.memory",
     "assert_lossless": "pytest_asperf.api.assertions",

@@ -16,7 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.records.kinds import BrokenRecord, VerdictRecord
+from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.records.report import read
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def steps(report: Report) -> Iterator[str]:
         yield f"{n} {outcome}: {found}"
     for noted in report.rows:
         record = noted.record
-        if isinstance(record, VerdictRecord):
+        if isinstance(record, Verdict):
             ratios = [figure.estimate for figure in record.figures if figure.at_most]
             is_timed = getattr(record.compared, "pairs", ())
             is_faster = is_timed and ratios and (ratios[0].high or 1) < 1

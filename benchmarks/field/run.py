@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_asperf.records.kinds import BrokenRecord, VerdictRecord
+from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.records.report import read
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
         )
         rows = read(json.loads(file.read_text()), str(file)).rows if file.exists() else ()
     for row in rows:
-        if isinstance(row.record, VerdictRecord):
+        if isinstance(row.record, Verdict):
             pairs = getattr(row.record.compared, "pairs", ())
             return row.record.outcome, row.record.measured, len(pairs)
         if isinstance(row.record, BrokenRecord):

@@ -19,7 +19,7 @@ from pytest_asperf.analysis.speculation_model import (
     emitted_per_round,
 )
 from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject, Verdict
 
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.
@@ -149,21 +149,22 @@ def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
     if capacity.compute_bytes is not None:
         compute = f"{memory_text(capacity.compute_bytes)} of it are compute buffers"
     sizes = capacity.needed_bytes, capacity.memory.usable_bytes
-    return Verdict(
-        outcome=Outcome.PASS if capacity.fits else Outcome.FAIL,
-        subject=subject,
+    return subject.verdict(
+        Outcome.PASS if capacity.fits else Outcome.FAIL,
         threshold=f"weights below {limit}, with the KV cache below {capacity.memory.usable_text}",
         measured=f"weights {memory_text(capacity.weights_bytes)} of "
         f"{memory_text(capacity.weights_limit_bytes)}, with the KV cache {memory_text(sizes[0])}",
-        figures=(
-            ("with the KV cache", _gib(capacity.needed_bytes)),
-            ("weights", _gib(capacity.weights_bytes)),
+        figures=tuple(
+            JudgedFigure(label, _gib(size), at_most=limit / 2**30)
+            for label, size, limit in (
+                ("with the KV cache", *sizes),
+                ("weights", capacity.weights_bytes, capacity.weights_limit_bytes),
+            )
         ),
         advice=""
         if capacity.fits
         else "use a smaller quantization, a shorter context or q8_0 KV types",
         details=(f"memory: {capacity.memory.basis}", compute),
-        accepted=tuple((None, limit / 2**30) for limit in (sizes[1], capacity.weights_limit_bytes)),
         brief=" of ".join(map(memory_text, sizes)),
         bound=f"< {100 * WEIGHTS_SHARE:.0f} %" if shared else "fits",
     )

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pytest_asperf.analysis.limit_verdict import (
+    Figure,
     advice_for,
     judge_above,
     judge_below,
@@ -15,7 +16,7 @@ from pytest_asperf.analysis.limit_verdict import (
     outcome_of,
 )
 from pytest_asperf.analysis.stats.estimate import Estimate, counted_text, limit_text
-from pytest_asperf.analysis.verdict import Figure, Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.metrics import Metric
@@ -101,10 +102,18 @@ def joined(
     else:
         head = f"{len(verdicts) - len(unshown)} {count} shown"
     advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
-    accepted = tuple(limits for _, verdict in verdicts for limits in verdict.accepted)
-    measured = f"{head}; {shown}{more}"
-    return Verdict(
-        outcome, subject, threshold, measured, figures, advice, accepted=accepted, brief=head
+    limits = [(one.at_least, one.at_most) for _, own in verdicts for one in own.figures]
+    if len(limits) != len(figures):
+        limits = [(None, None)] * len(figures)
+    return subject.verdict(
+        outcome,
+        threshold=threshold,
+        measured=f"{head}; {shown}{more}",
+        brief=head,
+        figures=tuple(
+            JudgedFigure(*figure, *own) for figure, own in zip(figures, limits, strict=True)
+        ),
+        advice=advice,
     )
 
 
@@ -134,14 +143,13 @@ def judge_monotonic(
     brief = measured = f"{sum(holds)} of {counted_text(len(holds), 'steps')} shown"
     if culprits:
         measured += "; " + ", ".join(f"{name} {e.text(apart_from=(0,))}" for name, e in culprits)
-    return Verdict(
+    limits = (0.0, None) if up else (None, 0.0)
+    return subject.verdict(
         outcome,
-        subject,
         threshold=f"{direction} along {', '.join(labels)}",
         measured=measured,
-        figures=figures,
+        figures=tuple(JudgedFigure(*figure, *limits) for figure in figures),
         advice=advice_for(outcome, subject, [(figure, (0.0,)) for figure in not_shown]),
-        accepted=((0.0, None) if up else (None, 0.0),) * len(figures),
         brief=brief,
         bound=direction,
     )
@@ -180,12 +188,11 @@ def judge_pareto(
         measured = f"{'dominated by' if dominating else 'undecided against'} {values}"
     else:
         brief = measured = f"dominated by none of {len(others)}"
-    return Verdict(
+    return subject.verdict(
         outcome,
-        subject,
         threshold=f"on the Pareto front of {', '.join(metric.name for metric in objectives)}",
         measured=measured,
-        figures=tuple(figure for own in figures.values() for figure in own),
+        figures=tuple(JudgedFigure(*figure) for own in figures.values() for figure in own),
         advice=advice_for(
             outcome, subject, nearest_to_decided(figures[label] for label in undecided)
         ),

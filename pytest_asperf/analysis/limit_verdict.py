@@ -17,8 +17,13 @@ from pytest_asperf.analysis.stats.estimate import (
     counted_text,
     limit_text,
 )
-from pytest_asperf.analysis.verdict import Accepted, Figure, Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject, Verdict
 from pytest_asperf.errors import Advice, ConfigError, shown
+
+#: An estimate with its label.
+Figure: TypeAlias = tuple[str, Estimate]
+#: Lower and upper limit of an assertion, in its figure's unit; None is no limit.
+Accepted: TypeAlias = tuple[float | None, float | None]
 
 #: Beyond this many times the present observations, "measure more" is no advice.
 _PRACTICABLE: Final = 100
@@ -178,17 +183,15 @@ def judge_limits(estimate: Estimate, limits: Limits, subject: Subject) -> Verdic
         broken=any(_SHOWN[limit.operator][1](estimate, limit.value) for limit in limits),
     )
     values = tuple(limit.value for limit in limits)
-    return Verdict(
+    return subject.verdict(
         outcome,
-        subject,
         threshold=limits_text(limits),
         measured=estimate.text(apart_from=values),
         brief=estimate.brief(apart_from=values),
         bound=_bound_text(limits),
         why=why_open(estimate) if outcome is Outcome.INCONCLUSIVE else "",
-        figures=((subject.name, estimate),),
+        figures=(JudgedFigure(subject.name, estimate, low, high),),
         advice=advice_for(outcome, subject, [((subject.name, estimate), values)]),
-        accepted=((low, high),),
     )
 
 

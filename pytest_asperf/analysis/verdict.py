@@ -1,4 +1,4 @@
-"""PASS, FAIL, INCONCLUSIVE, INVALID: from estimates and limits to a verdict that renders itself.
+"""PASS, FAIL, INCONCLUSIVE, INVALID: a verdict, as judging gives it and as a report takes it.
 
 An assertion is true if its whole interval is on the asserted side of the limit, false if the whole
 interval is on the other side, and open in between. With the two-sided 90 % intervals of
@@ -7,35 +7,19 @@ interval is on the other side, and open in between. With the two-sided 90 % inte
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import ClassVar, Final, Literal, TypedDict, Unpack
 
+from pytest_asperf.analysis.facts import Compared
 from pytest_asperf.analysis.guards.guard import Consequence, GuardFinding, Voids
 from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.facts import Compared
 
 Source = Literal["live", "recorded", "predicted"]
-Figure = tuple[str, Estimate]
-#: Lower and upper limit of an assertion, in its figure's unit; None is no limit.
-Accepted = tuple[float | None, float | None]
 
-#: The reason for no other verdict, if there is nothing to add.
-_WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
 #: The run record's fact that more threads ran than there are cores; a note has it too.
 OVERSUBSCRIBED: Final = "oversubscribed"
-#: The run record, shortened to one line.
-_KEPT: Final = ("model", "sha256")
-_MEANING: Final = {
-    Outcome.PASS: "shown to hold",
-    Outcome.FAIL: "the assertion does not hold",
-    Outcome.INCONCLUSIVE: "not decided",
-    Outcome.INVALID: "the measurement is broken",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,96 +41,117 @@ class Subject:
     brief: str = ""
     if_failed: str = "compare what ran with the last run that passed; the interval excludes noise"
 
+    def verdict(self, outcome: Outcome, *, measured: str, **judged: Unpack[Judgment]) -> Verdict:
+        """A verdict on it."""
+        return self.of(Verdict(outcome=outcome, subject="", measured=measured, **judged))
+
+    def of(self, verdict: Verdict) -> Verdict:
+        """A verdict on another subject as one on this."""
+        return replace(
+            verdict,
+            subject=self.name,
+            source=self.source,
+            facts=self.ran,
+            subject_brief=self.brief,
+        )
+
+
+class Judgment(TypedDict, total=False):
+    """The parts of a verdict that judging may add, as `Verdict` describes them."""
+
+    threshold: str
+    bound: str
+    brief: str
+    figures: tuple[JudgedFigure, ...]
+    why: str
+    rests_on: str
+    advice: str
+    details: tuple[str, ...]
+    compared: Compared | None
+
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """An outcome and everything that led to it.
+class JudgedFigure:
+    """A judged estimate, with its accepted limits; None is no limit, or an unknown one."""
+
+    label: str
+    estimate: Estimate
+    at_least: float | None = None
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRecord:
+    """The common part of verdicts, and of measurements that broke.
 
     Attributes:
-        outcome: the verdict.
-        subject: of the assertion.
-        threshold: the assertion's other half, such as ``below 1 %``.
-        measured: the result, in one phrase.
-        figures: every estimate judged, with its label.
-        advice: what to do now; empty after a PASS.
+        subject: what it is about.
+        advice: what to do; empty after a PASS.
         details: further remarks, one line each.
-        accepted: the accepted range of each figure; empty without such limits.
-        brief: the result in a table, where it is another phrase.
-        bound: the threshold as a table shows it: ``< 1 %``.
-        why: why it is not decided, in a few words.
-        basis: what the result rests on, where that is no number of observations.
-        guards: what guards found.
-        compared: the measurements of two variants, if the assertion compares them.
+        note: remarks on the measurement.
+        about: labels that a plugin gave it: what its test is about.
+        excused: why it fails no test; empty if it does.
+        elapsed_s: its duration.
     """
 
-    outcome: Outcome
-    subject: Subject
-    threshold: str
-    measured: str
-    figures: tuple[Figure, ...]
-    advice: str
+    subject: str
+    advice: str = ""
     details: tuple[str, ...] = ()
-    accepted: tuple[Accepted, ...] = ()
-    brief: str = ""
+    note: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
+    excused: str = ""
+    elapsed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(JudgedRecord):
+    """An outcome and everything that led to it; a report, xdist and the store take it as it is.
+
+    Attributes:
+        outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
+        source: `live`, `recorded` or `predicted`, or a plugin's word for a verdict that it excused.
+        subject_brief: the subject in a table, if it is another.
+        threshold: the claim's limit in words, such as ``below 1 %``.
+        bound: the limit in a table, if it is another: ``< 1 %``.
+        measured: the result, in one phrase.
+        brief: the result in a table, if it is another phrase.
+        figures: every estimate judged, with its label and limits.
+        why: why it is not decided, in a few words.
+        rests_on: what the result rests on, if that is no number of observations.
+        guards: what guards found.
+        compared: the measurements of two sides, if the claim compares them.
+        facts: what ran, as label and text.
+        builds: baseline and candidate of a gate.
+    """
+
+    kind: ClassVar[str] = "verdict"
+
+    outcome: Outcome
+    source: str = "live"
+    subject_brief: str = ""
+    threshold: str = ""
     bound: str = ""
+    measured: str
+    brief: str = ""
+    figures: tuple[JudgedFigure, ...] = ()
     why: str = ""
-    basis: str = ""
+    rests_on: str = ""
     guards: tuple[GuardFinding, ...] = ()
-    compared: Compared | None = field(default=None, compare=False)
+    compared: Compared | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+    builds: tuple[str, str] | None = None
 
     def __bool__(self) -> bool:
-        """True if it is a PASS, and otherwise raised: a verdict is there to be asserted.
-
-        Raises:
-            VerdictError: it is not a PASS.
-        """
+        """True if it is a PASS, and otherwise raised: a verdict is there to be asserted."""
         if self.outcome is not Outcome.PASS:
-            raise VerdictError(self)
+            raise AssertionError(
+                f"{self.outcome}: {self.subject} {self.threshold}: {self.measured}"
+            )
         return True
 
-    @property
-    def claim(self) -> str:
-        """The assertion as one phrase."""
-        return f"{self.subject.name} {self.threshold}"
-
-    def line(self) -> str:
-        """The verdict on one line, safe to print."""
-        basis = [
-            *dict.fromkeys(estimate.basis for _, estimate in self.figures if estimate.basis),
-            *([self.subject.source] if self.subject.source != "live" else []),
-        ]
-        tail = f" ({', '.join(basis)})" if basis else ""
-        return f"{self.outcome}  {printable(self.claim)}: {printable(self.measured)}{tail}"
-
-    def short_note(self) -> tuple[str, ...]:
-        """The failure, its reason, the remedy and what ran, one line each, safe to print."""
-        facts = dict(self.subject.ran)
-        sides = ("", "candidate ", "target ")
-        kept = [facts.get(f"{side}{label}", "") for label in _KEPT for side in sides]
-        limit = self.bound or self.threshold
-        found = (self.brief or self.measured, f"wanted {limit}" if limit else "")
-        lines = (
-            (str(self.outcome), f"{self.subject.brief or self.subject.name}: {', '.join(found)}"),
-            ("why", self.why or _WHY.get(self.outcome, "")),
-            ("do", self.advice),
-            ("ran", any(kept) and ", ".join([*filter(None, kept), "-v for all"])),
-        )
-        return tuple(f"{head:13} {printable(text, 300)}" for head, text in lines if text)
-
-    def note(self, *, with_ran: bool = True) -> str:
-        """The verdict as a lab note of several lines, safe to print; with all that ran, or not."""
-        rows = [("assertion", self.claim), ("measured", self.measured)]
-        rows += [("", detail) for detail in (*self.details, *map(str, self.guards))]
-        if len(self.figures) == 1:
-            rows += [("interval", _how(self.figures[0][1]))]
-        else:
-            rows += [("intervals", f"{label} {e}; {_how(e)}") for label, e in self.figures]
-        rows += [("threshold", self.threshold)]
-        facts = self.subject.ran if with_ran else ()
-        rows += [(f"ran ({self.subject.source})", f"{k}: {v}") for k, v in facts]
-        if self.advice:
-            rows += [("what to do", self.advice)]
-        return "\n".join([f"{self.outcome}: {_MEANING[self.outcome]}", *_table(rows)])
+    def plain(self) -> Verdict:
+        """The verdict alone, without the record of a test that has to assert it."""
+        return self
 
 
 def judge_invalid(
@@ -154,7 +159,27 @@ def judge_invalid(
 ) -> Verdict:
     """The verdict on a broken measurement."""
     first, *rest = problems
-    return Verdict(Outcome.INVALID, subject, threshold, first, (), remedy, tuple(rest))
+    return subject.verdict(
+        Outcome.INVALID, threshold=threshold, measured=first, advice=remedy, details=tuple(rest)
+    )
+
+
+def broken(verdict: Verdict, problem: str, *, remedy: str) -> Verdict:
+    """The verdict on what turned out to be no measurement of it: INVALID, without the figures."""
+    return replace(
+        verdict,
+        brief="",
+        bound="",
+        why="",
+        rests_on="",
+        outcome=Outcome.INVALID,
+        measured=problem,
+        advice=remedy,
+        details=(),
+        figures=(),
+        guards=(),
+        compared=None,
+    )
 
 
 def guarded(
@@ -185,32 +210,3 @@ def guarded(
             why=doubtful.found,
         )
     return found
-
-
-def _how(estimate: Estimate) -> str:
-    if estimate.is_exact:
-        return estimate.method
-    two_sided, one_sided = 100 * estimate.confidence, 50 * (1 - estimate.confidence)
-    return (
-        f"{two_sided:.4g} % two-sided, so each bound errs in at most {one_sided:.3g} % of runs; "
-        f"{estimate.method}, {estimate.basis}"
-    )
-
-
-def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines with aligned labels; a repeated label is printed once."""
-    width = max(len(label) for label, _ in rows) + 1
-    lines, previous = [], ""
-    for label, text in rows:
-        head = "" if label in {"", previous} else f"{label}:"
-        lines.append(f"  {head:<{width}} {printable(text)}")
-        previous = label
-    return lines
-
-
-class VerdictError(AssertionError):
-    """An assertion that did not pass; its text is the verdict's lab note."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.note())
-        self.verdict = verdict

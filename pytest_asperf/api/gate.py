@@ -24,7 +24,6 @@ from pytest_asperf.config.workload import DEFAULT_WORKLOAD
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
-from pytest_asperf.records.taken import verdict_record
 
 if TYPE_CHECKING:
     from pytest_asperf.config.spec import Build, ModelRef, Pairing
@@ -206,7 +205,8 @@ def _settled(gate: GatedWorkloads, results: Iterator[CellResult]) -> tuple[Verdi
         verdicts.append(result.unbroken())
         base, candidate = (build.name for build in gate.builds)
         judged = replace(
-            verdict_record(verdicts[-1], result.note),
+            verdicts[-1],
+            note=result.note,
             subject_brief=f"gate {result.cell.name} {result.cell.what}",
             elapsed_s=result.elapsed_s,
             builds=(base, candidate),

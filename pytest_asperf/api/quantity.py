@@ -19,10 +19,10 @@ from pytest_asperf.analysis.limit_verdict import (
 )
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import NoTruthValue, Record
 from pytest_asperf.errors import ConfigError, shown
-from pytest_asperf.records.taken import verdict_record
+from pytest_asperf.report.verdict_text import VerdictError, line
 from pytest_asperf.verdicts.readings import GuardedRates, vetted
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Asserted(Verdict):
         verdict, record = judged.verdict, self._record
         for slot in fields(Verdict):  # the slots of a frozen dataclass
             getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
-        row = verdict_record(verdict, judged.remark)
+        row = replace(verdict, note=judged.remark)
         record(row, instead_of=self._row)
         object.__setattr__(self, "_verdict", verdict)
         object.__setattr__(self, "_row", row)
@@ -69,7 +69,7 @@ class Asserted(Verdict):
         record.compared(self)
 
     def __repr__(self) -> str:
-        return f"<Verdict {self._verdict.line()}>"  # printing it does not assert it
+        return f"<Verdict {line(self._verdict)}>"  # printing it does not assert it
 
     @property
     def outcome(self) -> Outcome:
@@ -81,6 +81,10 @@ class Asserted(Verdict):
         __tracebackhide__ = True
         conclude(self, self._record)
         return True
+
+    def plain(self) -> Verdict:
+        """The verdict alone."""
+        return self._verdict
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__

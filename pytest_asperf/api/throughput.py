@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.stats.estimate import SHARE, memory_text
-from pytest_asperf.analysis.verdict import Outcome, Verdict, judge_invalid
+from pytest_asperf.analysis.verdict import Outcome, Verdict, broken
 from pytest_asperf.api.measurement_context import ModelUnderTest, OfWorkload
 from pytest_asperf.api.quantity import Figure, Found
 from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, spread_of
@@ -56,9 +56,7 @@ class Rate(TimedQuantity):
         def check(verdict: Verdict) -> Verdict:
             if bound.doubt:
                 remedy = str(Advice("name this machine's chip, or name none", "hardware"))
-                return judge_invalid(
-                    verdict.subject, verdict.threshold, [bound.doubt], remedy=remedy
-                )
+                return broken(verdict, bound.doubt, remedy=remedy)
             if verdict.outcome is Outcome.PASS or n_bytes > bound.cache_bytes:
                 return verdict
             problem = (
@@ -66,7 +64,7 @@ class Rate(TimedQuantity):
                 f"{memory_text(bound.cache_bytes)} last-level cache: memory does not bound it"
             )
             remedy = "measure a model several times the cache's size"
-            return judge_invalid(verdict.subject, verdict.threshold, [problem], remedy=remedy)
+            return broken(verdict, problem, remedy=remedy)
 
         what = f"utilization of {bound.gbs:.4g} GB/s ({bound.kind}) by"
         per_rate = share.point / result.rate.point

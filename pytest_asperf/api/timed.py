@@ -10,7 +10,7 @@ from pytest_asperf.analysis.guards import GuardFinding, Voids
 from pytest_asperf.analysis.limit_verdict import Limit, Limits
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, VerdictError, guarded
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.api.measurement_context import ModelUnderTest, told_apart
 from pytest_asperf.api.quantity import (
     Compound,
@@ -25,12 +25,19 @@ from pytest_asperf.api.quantity import (
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.loading import LoadExperiment
 from pytest_asperf.modelfiles.locate import require_one_model
+from pytest_asperf.report.verdict_text import VerdictError
 from pytest_asperf.verdicts.engine_matching import (
     Term,
     require_matched_bits,
     terms_of,
 )
-from pytest_asperf.verdicts.ratio import PairedClaim, cost_of_serving, paired_verdict, terms_texts
+from pytest_asperf.verdicts.ratio import (
+    PairedClaim,
+    cost_of_serving,
+    paired_subject,
+    paired_verdict,
+    terms_texts,
+)
 from pytest_asperf.verdicts.readings import GuardedRates
 
 if TYPE_CHECKING:
@@ -161,7 +168,7 @@ class Paired(Compound):
         (pairs,) = result.by_workload
         if verdict.outcome is Outcome.INVALID or not pairs.pairs:
             raise VerdictError(verdict)
-        return Found(claim.estimate(pairs), verdict.subject)
+        return Found(claim.estimate(pairs), paired_subject(result, claim))
 
     def judge(self, limits: Limits) -> Judged:
         """The verdict on a comparison with limits."""

@@ -13,7 +13,7 @@ from gguf import GGUFReader
 
 from pytest_asperf import assert_no_regression
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.verdict import Subject, Verdict, VerdictError, judge_invalid
+from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder
 from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoRecord
@@ -22,6 +22,7 @@ from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.in_force import Hardware, detect
 from pytest_asperf.measure.validity import BandwidthBounds
+from pytest_asperf.report.verdict_text import VerdictError
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.runner import MeasurementRunner
@@ -69,7 +70,7 @@ def found(verdict: Verdict) -> str:
     """The basis of a verdict: the figure with its interval, or the fault."""
     if not verdict.figures:
         return verdict.measured
-    _, figure = verdict.figures[0]
+    figure = verdict.figures[0].estimate
     return f"{figure.text()} ({figure.n} {figure.counted})"
 
 

@@ -152,7 +152,7 @@ def print_plan(
     """
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.schedule import cost_text, expected_costs
-    from pytest_asperf.gate.summary import error_budget
+    from pytest_asperf.report.gate_text import error_budget
 
     base, candidate = (printable(build.name) for build in gate.builds)
     n_checks = f"{len(plan.cells)} check{'s' * (len(plan.cells) > 1)}"
@@ -181,7 +181,7 @@ def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: in
 
 def print_outcome(outcome: GateOutcome) -> None:
     """Print the answer, then checks, notes and run records."""
-    from pytest_asperf.gate.summary import text_lines
+    from pytest_asperf.report.gate_text import text_lines
 
     out = Console(highlight=False)
     for line in text_lines(outcome, out.width if out.is_terminal else None):
@@ -198,9 +198,10 @@ def gate_document(
 ) -> Report:
     """A gate as a report, with when, where and how it ran, and by which command."""
     from pytest_asperf import __version__
-    from pytest_asperf.gate.summary import UNIT, facts, noted
+    from pytest_asperf.gate.summary import facts, noted
     from pytest_asperf.hardware.in_force import detect, in_force
     from pytest_asperf.records.report import Report
+    from pytest_asperf.report.gate_text import UNIT
     from pytest_asperf.report.session_meta import SessionMeta
 
     args, on = tuple(sys.argv[2:]), in_force(hardware, detect())

@@ -132,7 +132,7 @@ class NightReport:
 
     def gated(self, outcome: GateOutcome) -> None:
         """Note the gate of tonight's build against the last run's."""
-        from pytest_asperf.gate.summary import summary_rows
+        from pytest_asperf.report.gate_text import summary_rows
 
         self._gate = [
             f"{row.word:12}  {row.name} {row.what}  {row.measured}  ({row.cost})".rstrip()

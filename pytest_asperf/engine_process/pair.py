@@ -156,7 +156,7 @@ def served_generation(
     answer = worker.call("run_drafted", model=name, prompt=list(prompt), n_new=n_new)
     return worker.parsed(
         f"drafted {name}",
-        lambda: (_generation(answer, n_new), ContextFacts.parse(present(answer, "context"))),
+        lambda: (_generation(answer, n_new), worker.context(name, present(answer, "context"))),
     )
 
 

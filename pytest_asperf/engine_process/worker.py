@@ -96,7 +96,7 @@ class Worker(EngineProcess):
         self._contexts: dict[str, tuple[object, ContextFacts]] = {}
         super().__init__(build, call_timeout_s=call_timeout_s)
 
-    def _context(self, model: str, answer: object) -> ContextFacts:
+    def context(self, model: str, answer: object) -> ContextFacts:
         """The resolved facts of a model's context; one object while the answer does not change."""
         known = self._contexts.get(model)
         if known is None or known[0] != answer:
@@ -190,7 +190,7 @@ class Worker(EngineProcess):
 
     def _ran(self, what: str, name: str, answer: Mapping[str, Any], n_tokens: int) -> RawRun:
         def parse() -> RawRun:
-            return _run(answer, self._context(name, present(answer, "context")), n_tokens)
+            return _run(answer, self.context(name, present(answer, "context")), n_tokens)
 
         return self.parsed(what, parse)
 
@@ -256,7 +256,7 @@ class Worker(EngineProcess):
         )
 
         def parse(name: str) -> tuple[ChunkScore, ContextFacts]:
-            context = self._context(name, answer["contexts"][name])
+            context = self.context(name, answer["contexts"][name])
             return _chunk_score(answer["scores"][name]), context
 
         return self.parsed("score", lambda: {name: parse(name) for name in names})

@@ -197,7 +197,8 @@ class CellResult:
             return "same runs as auto"
         figures = () if self.verdict is None else self.verdict.figures
         # Figures that were decided one after the other count the same chunks.
-        most = {e.counted: e.basis for _, e in sorted(figures, key=lambda f: f[1].n) if e.basis}
+        counts = sorted((one.estimate for one in figures), key=lambda estimate: estimate.n)
+        most = {one.counted: one.basis for one in counts if one.basis}
         return ", ".join(sorted(most.values()))
 
     @property

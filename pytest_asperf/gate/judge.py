@@ -110,15 +110,13 @@ def inability(subject: Subject, failures: tuple[EngineError, ...]) -> Verdict:
     last = failures[-1]
     how = list(dict.fromkeys(map(_manner, failures)))
     measured = f"candidate {_twice(last)}" if len(how) == 1 else f"candidate {', then '.join(how)}"
-    return Verdict(
+    return subject.verdict(
         Outcome.FAIL,
-        subject,
-        "runs as the baseline does",
-        f"{measured}, baseline ran twice in between",
-        (),
-        "the candidate cannot do what the baseline does: find the change between the builds, or "
-        "report it to the engine with the log above",
-        (last.what, *(last.detail or "").splitlines()),
+        threshold="runs as the baseline does",
+        measured=f"{measured}, baseline ran twice in between",
+        advice="the candidate cannot do what the baseline does: find the change between the "
+        "builds, or report it to the engine with the log above",
+        details=(last.what, *(last.detail or "").splitlines()),
     )
 
 
@@ -287,13 +285,11 @@ class _BuildComparison:
 
     def not_begun(self, cell: GateCell) -> CellResult:
         """The result of a check for which no time was left."""
-        verdict = Verdict(
+        verdict = self._subject(cell).verdict(
             Outcome.INCONCLUSIVE,
-            self._subject(cell),
-            "as in the baseline",
-            f"not begun: the budget of {self.schedule.max_seconds:g} s was spent",
-            (),
-            str(Advice("allow more time", "max_seconds")),
+            threshold="as in the baseline",
+            measured=f"not begun: the budget of {self.schedule.max_seconds:g} s was spent",
+            advice=str(Advice("allow more time", "max_seconds")),
         )
         return CellResult(cell, 0.0, verdict)
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import holder_of, noted
 from pytest_asperf.hardware.records import machine_id, store_record
-from pytest_asperf.records.kinds import VerdictRecord, ran_of
+from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.records.report import Report, read_head
 from pytest_asperf.store import START_WAIT_S, open_store
 from pytest_asperf.store.figures import LOG_RATIO, SeriesValue, figures_of
@@ -95,7 +96,7 @@ def restorable(build: Build, report: Report) -> str:
     from pytest_asperf.config.build_sources import Interpreter  # noqa: PLC0415
     from pytest_asperf.config.engines import DISTRIBUTIONS  # noqa: PLC0415
 
-    verdicts = [noted.record for noted in report.rows if isinstance(noted.record, VerdictRecord)]
+    verdicts = [noted.record for noted in report.rows if isinstance(noted.record, Verdict)]
     candidates = [ran_of(verdict)[-1] for verdict in verdicts if verdict.compared]
     known = {(ran.library, ran.version) for ran in candidates if ran.library in DISTRIBUTIONS}
     if not isinstance(build.source, Interpreter) or len(known) != 1:

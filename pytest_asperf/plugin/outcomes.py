@@ -9,16 +9,17 @@ from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.analysis.verdict import Outcome, VerdictError
+from pytest_asperf.analysis.verdict import JudgedRecord, Outcome, Verdict
 from pytest_asperf.errors import AsperfError, escaped, printable
 from pytest_asperf.plugin.carried import add_properties, records_of, worker_of
 from pytest_asperf.plugin.skips import inability, reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.records.codec import encode
-from pytest_asperf.records.kinds import AnyRecord, JudgedRecord, Noted, VerdictRecord
-from pytest_asperf.records.taken import broken_record, verdict_record
+from pytest_asperf.records.kinds import AnyRecord, Noted
+from pytest_asperf.records.taken import broken_record
 from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
+from pytest_asperf.report.verdict_text import VerdictError, claim_text, short_note
 
 if TYPE_CHECKING:
     import pytest
@@ -83,8 +84,8 @@ def settle(
     elif isinstance(error, VerdictError):
         _shorten(item, report, error)
     if isinstance(error, VerdictError):
-        record = _as_plugins_have_it(item, verdict_record(error.verdict))
-        if isinstance(record, VerdictRecord) and record.excused:
+        record = _as_plugins_have_it(item, error.verdict)
+        if isinstance(record, Verdict) and record.excused:
             _excuse(report, error, record.source)
             return
     outcome = _outcome(error)
@@ -175,11 +176,11 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
     shown: Any = report.longrepr
     if getattr(shown, "reprcrash", None) is None:
         return
-    shown.reprcrash.message = printable(error.verdict.claim)
+    shown.reprcrash.message = printable(claim_text(error.verdict))
     if _is_auto(item.config) and item.config.get_verbosity() <= 0:
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
-        told = (f"E   {line}" for line in error.verdict.short_note())
+        told = (f"E   {line}" for line in short_note(error.verdict))
         # The run record comes last: the lines above the table have the models with their hashes
         # too.
         fitted = _fitted(told, item.config, below=f"E   {'':14}", most=_MOST_TOLD)
@@ -190,7 +191,7 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
 
 
 def _in_short(error: VerdictError) -> str:
-    return printable(f"{error.verdict.claim}: {error.verdict.measured}")
+    return printable(f"{claim_text(error.verdict)}: {error.verdict.measured}")
 
 
 def _outcome(error: BaseException | None) -> str | None:

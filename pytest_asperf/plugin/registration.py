@@ -14,7 +14,8 @@ from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-    from pytest_asperf.records.kinds import JudgedRecord, Noted
+    from pytest_asperf.analysis.verdict import JudgedRecord
+    from pytest_asperf.records.kinds import Noted
 
 MARKERS: Final = (
     "model(name, engine=None, **settings): the model to measure, with settings over its own",

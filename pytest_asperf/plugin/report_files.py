@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_asperf import __version__
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.plugin.carried import records_of
 from pytest_asperf.plugin.machines import measured
 from pytest_asperf.plugin.stash import session_of
-from pytest_asperf.records.kinds import AnyRecord, VerdictRecord
 from pytest_asperf.records.report import Report, known_machines
 from pytest_asperf.report import github
 from pytest_asperf.report.formats import write
@@ -27,6 +27,7 @@ from pytest_asperf.report.session_meta import SessionMeta
 
 if TYPE_CHECKING:
     from pytest_asperf.plugin.session import Session
+    from pytest_asperf.records.kinds import AnyRecord
     from pytest_asperf.report.lines import Series
 
 #: Sources of rows that a session measured; others use published figures.
@@ -93,9 +94,7 @@ def _measured_on(report: Report) -> dict[str, Report]:
 
 
 def _has_measured(records: Iterable[AnyRecord]) -> bool:
-    return any(
-        not isinstance(record, VerdictRecord) or record.source in _MEASURED for record in records
-    )
+    return any(not isinstance(record, Verdict) or record.source in _MEASURED for record in records)
 
 
 def _store_one(machine: str, report: Report, session: Session) -> tuple[Series, ...]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict, VerdictError
+    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.errors import AsperfError
     from pytest_asperf.plugin.session import Session
     from pytest_asperf.records.kinds import AnyRecord
+    from pytest_asperf.report.verdict_text import VerdictError
 
 _SESSION = pytest.StashKey["Session"]()
 _TESTS = pytest.StashKey["Iterable[Path]"]()
@@ -175,7 +176,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     # The second limit of a chain can have decided it.
     still_open = [one for one in course.undecided if one.outcome == "INCONCLUSIVE"]
     if still_open:
-        from pytest_asperf.analysis.verdict import VerdictError
+        from pytest_asperf.report.verdict_text import VerdictError
 
         return VerdictError(still_open[0])
     # Times by pytest-benchmark's `benchmark` fixture are in its own table.
@@ -204,8 +205,9 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
     if not course.is_over or not course.forgotten:  # a set-up that failed has its own error
         return None
     from pytest_asperf.errors import ConfigError, printable
+    from pytest_asperf.report.verdict_text import claim_text
 
-    claim = printable(course.forgotten[0].claim, 120)
+    claim = printable(claim_text(course.forgotten[0]), 120)
     course.forgotten.clear()  # the tear-down reports its own
     return ConfigError(
         f"{item.name} compared and did not assert: {claim}",
@@ -252,7 +254,7 @@ def take_notes(item: pytest.Item, began: float) -> list[AnyRecord]:
 
     An assertion's time is that since the one before it, unless it has its own.
     """
-    from pytest_asperf.records.kinds import JudgedRecord
+    from pytest_asperf.analysis.verdict import JudgedRecord
 
     rows: list[AnyRecord] = []
     last = item.stash.get(_JUDGED_AT, began)

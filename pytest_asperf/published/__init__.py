@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_asperf import Hardware
-    from pytest_asperf.records.kinds import JudgedRecord, Noted
+    from pytest_asperf.analysis.verdict import JudgedRecord
+    from pytest_asperf.records.kinds import Noted
 
 _MARKER = "finding"
 _FIXTURE = "_asperf_finding"

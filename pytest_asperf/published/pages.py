@@ -17,7 +17,6 @@ from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.records import derived_checks
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import Noted
-from pytest_asperf.records.taken import verdict_record
 from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.sections import CheckLine, Section
 
@@ -67,7 +66,7 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
     ):
         table.add_column(header, overflow="fold")
     for finding, verdict in rows:
-        line = first_line(Noted("", verdict_record(verdict)))
+        line = first_line(Noted("", verdict))
         # Text, not markup: what projects publish is their own.
         entry = Text(printable(f"{finding.id}: {finding.statement}"), style="bold")
         published = published_text(finding, findings.evidence)
@@ -102,7 +101,7 @@ def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict
         "because": finding.because,
         "published": published_text(finding, findings.evidence),
         "measured": verdict.measured,
-        "figures": [{"label": label, **encode(estimate)} for label, estimate in verdict.figures],
+        "figures": [{"label": one.label, **encode(one.estimate)} for one in verdict.figures],
         "rests_on": _ids(verdict),
         "tables": cited(finding),
         "live": finding.live,
@@ -163,7 +162,7 @@ def _sources(finding: Finding, findings: Findings) -> Iterator[tuple[str, str]]:
 
 
 def _ids(verdict: Verdict) -> list[str]:
-    return [cell_id for label, cell_id in verdict.subject.ran if label == "figure"]
+    return [cell_id for label, cell_id in verdict.facts if label == "figure"]
 
 
 def markdown(findings: Findings) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_asperf.analysis.verdict import Outcome, VerdictError
+from pytest_asperf.analysis.verdict import JudgedRecord, Outcome, Verdict
 from pytest_asperf.errors import Advice, AsperfError, ConfigError
 from pytest_asperf.modelfiles.sizes import parameters_of
 from pytest_asperf.plugin.parsing import usage_errors
@@ -26,8 +26,7 @@ from pytest_asperf.published.findings import (
     published_text,
 )
 from pytest_asperf.published.findings.model import count_text
-from pytest_asperf.records.kinds import JudgedRecord, VerdictRecord
-from pytest_asperf.records.taken import verdict_record
+from pytest_asperf.report.verdict_text import VerdictError
 
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
@@ -89,7 +88,7 @@ def judges_recorded(item: pytest.Item, finding: Finding, hardware: Hardware) -> 
 def _judge(item: pytest.Item, finding: Finding) -> None:
     __tracebackhide__ = True
     verdict = judge_recorded(finding, findings_of(item.config).evidence)
-    Notebook(item)(verdict_record(verdict))
+    Notebook(item)(verdict)
     if verdict.outcome is not Outcome.PASS:
         raise VerdictError(verdict)
 
@@ -195,7 +194,7 @@ def labelled(item: pytest.Item, record: JudgedRecord) -> JudgedRecord | None:
         "published": published_text(finding, findings_of(item.config).evidence),
         "verdict on the published figures": str(finding.expected),
     }
-    if not isinstance(record, VerdictRecord):
+    if not isinstance(record, Verdict):
         return replace(record, about=about)
     if record.source == "recorded":
         return replace(record, about=about, excused="published figures were judged")

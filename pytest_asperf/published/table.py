@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
 from pytest_asperf.plugin.summary import MARKUP, screen_of
-from pytest_asperf.records.kinds import Noted, VerdictRecord
 from pytest_asperf.report.claims_table import Screen, ended
 from pytest_asperf.report.lines import Line, first_line
 from pytest_asperf.report.report_data import OUTCOMES
@@ -18,6 +18,8 @@ from pytest_asperf.report.row_names import cut
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+    from pytest_asperf.records.kinds import Noted
 
 
 _GAP: Final = "  "
@@ -103,7 +105,7 @@ def _here(line: Line) -> _Row:
         of = f"as published: {printed}" if printed else ""
         return line.outcome, (_PUBLISHED, line.outcome, _claim(line), line.brief, of)
     whose = {"live": "here", "elsewhere": "out of scope"}.get(line.source, line.source)
-    of = line.what if isinstance(line.record, VerdictRecord) else ""
+    of = line.what if isinstance(line.record, Verdict) else ""
     return line.outcome, (whose, line.outcome, _claim(line), line.brief, of)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pytest_asperf.analysis.facts import Compared, ComparedPairs, MachineSeen, Ran
-from pytest_asperf.analysis.guards import Consequence
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.facts import ComparedPairs, MachineSeen, Ran
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import JudgedRecord, Verdict
 
 #: Label and text of each fact of what ran.
 Facts: TypeAlias = tuple[tuple[str, str], ...]
@@ -46,16 +46,6 @@ def facts_of_builds(every: Iterable[Facts]) -> list[tuple[str, str, str]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuardFacts:
-    """A guard that tripped: its name, its effect, what it found, and the rule that this breaks."""
-
-    guard: str
-    consequence: Consequence
-    found: str
-    rule: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementRecord:
     """The common part of measurements that nothing judged.
 
@@ -72,7 +62,7 @@ class MeasurementRecord:
     ran: Ran
     facts: Facts = ()
     note: str = ""
-    guards: tuple[GuardFacts, ...] = ()
+    guards: tuple[GuardFinding, ...] = ()
     watched: MachineSeen | None = None
 
 
@@ -370,78 +360,6 @@ class SpeculationRecord(MeasurementRecord):
         return any(finding.consequence is Consequence.INVALID for finding in self.guards)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedFigure:
-    """A judged estimate, with its accepted limits; None is no limit, or an unknown one."""
-
-    label: str
-    estimate: Estimate
-    at_least: float | None = None
-    at_most: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedRecord:
-    """The common part of verdicts, and of measurements that broke.
-
-    Attributes:
-        subject: what it is about.
-        advice: what to do.
-        details: further remarks.
-        note: remarks on the measurement.
-        about: labels that a plugin gave it: what its test is about.
-        excused: why it fails no test; empty if it does.
-        elapsed_s: its duration.
-    """
-
-    subject: str
-    advice: str = ""
-    details: tuple[str, ...] = ()
-    note: str = ""
-    about: Mapping[str, str] = field(default_factory=dict)
-    excused: str = ""
-    elapsed_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictRecord(JudgedRecord):
-    """A verdict, with everything that led to it.
-
-    Attributes:
-        outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
-        source: `live`, `recorded` or `predicted`, or a plugin's word for a verdict that it excused.
-        subject_brief: the subject in a table, if it is another.
-        threshold: the assertion's limit in words.
-        bound: the limit in a table, if it is another.
-        measured: the result in words.
-        brief: the result in a table, if it is another.
-        figures: what was judged.
-        why: why it is not decided.
-        rests_on: what it rests on, if that is no number of observations.
-        guards: what guards found.
-        compared: the measurements of two variants.
-        facts: what ran, in words.
-        builds: baseline and candidate of a gate.
-    """
-
-    kind: ClassVar[str] = "verdict"
-
-    outcome: Outcome
-    source: str = "live"
-    subject_brief: str = ""
-    threshold: str = ""
-    bound: str = ""
-    measured: str
-    brief: str = ""
-    figures: tuple[JudgedFigure, ...] = ()
-    why: str = ""
-    rests_on: str = ""
-    guards: tuple[GuardFacts, ...] = ()
-    compared: Compared | None = None
-    facts: Facts = ()
-    builds: tuple[str, str] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRecord(JudgedRecord):
     """A measurement that broke, or that could not run.
@@ -465,14 +383,14 @@ AnyRecord: TypeAlias = (
     | EnergyRecord
     | MemoryRecord
     | SpeculationRecord
-    | VerdictRecord
+    | Verdict
     | BrokenRecord
 )
 
 
 def ran_of(record: AnyRecord) -> tuple[Ran, ...]:
     """The run record; of two variants both."""
-    if isinstance(record, VerdictRecord):
+    if isinstance(record, Verdict):
         return record.compared.ran if record.compared else ()
     return () if isinstance(record, BrokenRecord) else (record.ran,)
 

@@ -18,8 +18,6 @@ from pytest_asperf.records.kinds import (
     ChunkFacts,
     DivergenceFacts,
     EnergyRecord,
-    GuardFacts,
-    JudgedFigure,
     MemoryRecord,
     PhaseFacts,
     PromptFacts,
@@ -30,13 +28,11 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     TextFacts,
     ThroughputRecord,
-    VerdictRecord,
     WindowFacts,
 )
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.verdict import Verdict
     from pytest_asperf.engine_process import RawRun
     from pytest_asperf.measure.ab_ppl import PplComparison
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
@@ -167,44 +163,6 @@ def _turns(pairs: Sequence[Pair], workload: Workload) -> tuple[list[float], list
     return sides
 
 
-def verdict_record(verdict: Verdict, note: str = "") -> VerdictRecord:
-    """A verdict's record, with remarks on how it was measured."""
-    limits = verdict.accepted
-    if len(limits) != len(verdict.figures):
-        limits = ((None, None),) * len(verdict.figures)
-    return VerdictRecord(
-        outcome=verdict.outcome,
-        source=verdict.subject.source,
-        subject=verdict.subject.name,
-        subject_brief=verdict.subject.brief,
-        threshold=verdict.threshold,
-        bound=verdict.bound,
-        measured=verdict.measured,
-        brief=verdict.brief,
-        figures=tuple(
-            JudgedFigure(label, estimate, *accepted)
-            for (label, estimate), accepted in zip(verdict.figures, limits, strict=True)
-        ),
-        advice=verdict.advice,
-        details=verdict.details,
-        why=verdict.why,
-        rests_on=verdict.basis,
-        guards=tuple(map(_guard, verdict.guards)),
-        compared=verdict.compared,
-        facts=verdict.subject.ran,
-        note=note,
-    )
-
-
-def _guard(finding: GuardFinding) -> GuardFacts:
-    return GuardFacts(
-        guard=str(finding.guard),
-        consequence=finding.consequence,
-        found=finding.found,
-        rule=finding.rule,
-    )
-
-
 def broken_record(
     what: str, error: AsperfError, outcome: Literal["INVALID", "NOT RUN"] = "INVALID"
 ) -> BrokenRecord:
@@ -238,7 +196,7 @@ def throughput_record(
         runs=tuple(_run(run, index) for index, load in loads for run in load.runs),
         bytes_per_token=result.bytes_per_token,
         peak_rss_bytes=max(run.peak_rss_bytes for run in result.runs),
-        guards=tuple(map(_guard, guard_findings)),
+        guards=tuple(guard_findings),
         watched=result.watched.facts(),
         ran=result.ran.facts(),
         facts=result.ran.rows(),
@@ -286,7 +244,7 @@ def quant_record(
         ),
         ran=result.ran.facts(),
         facts=result.rows(),
-        guards=tuple(map(_guard, guard_findings)),
+        guards=tuple(guard_findings),
         note=note,
     )
 
@@ -324,7 +282,7 @@ def energy_record(
         unmeasured={m.rail: m.reason for m in result.phases[-1].unmeasured},
         idle=_phase(result.idle),
         phases=tuple(map(_phase, result.phases)),
-        guards=tuple(map(_guard, guard_findings)),
+        guards=tuple(guard_findings),
         watched=result.watched.facts(),
         ran=result.ran.facts(),
         facts=result.ran.rows(),
@@ -381,7 +339,7 @@ def speculation_record(result: SpeculationResult) -> SpeculationRecord:
         rollback={name: context.rollback or "" for name, context in result.contexts.items()},
         contexts={name: context.verbatim for name, context in result.contexts.items()},
         draft_ran=result.ran[1].facts() if len(result.ran) > 1 else None,
-        guards=tuple(map(_guard, result.guard_findings)),
+        guards=tuple(result.guard_findings),
         divergences=tuple(
             DivergenceFacts(
                 prompt=one.prompt,

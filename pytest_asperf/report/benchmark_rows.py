@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import (
     AnyRecord,
@@ -14,7 +15,6 @@ from pytest_asperf.records.kinds import (
     RunFacts,
     SpeculationRecord,
     ThroughputRecord,
-    VerdictRecord,
     ran_of,
 )
 from pytest_asperf.report.lines import facts_of
@@ -101,7 +101,7 @@ def comparison_note(session: Any) -> str:
 
 def _timed(noted: Noted) -> Iterator[_Timed]:
     record, info = noted.record, dict[str, object]()
-    if isinstance(record, VerdictRecord):
+    if isinstance(record, Verdict):
         if record.outcome == "INVALID":  # times of other work than the requested one
             return
         claim = f"{record.subject} {record.threshold}".strip()

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.records.kinds import JudgedFigure, SpeculationRecord
+    from pytest_asperf.analysis.verdict import JudgedFigure
+    from pytest_asperf.records.kinds import SpeculationRecord
     from pytest_asperf.report.lines import Series
     from pytest_asperf.report.report_data import LevelSet, SideBySide
 

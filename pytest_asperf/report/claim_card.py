@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.estimate import Estimate, number_text
-from pytest_asperf.records.kinds import SIDES, JudgedFigure, both_sides
+from pytest_asperf.records.kinds import SIDES, both_sides
 from pytest_asperf.report import charts
 from pytest_asperf.report.markup import element, shortened, shown, table
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.facts import ComparedPairs
+    from pytest_asperf.analysis.verdict import JudgedFigure
     from pytest_asperf.report.lines import Line, Series
 
 #: More charts or rows than these would hide the others.

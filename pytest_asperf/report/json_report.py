@@ -15,7 +15,8 @@ from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.measurements import table
 
 if TYPE_CHECKING:
-    from pytest_asperf.records.kinds import JudgedFigure, Noted
+    from pytest_asperf.analysis.verdict import JudgedFigure
+    from pytest_asperf.records.kinds import Noted
 
 #: A report as plain data.
 JsonReport = dict[str, object]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
 from pytest_asperf.analysis.speculation_model import (
@@ -22,16 +22,13 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
-from pytest_asperf.analysis.verdict import OVERSUBSCRIBED
+from pytest_asperf.analysis.verdict import OVERSUBSCRIBED, JudgedFigure, JudgedRecord, Verdict
 from pytest_asperf.records.kinds import (
     AnyRecord,
     BrokenRecord,
     ChunkFacts,
     EnergyRecord,
     Facts,
-    GuardFacts,
-    JudgedFigure,
-    JudgedRecord,
     MeasurementRecord,
     MemoryRecord,
     Noted,
@@ -39,8 +36,10 @@ from pytest_asperf.records.kinds import (
     QuantRecord,
     SpeculationRecord,
     ThroughputRecord,
-    VerdictRecord,
 )
+
+if TYPE_CHECKING:
+    from pytest_asperf.analysis.guards import GuardFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +113,13 @@ class Line:
     @property
     def pairs(self) -> ComparedPairs | None:
         """The pairs that a verdict rests on."""
-        compared = self.record.compared if isinstance(self.record, VerdictRecord) else None
+        compared = self.record.compared if isinstance(self.record, Verdict) else None
         return compared if isinstance(compared, ComparedPairs) and compared.pairs else None
 
     @property
     def builds(self) -> tuple[str, str] | None:
         """The builds of a gate."""
-        return self.record.builds if isinstance(self.record, VerdictRecord) else None
+        return self.record.builds if isinstance(self.record, Verdict) else None
 
 
 def lines(noted: Iterable[Noted]) -> list[Line]:
@@ -166,7 +165,7 @@ def _in_words(record: AnyRecord) -> Iterator[Line]:
             yield _memory(record)
         case SpeculationRecord():
             yield from _speculation(record)
-        case VerdictRecord():
+        case Verdict():
             # Reports once had what guards found among the details too.
             details = dict.fromkeys((*record.details, *_guard_texts(record.guards)))
             yield replace(_judged(_verdict(record), record), details=tuple(details))
@@ -206,8 +205,8 @@ def _measured_thing(record: MeasurementRecord) -> str:
             return record.ran.model
 
 
-def _guard_texts(guards: Iterable[GuardFacts]) -> Iterator[str]:
-    return (f"{one.guard}: {one.found} ({one.rule})" for one in guards)
+def _guard_texts(guards: Iterable[GuardFinding]) -> Iterator[str]:
+    return map(str, guards)
 
 
 def _throughput(record: ThroughputRecord) -> Line:
@@ -306,7 +305,7 @@ def _speculation(record: SpeculationRecord) -> Iterator[Line]:
         yield replace(about, basis=basis, brief=text)
 
 
-def _verdict(record: VerdictRecord) -> Line:
+def _verdict(record: Verdict) -> Line:
     bases = [figure.estimate.basis for figure in record.figures if figure.estimate.basis]
     return Line(
         record=record,
@@ -345,7 +344,7 @@ def series_of(line: Line) -> tuple[Series, ...]:
             return (Series(name, "chunk", tuple(map(_delta, chunks)), of),)
         case SpeculationRecord(prompts=prompts, gain=of) if line.estimate is not None and prompts:
             return (Series(name, "pair", tuple(map(_gain, prompts)), of),)
-        case VerdictRecord(compared=ComparedChunks(delta_nll=nll), figures=figures) if figures:
+        case Verdict(compared=ComparedChunks(delta_nll=nll), figures=figures) if figures:
             values, label = tuple(map(math.expm1, nll)), "ΔPPL by chunk, in the order drawn"
             return (Series(label, "chunk", values, figures[0].estimate),)
         case _:

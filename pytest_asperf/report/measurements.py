@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_asperf.analysis.facts import Compared, ComparedChunks, ComparedPairs, Ran
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.kinds import (
     AnyRecord,
     ChunkFacts,
@@ -18,7 +19,6 @@ from pytest_asperf.records.kinds import (
     RunFacts,
     SpeculationRecord,
     ThroughputRecord,
-    VerdictRecord,
 )
 from pytest_asperf.report.lines import first_line
 
@@ -103,7 +103,7 @@ def table(rows: Sequence[Noted]) -> list[Entry]:
 def entries(noted: Noted) -> Iterator[Entry]:
     """The entries of one record."""
     match noted.record:
-        case VerdictRecord(compared=compared) | SpeculationRecord(comparison=compared):
+        case Verdict(compared=compared) | SpeculationRecord(comparison=compared):
             if compared is not None:
                 yield from _compared(compared)
         case ThroughputRecord() as of:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.records.kinds import JudgedFigure, SpeculationRecord
+    from pytest_asperf.analysis.verdict import JudgedFigure
+    from pytest_asperf.records.kinds import SpeculationRecord
     from pytest_asperf.report.lines import Line
 
     Found = dict[str, dict[str, dict[str, Estimate]]]

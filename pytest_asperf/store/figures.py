@@ -14,6 +14,7 @@ from typing import Final
 
 from pytest_asperf.analysis.facts import Compared, ComparedPairs, ComparedSides, Ran
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import (
@@ -23,7 +24,6 @@ from pytest_asperf.records.kinds import (
     QuantRecord,
     SpeculationRecord,
     ThroughputRecord,
-    VerdictRecord,
 )
 from pytest_asperf.records.report import Meta, Report, part, unusable
 
@@ -192,7 +192,7 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
             how = {"k": of.k, "temperature": of.temperature, "n_tokens": of.n_tokens}
             ran = (of.ran, *([of.draft_ran] if of.draft_ran else []))
             yield _measured(row, ran, "sd gain", of.gain, how)
-        case VerdictRecord(compared=compared, figures=figures, source=source):
+        case Verdict(compared=compared, figures=figures, source=source):
             if compared and figures and source != "recorded":
                 yield from _compared(row, compared, figures[0].estimate)
         case ThroughputRecord() as of:

@@ -24,7 +24,14 @@ from pytest_asperf.analysis.stats.estimate import (
 from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
+from pytest_asperf.analysis.verdict import (
+    JudgedFigure,
+    Outcome,
+    Subject,
+    Verdict,
+    guarded,
+    judge_invalid,
+)
 from pytest_asperf.errors import Advice
 from pytest_asperf.records.taken import compared_chunks, compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
@@ -109,17 +116,16 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
     said = "; ".join(filter(None, (f"{brief}, but {why}" if why else brief, uncovered(pairs))))
     if test.wald_bound is not None:
         details = (f"Wald's bound: {test.wald_bound} pairs, for any sequential test", *details)
-    verdict = Verdict(
+    name, ratio = label or pairs.workload.name, ratio_of(pairs, decisive)
+    verdict = subject.verdict(
         outcome,
-        subject,
-        threshold,
-        said,
-        ((label or pairs.workload.name, ratio_of(pairs, decisive)),),
-        advice_on_pairs(
+        threshold=threshold,
+        measured=said,
+        figures=(JudgedFigure(name, ratio, at_most=1 + test.tolerance),),
+        advice=advice_on_pairs(
             outcome, subject, test.expected_pairs_left, _WITHIN, stopped=result.interrupted
         ),
-        details,
-        accepted=((None, 1 + test.tolerance),),
+        details=details,
         brief=brief,
         bound=f"≤ +{percent_text(test.tolerance)}",
         why=why,
@@ -163,15 +169,13 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     why = ""
     if outcome is Outcome.INCONCLUSIVE:
         why, advice = _undecided(comparison, test)
-    verdict = Verdict(
+    verdict = subject.verdict(
         outcome,
-        subject,
-        threshold,
-        estimate.text(apart_from=(test.limit,)),
-        (("ΔPPL", estimate),),
-        advice,
-        details,
-        accepted=((None, test.limit),),
+        threshold=threshold,
+        measured=estimate.text(apart_from=(test.limit,)),
+        figures=(JudgedFigure("ΔPPL", estimate, at_most=test.limit),),
+        advice=advice,
+        details=details,
         brief=estimate.brief(apart_from=(test.limit,)),
         bound=f"< {percent_text(test.limit)}",
         why=why,
@@ -325,7 +329,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     base, candidate = comparison.counts
     subject = replace(
         build_subject(f"speculation {comparison.pairing.label},", comparison.speed.ran, "worse"),
-        ran=speed.subject.ran,
+        ran=speed.facts,
     )
     limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
     threshold = (
@@ -349,7 +353,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
         ),
         ("output", _output_verdict(comparison, subject)),
     ]
-    figures = tuple((label, e) for label, verdict in verdicts for _, e in verdict.figures)
+    figures = tuple((label, one.estimate) for label, own in verdicts for one in own.figures)
     verdict = joined(verdicts, figures, subject, threshold)
     accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in comparison.counts)
     measured = f"{verdict.measured}; accepted {accepted}"
@@ -389,7 +393,7 @@ def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verd
     outcome = Outcome.FAIL if is_changed else Outcome.PASS
     measured = parting_text(comparison.divergences, len(comparison.categories))
     advice = str(guards.Guard.DIVERGENT_OUTPUT.remedy) if is_changed else ""
-    return Verdict(outcome, subject, "lossless", measured, (), advice)
+    return subject.verdict(outcome, threshold="lossless", measured=measured, advice=advice)
 
 
 def zone_text(test: PairedTest) -> str:

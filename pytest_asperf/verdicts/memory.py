@@ -50,7 +50,7 @@ def predicted_fit(
     ran = (("sizes", demand.basis), ("KV cache", f"K {type_k}, V {type_v}"))
     subject = _subject(ref.title, demand.context, hardware)
     subject = replace(subject, source="predicted", ran=ran)
-    return replace(judge_fit(fit(memory, [demand]), subject), basis="sizes")
+    return replace(judge_fit(fit(memory, [demand]), subject), rests_on="sizes")
 
 
 def measured_fit(
@@ -65,7 +65,7 @@ def measured_fit(
         Fit(memory, allocated.weights, allocated.kv, allocated.compute),
         replace(_subject(result.ran.model, result.n_ctx, hardware), ran=result.ran.rows()),
     )
-    verdict = replace(verdict, basis="allocated")
+    verdict = replace(verdict, rests_on="allocated")
     try:
         demand = expected_demand(ref, result)
     except ModelError as err:

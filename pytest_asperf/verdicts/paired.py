@@ -128,8 +128,12 @@ def nothing_finished(
 ) -> Verdict:
     """The verdict if not one unit was finished: it was stopped from outside, or time ran out."""
     advice = AGAIN if stopped else str(Advice("allow more time", "max_seconds"))
-    return Verdict(
-        Outcome.INCONCLUSIVE, subject, threshold, f"no {what} was finished", (), advice, details
+    return subject.verdict(
+        Outcome.INCONCLUSIVE,
+        threshold=threshold,
+        measured=f"no {what} was finished",
+        advice=advice,
+        details=details,
     )
 
 

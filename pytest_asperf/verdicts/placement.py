@@ -85,11 +85,11 @@ def placement_verdict(
     subject = replace(_SUBJECT, name=f"{name} {verb} on {device}", ran=ran)
     if seen:
         needed = [(rung, v) for rung, v in rungs.items() if v.figures or "energy" in rung]
-        figures = tuple((rung, v.figures[0][1]) for rung, v in needed if v.figures)
+        figures = tuple((rung, v.figures[0].estimate) for rung, v in needed if v.figures)
         verdict = joined(needed, figures, subject, "by every line of evidence")
         verdict = replace(verdict, bound="every line of evidence")
     else:
-        verdict = replace(rungs["plan"], subject=subject)
+        verdict = subject.of(rungs["plan"])
         if verdict.outcome is Outcome.INCONCLUSIVE:
             verdict = replace(verdict, advice="assert less: the plan leaves this cost open")
     if plan is None:
@@ -98,7 +98,7 @@ def placement_verdict(
     texts = [f"{op} {percent_text(cost)} ({on or 'no device'})" for op, on, cost in others]
     details = (f"not on {device}: {', '.join(texts)}",) if texts else ()
     basis = "" if seen else f"{len(plan.operations)} operations"
-    verdict = replace(verdict, basis=basis, details=(*verdict.details, *details))
+    verdict = replace(verdict, rests_on=basis, details=(*verdict.details, *details))
     return guarded(verdict, plan.guard_findings)
 
 
@@ -120,10 +120,12 @@ def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Ve
     same = judge_within(change, _SUBJECT, at_least=-IDENTICAL, at_most=IDENTICAL)
     outcome = _OPPOSITE.get(same.outcome, same.outcome)
     wanted = f"more than {percent_text(IDENTICAL)} from the GPU's"
-    return replace(same, outcome=outcome, threshold=wanted, accepted=())
+    (figure,) = same.figures
+    figures = (replace(figure, at_least=None, at_most=None),)
+    return replace(same, outcome=outcome, threshold=wanted, figures=figures)
 
 
 def _unavailable(reason: str) -> Verdict:
     """The result of a quantization without a figure, if one is needed."""
     remedy = "make it measurable (asperf doctor), or assert on the plan alone"
-    return Verdict(Outcome.INCONCLUSIVE, _SUBJECT, "", f"unavailable: {reason}", (), remedy)
+    return _SUBJECT.verdict(Outcome.INCONCLUSIVE, measured=f"unavailable: {reason}", advice=remedy)

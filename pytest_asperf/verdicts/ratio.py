@@ -22,7 +22,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
-from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
+from pytest_asperf.analysis.verdict import Subject, Verdict, broken
 from pytest_asperf.records.taken import compared_pairs, side_texts
 from pytest_asperf.verdicts.energy import energy_notes
 from pytest_asperf.verdicts.paired import (
@@ -98,13 +98,7 @@ def paired_verdict(
         twins: how they are shown to be one.
         terms: what is alike and what is not, of two engines.
     """
-    base, candidate = result.ran
-    subject = Subject(
-        f"{f' {claim.sign} '.join(claim.names)} in {claim.what}",
-        "live",
-        ran_rows(claim.names, (candidate, base)),
-        if_failed="assert less, or see in which the two sides differ",
-    )
+    subject = paired_subject(result, claim)
     (pairs,) = result.by_workload
     remarks = (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
     if pairs.pairs:
@@ -116,8 +110,19 @@ def paired_verdict(
         remarks += ("the sides are fed different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
-        return judge_invalid(subject, verdict.threshold, [twins], remedy="name two that differ")
+        return broken(verdict, twins, remedy="name two that differ")
     return verdict
+
+
+def paired_subject(result: ABResult, claim: PairedClaim) -> Subject:
+    """The subject of an assertion about two sides, with the run record of both."""
+    base, candidate = result.ran
+    return Subject(
+        f"{f' {claim.sign} '.join(claim.names)} in {claim.what}",
+        "live",
+        ran_rows(claim.names, (candidate, base)),
+        if_failed="assert less, or see in which the two sides differ",
+    )
 
 
 def terms_texts(terms: Sequence[Term], names: tuple[str, str]) -> tuple[str, ...]:
@@ -192,7 +197,7 @@ def _judged(
         measured="; ".join(filter(None, (verdict.measured, uncovered(pairs)))),
         brief=f"{sides} {unit}, {verdict.brief}",
         why="",
-        figures=((pairs.workload.name, estimate),),
+        figures=(replace(verdict.figures[0], label=pairs.workload.name),),
         advice=advice_on_pairs(
             outcome,
             subject,

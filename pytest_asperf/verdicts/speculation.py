@@ -24,7 +24,14 @@ from pytest_asperf.analysis.stats.estimate import (
     limit_text,
     number_text,
 )
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
+from pytest_asperf.analysis.verdict import (
+    JudgedFigure,
+    Outcome,
+    Subject,
+    Verdict,
+    guarded,
+    judge_invalid,
+)
 from pytest_asperf.errors import Advice, shown
 from pytest_asperf.verdicts.paired import ran_rows
 
@@ -73,16 +80,17 @@ def gain_verdict(
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
     answer = " or ".join(dict.fromkeys(text for _, text in by_side.values()))
     gain = result.gain.text(apart_from=(at_least,))
-    verdict = Verdict(
+    verdict = subject.verdict(
         outcome,
-        subject,
         threshold=_rule(when_ratio, at_least, only),
         measured=f"{answer}: gain {gain} at a ratio of {result.ratio.text()}, "
         f"{_break_even(result)}, compared with the rule's {when_ratio:g} x",
-        figures=(("gain", result.gain), ("speed ratio", result.ratio)),
+        figures=(
+            JudgedFigure("gain", result.gain, at_least if sides == ["above"] else None),
+            JudgedFigure("speed ratio", result.ratio),
+        ),
         advice=_advice(outcome, sides, result),
         details=_details(result),
-        accepted=((at_least if sides == ["above"] else None, None), (None, None)),
         brief=_rates(result, at_least),
         bound=f"> {limit_text(at_least, CHANGE)} from {number_text(when_ratio)}x",
         why=_why(sides, outcome, result),
@@ -93,13 +101,11 @@ def gain_verdict(
 def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """The finished pairs of a measurement that was stopped from outside."""
     stopped = f"stopped after {counted_text(len(result.pairs), 'pairs')}"
-    verdict = Verdict(
+    verdict = subject.verdict(
         Outcome.INCONCLUSIVE,
-        subject,
-        threshold="",
         measured=f"{stopped}: gain {result.gain.text()} at a ratio of {result.ratio.text()}, "
         f"{_break_even(result)}; outputs were not compared",
-        figures=(("gain", result.gain), ("speed ratio", result.ratio)),
+        figures=(JudgedFigure("gain", result.gain), JudgedFigure("speed ratio", result.ratio)),
         advice="run it again, and let it end",
         details=_details(result),
         brief=_rates(result),
@@ -123,7 +129,7 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     n_prompts = len({run.prompt for run in result.runs})
     verdict = replace(
         output_verdict(result.divergences, result.categories, n_prompts, subject),
-        basis=result.gain.basis,
+        rests_on=result.gain.basis,
     )
     return guarded(verdict, others)
 
@@ -136,14 +142,12 @@ def output_verdict(
 ) -> Verdict:
     """Judge the assertion by the places at which outputs diverge."""
     parted = [d for d in divergences if d.guard_finding]
-    return Verdict(
+    return subject.verdict(
         Outcome.FAIL if parted else Outcome.PASS,
-        subject,
         threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
         measured=parting_text(divergences, n_prompts),
         brief=_parting(divergences, n_prompts),
         bound="lossless",
-        figures=(),
         advice=str(Guard.DIVERGENT_OUTPUT.remedy) if parted else "",
         details=tuple(divergence_text(categories, d) for d in divergences),
     )
@@ -317,14 +321,12 @@ def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int)
     parted = [(n, *pair) for n, pair in enumerate(outputs.texts, 1) if pair[0] != pair[1]]
     n_prompts = len(outputs.texts)
     measured = f"{n_prompts - len(parted)} of {n_prompts} outputs of {n_tokens} tokens are the same"
-    return Verdict(
+    return subject.verdict(
         Outcome.FAIL if parted else Outcome.PASS,
-        subject,
         threshold=_SAME,
         measured=measured,
         brief=f"{n_prompts - len(parted)}/{n_prompts} the same",
         bound=_SAME,
-        figures=(),
         advice=subject.if_failed if parted else "",
         compared=ComparedSides(ran=(outputs.ran[0].facts(), outputs.ran[1].facts())),
         details=tuple(f"prompt {n}: {_where(one, other)}" for n, one, other in parted[:3]),

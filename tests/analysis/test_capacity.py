@@ -22,6 +22,7 @@ from pytest_asperf.analysis.capacity import (
     tg_bound,
 )
 from pytest_asperf.analysis.verdict import Outcome, Subject
+from pytest_asperf.report.verdict_text import lab_note, line
 
 SIZES = st.integers(1, 2**42)
 CONTEXTS = st.integers(0, 2**21)
@@ -112,8 +113,8 @@ def test_a_fit_becomes_a_verdict_with_its_figures(weights_gb: int, outcome: Outc
     verdict = judge_fit(fit(SHARED, [demand(weights_gb * 10**9)]), Subject("m fits", "live"))
     assert verdict.outcome is outcome
     assert bool(verdict.advice) is (outcome is Outcome.FAIL)
-    assert f"weights {weights_gb / 1.073741824:.3g} GiB of 55.9 GiB" in verdict.note()
-    assert "m fits weights below 60 % of memory" in verdict.line()
+    assert f"weights {weights_gb / 1.073741824:.3g} GiB of 55.9 GiB" in lab_note(verdict)
+    assert "m fits weights below 60 % of memory" in line(verdict)
 
 
 def test_the_ratio_follows_from_what_is_read() -> None:

@@ -13,6 +13,7 @@ from pytest_asperf.analysis.guards import Consequence, Guard, GuardFinding, Void
 from pytest_asperf.analysis.limit_verdict import judge_above
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
+from pytest_asperf.report.verdict_text import lab_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -369,7 +370,7 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
     expected = plain.outcome if consequence is WARNING else Outcome(consequence)
     assert after.outcome is expected
     assert after.guards == (_trip(WARNING, Guard.SD_BOUND), guard_finding)
-    assert str(guard_finding) in after.note()
+    assert str(guard_finding) in lab_note(after)
     assert (after.advice == guard_finding.remedy) is (after.outcome is not plain.outcome)
     assert after.measured.endswith(guard_finding.found) is (after.outcome is not plain.outcome)
     assert guarded(plain, []) == plain

@@ -21,6 +21,7 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.report.verdict_text import lab_note, line
 
 SUBJECT = Subject(
     "ΔPPL asperf-target Q6_K vs F16",
@@ -106,7 +107,7 @@ def test_ranges_that_hold_nothing_are_refused(limits: dict[str, float]) -> None:
 
 def test_line_names_claim_figure_and_basis() -> None:
     """The one-line verdict reads claim, figure with interval, and what it rests on."""
-    assert judge_below(change(0.39, 0.17), 0.01, SUBJECT).line() == (
+    assert line(judge_below(change(0.39, 0.17), 0.01, SUBJECT)) == (
         "PASS  ΔPPL asperf-target Q6_K vs F16 below 1 %: +0.39 % [0.22, 0.56] (63 chunks)"
     )
 
@@ -114,14 +115,14 @@ def test_line_names_claim_figure_and_basis() -> None:
 def test_recorded_figures_never_look_live() -> None:
     """A verdict on published figures says so in the line and in the note."""
     verdict = judge_below(change(0.39, 0.17), 0.01, Subject("x", "recorded", ran=(("doc", "a"),)))
-    assert verdict.line().endswith("(63 chunks, recorded)")
-    assert "ran (recorded):" in verdict.note()
+    assert line(verdict).endswith("(63 chunks, recorded)")
+    assert "ran (recorded):" in lab_note(verdict)
 
 
 def test_note_holds_all_parts() -> None:
     """The lab note gives claim, figure, interval, threshold, what ran and what to do."""
     estimate = replace(change(1.6, 0.4), method="t")
-    assert judge_below(estimate, 0.01, SUBJECT).note().splitlines() == [
+    assert lab_note(judge_below(estimate, 0.01, SUBJECT)).splitlines() == [
         "FAIL: the assertion does not hold",
         "  assertion:  ΔPPL asperf-target Q6_K vs F16 below 1 %",
         "  measured:   +1.60 % [1.20, 2.00]",
@@ -223,7 +224,7 @@ def test_pareto_passes_where_every_other_is_worse_somewhere() -> None:
     others = {"Q8_0": [size(900), change(-0.4, 0.1)], "Q4_K_M": [size(-700), change(3, 1)]}
     verdict = judge_pareto(others, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.PASS
-    assert verdict.line().endswith(
+    assert line(verdict).endswith(
         "on the Pareto front of size, PPL: dominated by none of 2 (63 chunks)"
     )
 
@@ -270,9 +271,9 @@ def test_invalid_says_what_broke() -> None:
     verdict = judge_invalid(
         SUBJECT, "below 1 %", ["3 failed decodes", "wrong device"], remedy="fix"
     )
-    assert verdict.line() == "INVALID  ΔPPL asperf-target Q6_K vs F16 below 1 %: 3 failed decodes"
-    assert "wrong device" in verdict.note()
-    assert "what to do: fix" in verdict.note()
+    assert line(verdict) == "INVALID  ΔPPL asperf-target Q6_K vs F16 below 1 %: 3 failed decodes"
+    assert "wrong device" in lab_note(verdict)
+    assert "what to do: fix" in lab_note(verdict)
 
 
 @pytest.mark.parametrize(
@@ -337,9 +338,9 @@ def test_outside_text_is_safe_to_print(text: str) -> None:
     verdict = judge_below(
         change(0.9, 0.2), 0.01, Subject(text, "live", ran=((text, text),), if_failed=text)
     )
-    assert verdict.line().isprintable()
-    assert all(line.isprintable() for line in verdict.note().split("\n"))
-    assert verdict.note().count("\n") == 6
+    assert line(verdict).isprintable()
+    assert all(line.isprintable() for line in lab_note(verdict).split("\n"))
+    assert lab_note(verdict).count("\n") == 6
 
 
 def test_outside_text_is_bounded() -> None:

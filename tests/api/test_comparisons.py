@@ -122,7 +122,7 @@ def test_a_verdict_is_a_value() -> None:
     assert isinstance(verdict, Verdict)
     assert verdict.outcome is Outcome.FAIL
     assert verdict.threshold == "at least 60 tok/s"
-    assert verdict.figures[0][1].point == 40.5
+    assert verdict.figures[0].estimate.point == 40.5
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,8 @@ def test_a_limit_is_in_the_unit_of_its_quantity(unit: str, limit: Any, value: fl
     """A number has the quantity's unit, a text one of the same kind."""
     below = value - abs(value) / 2
     verdict = figure(below, below, below, unit) <= limit
-    ((_, high),) = verdict.accepted
-    assert high == pytest.approx(value)
+    (judged,) = verdict.figures
+    assert judged.at_most == pytest.approx(value)
     assert verdict.outcome is Outcome.PASS
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.verdict import Subject, Verdict, VerdictError
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.commands.demo_claims import DemoClaim
 from pytest_asperf.errors import ConfigError, MeasurementError
+from pytest_asperf.report.verdict_text import VerdictError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ def test_another_verdict_is_said_to_be_one(
     demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a verdict is not the one to be shown, the sentence says so, and the command fails."""
-    open_one = Verdict(Outcome.INCONCLUSIVE, Subject("x", "live"), "", "0 pairs", (), "")
+    open_one = Verdict(outcome=Outcome.INCONCLUSIVE, subject="x", measured="0 pairs")
     claim = DemoClaim("tg32 of two builds", Outcome.PASS, "Equally fast.", lambda: open_one)
     monkeypatch.setattr("pytest_asperf.commands.demo_claims.demo_claims", lambda *_: [claim])
     monkeypatch.setattr(
@@ -86,7 +87,7 @@ def test_a_claims_verdict_is_what_a_test_would_report() -> None:
     """A broken measurement is INVALID, another verdict is itself, and a mistake is an error."""
     broken = MeasurementError("all NaN", why="no numbers", remedy="look at the file")
     assert _raising(broken).verdict().outcome is Outcome.INVALID
-    failed = Verdict(Outcome.FAIL, Subject("x", "live"), "", "2", (), "")
+    failed = Verdict(outcome=Outcome.FAIL, subject="x", measured="2")
     assert _raising(VerdictError(failed)).verdict() is failed
     with pytest.raises(ConfigError):
         _raising(ConfigError("no such model", why="it is measured", remedy="name one")).verdict()

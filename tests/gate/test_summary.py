@@ -8,21 +8,18 @@ import pytest
 
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError
 from pytest_asperf.gate.cells import CellResult, GateCell, parse_gated
 from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
     GateOutcome,
-    error_budget,
     facts,
     noted,
-    notes,
-    summary_rows,
-    text_lines,
 )
 from pytest_asperf.records.kinds import BrokenRecord, facts_of_builds
+from pytest_asperf.report.gate_text import error_budget, notes, summary_rows, text_lines
 from pytest_asperf.report.markdown import markdown
 from tests.report import sample_reports as samples
 
@@ -46,7 +43,13 @@ def _result(
     outcome: Outcome = Outcome.PASS, cell: GateCell | None = None, told: str = "1.2 [1.1, 1.3]"
 ) -> CellResult:
     subject = Subject("tg128 m in new / m in old", "live", RAN)
-    verdict = Verdict(outcome, subject, "within +5 %", told, (("tg128", RATIO),), "look")
+    verdict = subject.verdict(
+        outcome,
+        threshold="within +5 %",
+        measured=told,
+        figures=(JudgedFigure("tg128", RATIO),),
+        advice="look",
+    )
     return CellResult(cell or _cell(), 3.0, verdict)
 
 
@@ -154,7 +157,7 @@ def test_a_note_that_cells_share_stands_once() -> None:
 
 def test_proof_of_path_is_told_once_with_what_differs() -> None:
     """Facts of the cell are left out, and equal ones are marked as such."""
-    facts = [_result().unbroken().subject.ran] * 2
+    facts = [_result().unbroken().facts] * 2
     assert facts_of_builds(facts) == [("engine", "lib 1", "lib 2"), ("device", "CPU", "CPU")]
     assert "| engine \\(differs\\) | lib 1 | lib 2 |" in _markdown(_outcome(_result()))
     assert "  device:    CPU, in both" in text_lines(_outcome(_result()), None)
@@ -180,7 +183,9 @@ def test_figures_of_the_same_chunks_count_them_once() -> None:
     """Mean KLD may be decided before the share of changed tokens; prompts are another count."""
     counts = ((8, "chunks"), (7, "chunks"), (5, "prompts"))
     figures = tuple(
-        (f"{n} {counted}", Estimate(1.0, 0.9, 1.1, n, method="t", unit="", counted=counted))
+        JudgedFigure(
+            f"{n} {counted}", Estimate(1.0, 0.9, 1.1, n, method="t", unit="", counted=counted)
+        )
         for n, counted in counts
     )
     result = _result()

@@ -16,7 +16,7 @@ def test_it(quant, model, throughput, perplexity):
     assert quant == model.quant == perplexity.name == "Q4_K_M"
     assert repr(perplexity) == "<Quant fake:Q4_K_M vs F16>"
     timed = throughput("tg8") > 1
-    assert timed and dict(timed.subject.ran)["model"] == "fake:Q4_K_M"
+    assert timed and dict(timed.facts)["model"] == "fake:Q4_K_M"
     assert perplexity.kld.estimate.low > 0 < perplexity.delta.estimate.low
     assert perplexity.ppl > 1
 """)

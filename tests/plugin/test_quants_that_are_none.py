@@ -131,7 +131,7 @@ def test_it(perplexity):
     assert_ppl_delta(perplexity, below="1%")
     verdict = perplexity.kld < 0.1
     is_remarked = "lossless-by-construction" in {str(one.guard) for one in verdict.guards}
-    assert verdict and is_remarked == (verdict.figures[0][1].high == 0)
+    assert verdict and is_remarked == (verdict.figures[0].estimate.high == 0)
 """)
     published.run().assert_outcomes(passed=1)
 

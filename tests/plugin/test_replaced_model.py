@@ -23,7 +23,7 @@ PATH = Path(__file__).with_name("{path}")
 def measured(throughput):
     verdict = throughput("tg8") > 1
     assert verdict
-    ran = dict(verdict.subject.ran)
+    ran = dict(verdict.facts)
     assert ran["sha256"] == hashlib.sha256(PATH.read_bytes()).hexdigest()[:12]
     return ran["type"]
 
@@ -60,11 +60,11 @@ CONFIG = Path(__file__).with_name("folder") / "config.json"
 def test_it(throughput):
     before, again = throughput("tg8") > 1, throughput("tg8") > 1
     assert before and again
-    assert before.figures[0][1] is again.figures[0][1]
+    assert before.figures[0].estimate is again.figures[0].estimate
     CONFIG.write_text(json.dumps(json.loads(CONFIG.read_text()) | {"max_position_embeddings": 77}))
     after = throughput("tg8") > 1
     assert after
-    assert dict(after.subject.ran)["sha256"] != dict(before.subject.ran)["sha256"]
+    assert dict(after.facts)["sha256"] != dict(before.facts)["sha256"]
 """)
     live.run("--asperf-max-cv=1000%").assert_outcomes(passed=1)
 

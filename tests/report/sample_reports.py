@@ -14,7 +14,7 @@ from pytest_asperf.analysis.limit_verdict import judge_below, judge_within
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
+from pytest_asperf.analysis.verdict import JudgedFigure, Subject, Verdict, judge_invalid
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
@@ -33,7 +33,7 @@ from pytest_asperf.records.kinds import (
 )
 from pytest_asperf.records.report import Meta, Report
 from pytest_asperf.records.report import read as read_document
-from pytest_asperf.records.taken import compared_pairs, verdict_record
+from pytest_asperf.records.taken import compared_pairs
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.report_data import shown_report
 from tests.engine_facts import ENGINE, loaded
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_asperf.analysis.facts import Ran
-    from pytest_asperf.records.kinds import AnyRecord, VerdictRecord
+    from pytest_asperf.records.kinds import AnyRecord
     from pytest_asperf.records.report import GateFacts
     from pytest_asperf.report.report_data import ReportData
 
@@ -146,10 +146,10 @@ def ran(model: str) -> Ran:
     return replace(_STATED.facts(), model=model, address=address, name=known[0], level=known[1])
 
 
-def claimed(model: str, at_least: float) -> VerdictRecord:
+def claimed(model: str, at_least: float) -> Verdict:
     """A claim about it."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
-    return verdict_record(judge_within(_rate(), subject, at_least=at_least))
+    return judge_within(_rate(), subject, at_least=at_least)
 
 
 def level(model: str, delta: float) -> QuantRecord:
@@ -172,12 +172,12 @@ def level(model: str, delta: float) -> QuantRecord:
     )
 
 
-def below(what: str, change: float, limit: float) -> VerdictRecord:
+def below(what: str, change: float, limit: float) -> Verdict:
     """A claim about a change that no measurement is."""
-    return verdict_record(judge_below(_change(change), limit, Subject(what, "live")))
+    return judge_below(_change(change), limit, Subject(what, "live"))
 
 
-def gate(candidate: float, *, n: int = 40) -> VerdictRecord:
+def gate(candidate: float, *, n: int = 40) -> Verdict:
     """The verdict on pairs in which the candidate takes so many times as long."""
     test = TotalTimeTest(0.05, max_pairs=n)
     pairs = WorkloadPairs(Workload("tg", 16), test, [])
@@ -200,18 +200,15 @@ def gate(candidate: float, *, n: int = 40) -> VerdictRecord:
         ran=(_STATED, _STATED),
         same_tokens=True,
     )
-    verdict = Verdict(
+    return Subject("tg16 fake in b / fake in a", "live", ran).verdict(
         test.outcome,
-        Subject("tg16 fake in b / fake in a", "live", ran),
-        "within +5 %",
-        ratio.text(),
-        (("tg16", ratio),),
-        "find the change between the builds",
-        ("differs: engine a 1 -> a 2",),
-        accepted=((None, 1.05),),
+        threshold="within +5 %",
+        measured=ratio.text(),
+        figures=(JudgedFigure("tg16", ratio, at_most=1.05),),
+        advice="find the change between the builds",
+        details=("differs: engine a 1 -> a 2",),
         compared=compared_pairs(pairs, result, sides),
     )
-    return verdict_record(verdict)
 
 
 def speculation(label: str, gain: float, ratio: float) -> SpeculationRecord:
@@ -236,13 +233,11 @@ def speculation(label: str, gain: float, ratio: float) -> SpeculationRecord:
     return SpeculationRecord(**known)
 
 
-def invalid(model: str = "fake") -> VerdictRecord:
+def invalid(model: str = "fake") -> Verdict:
     """A claim whose measurement broke."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
     problems = ["logits are NaN in 3 of 8 runs", "the first at token 12"]
-    return verdict_record(
-        judge_invalid(subject, "at least 1 tok/s", problems, remedy="mend the model")
-    )
+    return judge_invalid(subject, "at least 1 tok/s", problems, remedy="mend the model")
 
 
 def not_run(subject: str = "pp16 fake") -> BrokenRecord:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.records.kinds import JudgedFigure, VerdictRecord
+from pytest_asperf.analysis.verdict import JudgedFigure, Verdict
 from pytest_asperf.report.claims_table import (
     Screen,
     brief_text,
@@ -37,7 +37,7 @@ FIGURES = st.sampled_from(
 
 def claim(outcome: str = "PASS", test: str = "a.py::test_it", **changed: Any) -> Line:
     """A verdict's line."""
-    record = VerdictRecord(outcome=Outcome(outcome), subject="tg8 m:Q8_0", measured="in many words")
+    record = Verdict(outcome=Outcome(outcome), subject="tg8 m:Q8_0", measured="in many words")
     fields: dict[str, Any] = {
         "record": record,
         "subject": "tg8 m:Q8_0",
@@ -71,11 +71,11 @@ def measured(point: float = 12.0) -> Line:
     )
 
 
-def ran_as(name: str, title: str) -> VerdictRecord:
+def ran_as(name: str, title: str) -> Verdict:
     """A verdict on a model's file."""
     ran = replace(samples.ran(name), address=name, title=title, sha256="0123456789ab")
     compared = ComparedSides(ran=(ran, ran))
-    return VerdictRecord(outcome=Outcome.PASS, subject="x", measured="y", compared=compared)
+    return Verdict(outcome=Outcome.PASS, subject="x", measured="y", compared=compared)
 
 
 def lines(*rows: Line, screen: Screen | None = None) -> list[str]:

@@ -17,8 +17,8 @@ from pytest_asperf.analysis.verdict import Subject, guarded
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.plugin.carried import noted_in
 from pytest_asperf.records.codec import decode_as, encode
-from pytest_asperf.records.kinds import AnyRecord, GuardFacts, Noted
-from pytest_asperf.records.taken import broken_record, verdict_record
+from pytest_asperf.records.kinds import AnyRecord, Noted
+from pytest_asperf.records.taken import broken_record
 from pytest_asperf.report.lines import first_line
 from tests.report import sample_reports as samples
 
@@ -68,7 +68,7 @@ def test_a_value_of_another_type_is_rejected(key: str, value: object, says: str)
 def test_an_unknown_bound_is_null() -> None:
     """JSON has no infinity, and the estimate has it again."""
     half = Estimate(1.0, -math.inf, 1.5, 9, method="by hand", unit="MB")
-    record = verdict_record(judge_below(half, 2.0, Subject("x", "live")))
+    record = judge_below(half, 2.0, Subject("x", "live"))
     (figure,) = encode(record)["figures"]
     assert (figure["estimate"]["low"], figure["estimate"]["high"]) == (None, 1.5)
     assert figure["at_most"] == 2.0
@@ -88,10 +88,10 @@ def test_a_verdicts_line_names_what_its_interval_rests_on() -> None:
     """An exact figure has no basis."""
     subject = Subject("size of x", "recorded")
     sampled = Estimate(1.0, -math.inf, math.inf, 3, method="by hand", unit="MB")
-    found = line(verdict_record(judge_below(sampled, 2.0, subject)))
+    found = line(judge_below(sampled, 2.0, subject))
     assert (found.basis, found.outcome, found.source) == ("3 samples", "INCONCLUSIVE", "recorded")
     exact = judge_below(Estimate.exact(1.0, "MB"), 2.0, subject)
-    assert line(verdict_record(exact)).basis == ""
+    assert line(exact).basis == ""
 
 
 def test_a_broken_measurement_is_a_line() -> None:
@@ -114,17 +114,8 @@ def test_what_tells_a_record_apart_is_in_its_name() -> None:
 def test_what_a_guard_found_is_put_into_words_here() -> None:
     """A verdict has it among the details, once in a report that had it there; others in a note."""
     finding = Guard.SPREAD.finding("runs vary", "a CV of 5 %")
-    guards = (
-        GuardFacts(
-            guard="spread",
-            consequence=finding.consequence,
-            found="runs vary",
-            rule="a CV of 5 %",
-        ),
-    )
-    verdict = guarded(judge_below(Estimate.exact(1.0, "MB"), 2.0, Subject("x", "live")), [finding])
-    found = verdict_record(verdict)
-    assert (found.guards, found.details) == (guards, ())
+    found = guarded(judge_below(Estimate.exact(1.0, "MB"), 2.0, Subject("x", "live")), [finding])
+    assert (found.guards, found.details) == ((finding,), ())
     assert line(found).details == (str(finding),)
     assert line(replace(found, details=("a", str(finding)))).details == ("a", str(finding))
     notes = {
@@ -133,4 +124,4 @@ def test_what_a_guard_found_is_put_into_words_here() -> None:
         "speculation": "d → t: spread: runs vary (a CV of 5 %)",
     }
     for kind, note in notes.items():
-        assert note in line(replace(RECORDS[kind], guards=guards, note="")).note  # type: ignore[arg-type]
+        assert note in line(replace(RECORDS[kind], guards=(finding,), note="")).note  # type: ignore[arg-type]

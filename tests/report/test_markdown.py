@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
-from pytest_asperf.records.kinds import AnyRecord, VerdictRecord
 from pytest_asperf.report.markdown import escape, markdown
 from tests.report import sample_reports as samples
+
+if TYPE_CHECKING:
+    from pytest_asperf.records.kinds import AnyRecord
 
 
 def _markdown(*rows: AnyRecord) -> str:
@@ -56,7 +60,7 @@ def test_a_session_without_claims_has_its_figures() -> None:
 
 def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
     """Recorded figures never pass for measured ones."""
-    row = VerdictRecord(
+    row = Verdict(
         outcome=Outcome.FAIL,
         subject="q4-size",
         measured="69 %",
@@ -92,9 +96,7 @@ def test_several_reports_follow_one_another() -> None:
 @given(st.text(max_size=60), st.text(min_size=1, max_size=60))
 def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
     """No matter what a model or an engine is called, a row has its cells, and shows the text."""
-    row = VerdictRecord(
-        outcome=Outcome.FAIL, subject=name or "m", measured=told, rests_on="7 pairs"
-    )
+    row = Verdict(outcome=Outcome.FAIL, subject=name or "m", measured=told, rests_on="7 pairs")
     (line,) = (line for line in _markdown(row).splitlines() if line.startswith("| ❌"))
     cells = _cells(line)
     assert len(cells) == 5
@@ -114,7 +116,7 @@ def test_escaped_text_is_no_markup(text: str) -> None:
 @given(st.text(max_size=80))
 def test_a_note_cannot_end_its_block(text: str) -> None:
     """What an engine logs stays inside of the indented block, and heads no tag of its own."""
-    row = VerdictRecord(
+    row = Verdict(
         outcome=Outcome.FAIL,
         subject=f"</summary>{text}",
         measured=text,
@@ -130,7 +132,7 @@ def test_a_note_cannot_end_its_block(text: str) -> None:
 def test_only_the_worst_claims_have_notes() -> None:
     """A page of notes would hide the tables; their number is said."""
     details = tuple(map(str, range(99)))
-    row = VerdictRecord(outcome=Outcome.FAIL, subject="m", measured="z", details=details)
+    row = Verdict(outcome=Outcome.FAIL, subject="m", measured="z", details=details)
     text = _markdown(*[row] * 40)
     assert text.count("<details>") == 30
     assert "10 more assertions did not pass." in text

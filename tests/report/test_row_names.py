@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.records.kinds import Noted, VerdictRecord
+from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.records.kinds import Noted
 from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.row_names import cut, tail_starts, told_apart
 from tests.report import sample_reports as samples
@@ -19,7 +20,7 @@ def row(model: str = "m", subject: str = "tg16", machine: str = "", **ran: str) 
     """A measurement; without a model, a verdict."""
     facts = tuple((key.replace("_", " "), text) for key, text in ran.items())
     if not model:
-        verdict = VerdictRecord(outcome=Outcome.PASS, subject=subject, measured="1", facts=facts)
+        verdict = Verdict(outcome=Outcome.PASS, subject=subject, measured="1", facts=facts)
         return Noted("test", verdict, machine)
     return Noted("test", replace(samples.rates(model, workload=subject), facts=facts), machine)
 

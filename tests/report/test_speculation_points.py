@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.analysis import speculation_model as sd_model
-from pytest_asperf.analysis.guards import Consequence
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.records.kinds import GuardFacts
 from pytest_asperf.report.charts import gains
 from pytest_asperf.report.markup import serialised
 from pytest_asperf.report.measurements import explanation, predicted_at, speculation_of
@@ -67,7 +66,7 @@ def test_what_explains_a_gain_is_one_text() -> None:
 
 def test_a_broken_measurement_is_named_and_not_drawn() -> None:
     """A measurement that guards found INVALID must not look like a gain."""
-    broken = GuardFacts(guard="x", consequence=Consequence.INVALID, found="y", rule="z")
+    broken = GuardFinding("x", Consequence.INVALID, "y", "z")
     points = speculation_of([_row(), _row("other", ratio=20.0, guards=(broken,))])
     assert serialised(gains(points)).count(b'class="curve"') == 1
     assert "INVALID" in explanation(points[1])

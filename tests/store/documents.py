@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_asperf.analysis.facts import ComparedPairs, PairFacts, Ran
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.records.kinds import JudgedFigure, Noted, ThroughputRecord, VerdictRecord
+from pytest_asperf.analysis.verdict import JudgedFigure, Verdict
+from pytest_asperf.records.kinds import Noted, ThroughputRecord
 from pytest_asperf.records.report import row_data
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def gated(
         "medians": (100.0, 100.0 / ratio),
         "pairs": (pair,) * 10,
     }
-    verdict = VerdictRecord(
+    verdict = Verdict(
         outcome=Outcome(outcome),
         source=source,
         subject="tg128 m",

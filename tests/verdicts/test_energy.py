@@ -24,6 +24,7 @@ from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
+from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
 from tests.power_samples import energy
@@ -74,7 +75,7 @@ def test_energy_of_other_processes(rail: Rail, watched: Watched, outcome: Outcom
     """An equal share of both sides draws their ratio towards 1, where the rail has it."""
     verdict = _verdict(_phase(rail), watched)
     assert verdict.outcome is outcome
-    note = verdict.note()
+    note = lab_note(verdict)
     assert f"{rail} counter: an update every 100 ms, 3 windows of 1.1 s" in note
     assert ("not the energy of the machine" in note) == (rail == "gpu")
 
@@ -83,7 +84,7 @@ def test_times_are_judged_on_a_busy_host() -> None:
     """The windows of the same model's energy have nothing to do with them."""
     verdict = _verdict(_phase("package", 90.0), BUSY, Workload("tg", 128))
     assert verdict.outcome is Outcome.PASS
-    assert "counter" not in verdict.note()
+    assert "counter" not in lab_note(verdict)
 
 
 def test_a_counter_that_power_contradicts_decides_nothing() -> None:

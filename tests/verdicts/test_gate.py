@@ -23,6 +23,7 @@ from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Counts, Divergence, SpeculationComparison
+from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
 from pytest_asperf.verdicts.ratio import PairedClaim, paired_verdict
 from tests.engine_facts import ENGINE, context, loaded
@@ -65,7 +66,7 @@ def test_logits_are_judged_by_mean_and_by_the_worst_position(
 
 def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None:
     """Position and likeliest token of both stand in it."""
-    note = logits_verdict(_logits([0.0] * 100, [0.0] * 7 + [9.0] * 93)).note()
+    note = lab_note(logits_verdict(_logits([0.0] * 100, [0.0] * 7 + [9.0] * 93)))
     assert "largest 9 at position 7 of 100" in note
     assert "the baseline's agree" in note
 
@@ -76,7 +77,7 @@ def test_the_note_on_turns_says_in_which_one_the_cache_was_wrong() -> None:
         Drift((0.0,) * 5 + (kld,) * 3, (True,) * 8, ran, turns=(10, 30))
         for ran, kld in ((RAN, 0.0), (CANDIDATE, 4.0))
     )
-    note = logits_verdict(LogitsComparison((base, candidate), 1.0)).note()
+    note = lab_note(logits_verdict(LogitsComparison((base, candidate), 1.0)))
     assert "largest 4 at position 31 of 34 of turn 2" in note
     assert "what the cache keeps of an earlier prompt" in note
 
@@ -129,7 +130,9 @@ def test_acceptance_that_was_low_may_not_die_either() -> None:
 def test_only_the_upper_bound_of_the_supplied_share_pays_for_other_tests() -> None:
     """A PASS rests on the lower bound, whose error is not shared; a FAIL on the upper one."""
     found = _speculation(([40] * 12, [40, 38] * 6))
-    (alone, shared) = (dict(speculation_verdict(found, n).figures) for n in (1, 40))
+    alone, shared = (
+        {one.label: one.estimate for one in speculation_verdict(found, n).figures} for n in (1, 40)
+    )
     label = "change of the share that the draft supplies"
     assert alone[label].low == shared[label].low
     assert alone[label].high < shared[label].high
@@ -156,7 +159,7 @@ def test_output_may_part_at_near_ties_only(gap: float, outcome: Outcome) -> None
     found = _speculation(([40] * 12, [40] * 12), divergences=(parting,))
     verdict = speculation_verdict(found, 2)
     assert verdict.outcome is outcome
-    assert "code prompt 4, token 8: 1 alone, 2 with the draft" in verdict.note()
+    assert "code prompt 4, token 8: 1 alone, 2 with the draft" in lab_note(verdict)
 
 
 def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
@@ -172,14 +175,14 @@ def test_users_who_wait_for_slots_are_a_warning() -> None:
     pairs = WorkloadPairs(Workload("tg", 64, users=4), test, [])
     pairs.add(Pair((1,), (1,), candidate_first=False))
     result = _result(pairs, Budget(0.05, 5, 60, 1))
-    assert "queueing" not in speed_verdict(pairs, result).note()
+    assert "queueing" not in lab_note(speed_verdict(pairs, result))
     base, candidate = (
         replace(ran, context=context(states=({"slots": n},)))
         for ran, n in zip(result.ran, (4, 2), strict=True)
     )
     verdict = speed_verdict(pairs, replace(result, ran=(base, candidate)))
     assert verdict.outcome is not Outcome.INVALID
-    assert "queueing: candidate: the server has 2 slots for 4 users" in verdict.note()
+    assert "queueing: candidate: the server has 2 slots for 4 users" in lab_note(verdict)
 
 
 @pytest.mark.parametrize("is_candidate", [True, False])
@@ -198,7 +201,7 @@ def test_what_a_server_adds_to_its_library_is_said(*, is_candidate: bool) -> Non
         names, ran = names[::-1], ran[::-1]
     claim = PairedClaim(names, "tg64", (Limit("<", 1.0, RATIO),), is_rate=False)
     said = "llama_server takes +6.4 ms a request, +100 us a token of 64 (median of 5 pairs"
-    assert said in paired_verdict(replace(result, ran=ran), claim).note()
+    assert said in lab_note(paired_verdict(replace(result, ran=ran), claim))
 
 
 def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:
@@ -227,18 +230,20 @@ def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
     assert verdict.outcome is Outcome.FAIL
     assert verdict.measured.startswith("1,000,000 → 833,333 tok/s, +20.00 % slower [")
     assert verdict.measured.endswith("] in all")
-    assert verdict.figures[0][1].low > 1.05
-    assert "two speeds: the candidate's slowest quarter of runs take 1.50 times" in verdict.note()
+    assert verdict.figures[0].estimate.low > 1.05
+    assert "two speeds: the candidate's slowest quarter of runs take 1.50 times" in lab_note(
+        verdict
+    )
 
 
 def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
     """+28 % of 40 % is a PASS, and no speed but one is told of."""
     verdict = _speed([1280] * 10, tolerance=0.4)
     assert verdict.outcome is Outcome.PASS
-    assert verdict.figures[0][1].high <= 1.4
-    assert "two speeds" not in verdict.note()
-    assert "total time: +28" in verdict.note()
-    assert "PASS excludes +40 %; FAIL does not, and shows more than +33.3 %" in verdict.note()
+    assert verdict.figures[0].estimate.high <= 1.4
+    assert "two speeds" not in lab_note(verdict)
+    assert "total time: +28" in lab_note(verdict)
+    assert "PASS excludes +40 %; FAIL does not, and shows more than +33.3 %" in lab_note(verdict)
 
 
 def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
@@ -255,7 +260,7 @@ def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
 
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
     """With one turn the total is the median pair, and a slow minority may pass."""
-    assert "only their mean shows a minority of slow runs" in _speed([1000]).note()
+    assert "only their mean shows a minority of slow runs" in lab_note(_speed([1000]))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
+from pytest_asperf.report.verdict_text import claim_text, lab_note
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 from tests.power_samples import energy
 
@@ -47,7 +48,7 @@ def _judged(
 
 
 def _proof(verdict: Verdict) -> dict[str, str]:
-    return dict(verdict.subject.ran)
+    return dict(verdict.facts)
 
 
 @pytest.mark.parametrize(("at_least", "outcome"), [(0.9, Outcome.PASS), (0.95, Outcome.FAIL)])
@@ -55,7 +56,7 @@ def test_a_plan_by_itself(at_least: float, outcome: Outcome) -> None:
     """Judged by its share; what ran is unavailable, each rung with its reason."""
     verdict = _judged(None, _plan(), at_least=at_least)
     assert verdict.outcome is outcome
-    assert verdict.claim == f"m is planned on ANE at least {at_least:.0%}".replace("%", " %")
+    assert claim_text(verdict) == f"m is planned on ANE at least {at_least:.0%}".replace("%", " %")
     proof = _proof(verdict)
     assert proof["ANE energy"] == "unavailable: observed=energy(…) was not given"
     assert proof["latency"] == "unavailable: unlike=energy(…) was not given"
@@ -70,7 +71,7 @@ def test_a_plan_that_leaves_its_cost_open_decides_nothing() -> None:
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.advice == "assert less: the plan leaves this cost open"
     assert "62 % [50, 70]" in verdict.measured
-    assert "bounds: cost that the plan gives to no device" in verdict.note()
+    assert "bounds: cost that the plan gives to no device" in lab_note(verdict)
 
 
 def test_work_on_the_neural_engine_is_shown_by_every_rung() -> None:
@@ -78,7 +79,7 @@ def test_work_on_the_neural_engine_is_shown_by_every_rung() -> None:
     observed, gpu = energy(ON_ANE, IDLE, SLOW), energy(ON_GPU, IDLE, FAST)
     verdict = _judged(observed, _plan(), gpu)
     assert verdict.outcome is Outcome.PASS
-    assert verdict.claim == "m ran on ANE by every line of evidence"
+    assert claim_text(verdict) == "m ran on ANE by every line of evidence"
     proof = _proof(verdict)
     assert proof["plan"] == "PASS, 93.84 %, wanted at least 90 %"
     assert proof["ANE energy"].startswith("PASS, 1.59")

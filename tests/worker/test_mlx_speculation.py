@@ -23,6 +23,7 @@ from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import LocatedModel
+from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.speculation import lossless_verdict
 from pytest_asperf.worker.speculation import Generation, Round
 
@@ -161,7 +162,7 @@ def mlx_lm(judge: Judge) -> Iterator[MlxLm]:
 def test_mlx_lms_own_speculation_is_lossless(judge: Judge, mlx_lm: MlxLm) -> None:
     """With a cache of its own each run gives the target's own output."""
     verdict = judge.verdict(mlx_lm.generate(judge.prompt, _N_NEW))
-    assert verdict.outcome is Outcome.PASS, verdict.note()
+    assert verdict.outcome is Outcome.PASS, lab_note(verdict)
 
 
 def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None:
@@ -180,8 +181,8 @@ def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None
         # A version without the fault is given it.
         forget = n_new + 1 + (is_whole and not ends_on_draft)
         replays[ends_on_draft] = judge.verdict(mlx_lm.generate(judge.prompt[-1:], _N_NEW, forget))
-    assert replays[True].outcome is Outcome.PASS, replays[True].note()
-    assert replays[False].outcome is Outcome.FAIL, replays[False].note()
+    assert replays[True].outcome is Outcome.PASS, lab_note(replays[True])
+    assert replays[False].outcome is Outcome.FAIL, lab_note(replays[False])
     assert "below the likeliest token's logit" in replays[False].measured
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.errors import Advice
@@ -196,7 +196,7 @@ class GuardFinding:
         rule: the rule that it breaks, with its constant.
     """
 
-    guard: Guard
+    guard: str
     consequence: Consequence
     found: str
     rule: str
@@ -207,12 +207,16 @@ class GuardFinding:
     @property
     def remedy(self) -> str:
         """The remedy."""
-        return str(self.guard.remedy)
+        return str(_NAMED[self.guard].remedy)
 
     @property
     def voids(self) -> Voids:
         """The assertions that it voids."""
-        return self.guard.voids
+        return _NAMED[self.guard].voids
+
+
+#: Guards by their names.
+_NAMED: Final = {str(guard): guard for guard in Guard}
 
 
 def figure(value: float) -> str:

@@ -23,7 +23,7 @@ from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.findings.terms import FormulaTerm, Term, parse_term, row_of
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Figure as JudgedFigure
+    from pytest_asperf.analysis.limit_verdict import Figure
     from pytest_asperf.analysis.verdict import Subject, Verdict
     from pytest_asperf.published.findings.evidence import Evidence
 
@@ -237,7 +237,7 @@ _KINDS: Final[Mapping[str, Callable[[CheckedTable], FindingCheck]]] = {
 }
 
 
-def _estimates(values: Sequence[tuple[str, Term]], evidence: Evidence) -> tuple[JudgedFigure, ...]:
+def _estimates(values: Sequence[tuple[str, Term]], evidence: Evidence) -> tuple[Figure, ...]:
     confidence = shared_confidence(DECISION_CONFIDENCE, len(values))
     return tuple((label, evidence.estimate(term, confidence)) for label, term in values)
 

@@ -11,6 +11,7 @@ from pytest_asperf.published.findings import Finding, judge_recorded, load_findi
 from pytest_asperf.published.findings.terms import ids_of
 from pytest_asperf.published.pages import cited, markdown
 from pytest_asperf.published.records import derived_checks
+from pytest_asperf.report.verdict_text import lab_note
 
 FINDINGS = load_findings()
 TABLES = [f"{d.source.id}/{table.id}" for d in FINDINGS.records.documents for table in d.tables]
@@ -20,7 +21,7 @@ TABLES = [f"{d.source.id}/{table.id}" for d in FINDINGS.records.documents for ta
 def test_the_recorded_verdict_is_the_known_one(finding: Finding) -> None:
     """Figures, spreads, guards and checks together give what the data says that they give."""
     verdict = judge_recorded(finding, FINDINGS.evidence)
-    assert verdict.outcome == finding.expected, verdict.note()
+    assert verdict.outcome == finding.expected, lab_note(verdict)
 
 
 def test_every_table_has_its_findings_or_its_reason() -> None:

@@ -1,0 +1,157 @@
+"""A gate in words: its answer, a row for each check, notes on what does not pass, and what ran."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.outcome import NOT_RUN, Outcome
+from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
+from pytest_asperf.errors import printable
+from pytest_asperf.records.kinds import facts_of_builds
+from pytest_asperf.report.verdict_text import lab_note
+
+if TYPE_CHECKING:
+    from pytest_asperf.gate.cells import CellResult
+    from pytest_asperf.gate.summary import GateOutcome
+
+LEFT_OUT: Final = "left out"
+
+
+def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
+    """The error rates of a gate's times in words; for an asserted gain, or for a gate."""
+    if is_gain:
+        wrong = "a FAIL of such a gain, or a PASS of a smaller one"
+        return f"Errors: {wrong} in at most {100 * BETA:g} % of runs"
+    alone = "" if n_cells == 1 else f" in any of {n_cells} checks"
+    return (
+        f"Errors: equal builds FAIL by time{alone} in at most {100 * GATE_ALPHA:g} % of runs, "
+        f"a check that is that much slower PASSes in at most {100 * BETA:g} %"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """A check in the summary.
+
+    Attributes:
+        word: its verdict, or ``left out``.
+        name: its workload.
+        what: the model, with settings.
+        measured: the effect with its interval, or why there is none.
+        counted: pairs or chunks that it rests on.
+        elapsed_s: its duration, loads included; None if it was left out.
+    """
+
+    word: str
+    name: str
+    what: str
+    measured: str
+    counted: str = ""
+    elapsed_s: float | None = None
+
+    @property
+    def cost(self) -> str:
+        """Its cost."""
+        time = "" if self.elapsed_s is None else f"{self.elapsed_s:.0f} s"
+        return ", ".join(filter(None, (self.counted, time)))
+
+
+def summary_rows(outcome: GateOutcome) -> list[SummaryRow]:
+    """A row for each check, then for those that are left out."""
+    left_out = [SummaryRow(LEFT_OUT, "", left.what, left.reason) for left in outcome.plan.left_out]
+    return [*map(_row, outcome.results), *left_out]
+
+
+def _row(result: CellResult) -> SummaryRow:
+    cell = result.cell
+    return SummaryRow(
+        result.word,
+        cell.name,
+        printable(cell.what),
+        result.measured,
+        result.counted,
+        result.elapsed_s,
+    )
+
+
+def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
+    """The notes on all checks that do not pass, the failures first; with all run records.
+
+    A note of several checks, such as an engine that does not start, is printed once.
+    """
+    not_passed = [r for r in results if r.word != Outcome.PASS]
+    cells: dict[str, list[str]] = {}
+    for result in sorted(not_passed, key=lambda r: r.word != Outcome.FAIL):
+        text = (
+            f"{NOT_RUN}: {result.error}"
+            if result.verdict is None
+            else lab_note(result.verdict, with_ran=with_ran)
+        )
+        cells.setdefault(text, []).append(f"{result.cell.name} {printable(result.cell.what)}")
+    return ["\n".join([*heads, text]) for text, heads in cells.items()]
+
+
+#: A measured effect that is longer leaves its column.
+_MOST_MEASURED: Final = 44
+_LEAST_TEXT: Final = 24
+UNIT: Final = "Figures are baseline → candidate."
+
+
+def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
+    """The summary as lines of text, safe to print.
+
+    Args:
+        outcome: what the gate came to.
+        columns: width at which checks are wrapped, None for one line each.
+    """
+    yield outcome.answer
+    yield from _hanging("", f"{outcome.limits} {UNIT}", columns)
+    rows = summary_rows(outcome)
+    for what in dict.fromkeys(row.what for row in rows if row.word != LEFT_OUT):
+        yield ""
+        yield what
+        yield from _cell_lines([row for row in rows if row.what == what], rows, columns)
+    yield from ("", *_left_out(rows)) if _left_out(rows) else ()
+    for note in notes(outcome.results, with_ran=False):  # what ran follows, once for all
+        yield ""
+        yield from note.splitlines()
+    ran = facts_of_builds(r.verdict.facts for r in outcome.results if r.verdict is not None)
+    yield from ("", "what ran") if ran else ()
+    for label, base, candidate in ran:
+        differs = base != candidate
+        yield f"  {label + ':':10} {printable(base)}{'' if differs else ', in both'}"
+        if differs:
+            yield f"  {'differs':>9}: {printable(candidate)}"
+
+
+def _cell_lines(
+    cells: Sequence[SummaryRow], rows: Sequence[SummaryRow], columns: int | None
+) -> Iterator[str]:
+    """One model's checks, in columns as wide as all rows need."""
+    words = max(len(row.word) for row in rows if row.word != LEFT_OUT)
+    names = max(len(row.name) for row in rows)
+    measured = max((n for row in rows if (n := len(row.measured)) <= _MOST_MEASURED), default=0)
+    for row in cells:
+        head = f"  {row.word:{words}}  {row.name:{names}}  "
+        text = f"{row.measured:{measured}}  ({row.cost})"
+        yield from _hanging(head, text, columns)
+
+
+def _hanging(head: str, text: str, columns: int | None) -> list[str]:
+    if columns is None or len(head) + len(text) <= columns:
+        return [head + text]
+    return textwrap.wrap(
+        text,
+        max(columns, len(head) + _LEAST_TEXT),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _left_out(rows: Sequence[SummaryRow]) -> list[str]:
+    return [f"{LEFT_OUT}: {r.what}: {r.measured}" for r in rows if r.word == LEFT_OUT]

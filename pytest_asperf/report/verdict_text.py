@@ -1,0 +1,103 @@
+"""A verdict in words: on one line, in few lines, as a lab note; and the error that shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_asperf.analysis.stats.estimate import Estimate
+    from pytest_asperf.analysis.verdict import Verdict
+
+#: The reason for no other verdict, if there is nothing to add.
+_WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
+#: The run record, shortened to one line.
+_KEPT: Final = ("model", "sha256")
+_MEANING: Final = {
+    Outcome.PASS: "shown to hold",
+    Outcome.FAIL: "the assertion does not hold",
+    Outcome.INCONCLUSIVE: "not decided",
+    Outcome.INVALID: "the measurement is broken",
+}
+
+
+class VerdictError(AssertionError):
+    """An assertion that did not pass; its text is the verdict's lab note."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict.plain()
+        super().__init__(lab_note(self.verdict))
+
+
+def claim_text(verdict: Verdict) -> str:
+    """The claim as one phrase."""
+    return f"{verdict.subject} {verdict.threshold}"
+
+
+def line(verdict: Verdict) -> str:
+    """The verdict on one line, safe to print."""
+    basis = [
+        *dict.fromkeys(one.estimate.basis for one in verdict.figures if one.estimate.basis),
+        *([verdict.source] if verdict.source != "live" else []),
+    ]
+    tail = f" ({', '.join(basis)})" if basis else ""
+    claim = printable(claim_text(verdict))
+    return f"{verdict.outcome}  {claim}: {printable(verdict.measured)}{tail}"
+
+
+def short_note(verdict: Verdict) -> tuple[str, ...]:
+    """The failure, its reason, the remedy and what ran, one line each, safe to print."""
+    facts = dict(verdict.facts)
+    sides = ("", "candidate ", "target ")
+    kept = [facts.get(f"{side}{label}", "") for label in _KEPT for side in sides]
+    limit = verdict.bound or verdict.threshold
+    found = (verdict.brief or verdict.measured, f"wanted {limit}" if limit else "")
+    lines = (
+        (str(verdict.outcome), f"{verdict.subject_brief or verdict.subject}: {', '.join(found)}"),
+        ("why", verdict.why or _WHY.get(verdict.outcome, "")),
+        ("do", verdict.advice),
+        ("ran", any(kept) and ", ".join([*filter(None, kept), "-v for all"])),
+    )
+    return tuple(f"{head:13} {printable(text, 300)}" for head, text in lines if text)
+
+
+def lab_note(verdict: Verdict, *, with_ran: bool = True) -> str:
+    """The verdict as a lab note of several lines, safe to print; with all that ran, or not."""
+    rows = [("assertion", claim_text(verdict)), ("measured", verdict.measured)]
+    rows += [("", detail) for detail in (*verdict.details, *map(str, verdict.guards))]
+    if len(verdict.figures) == 1:
+        rows += [("interval", _how(verdict.figures[0].estimate))]
+    else:
+        each = ((one.label, one.estimate) for one in verdict.figures)
+        rows += [("intervals", f"{label} {estimate}; {_how(estimate)}") for label, estimate in each]
+    rows += [("threshold", verdict.threshold)]
+    facts = verdict.facts if with_ran else ()
+    rows += [(f"ran ({verdict.source})", f"{k}: {v}") for k, v in facts]
+    if verdict.advice:
+        rows += [("what to do", verdict.advice)]
+    return "\n".join([f"{verdict.outcome}: {_MEANING[verdict.outcome]}", *_table(rows)])
+
+
+def _how(estimate: Estimate) -> str:
+    if estimate.is_exact:
+        return estimate.method
+    two_sided, one_sided = 100 * estimate.confidence, 50 * (1 - estimate.confidence)
+    return (
+        f"{two_sided:.4g} % two-sided, so each bound errs in at most {one_sided:.3g} % of runs; "
+        f"{estimate.method}, {estimate.basis}"
+    )
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Lines with aligned labels; a repeated label is printed once."""
+    width = max(len(label) for label, _ in rows) + 1
+    lines, previous = [], ""
+    for label, text in rows:
+        head = "" if label in {"", previous} else f"{label}:"
+        lines.append(f"  {head:<{width}} {printable(text)}")
+        previous = label
+    return lines
