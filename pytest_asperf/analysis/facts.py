@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 #: Words of an engine, kept as they came.
 Verbatim: TypeAlias = Mapping[str, object]
+#: The limit of a card's clock that full load reaches.
+POWER_CAP: Final = "power cap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,11 @@ class CardSeen:
 
     clock_mhz: int | None
     limits: tuple[str, ...] = ()
+
+    @property
+    def cooling(self) -> tuple[str, ...]:
+        """The limits that are there to cool; a power cap is none, as full load reaches it."""
+        return tuple(limit for limit in self.limits if limit != POWER_CAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +187,23 @@ class ComparedPairs:
     elapsed_s: float | None = None
     watched: MachineSeen | None = None
     drafted_and_accepted: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredText:
+    """The part of a corpus that PPL uses: its first chunks, of `n_ctx` tokens each."""
+
+    name: str
+    sha256: str
+    n_chunks: int
+    n_chunks_total: int
+    n_ctx: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, sha256 {self.sha256[:12]}, chunks 1 to {self.n_chunks} of "
+            f"{self.n_chunks_total}, of {self.n_ctx} tokens"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

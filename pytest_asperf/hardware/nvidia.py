@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_asperf.analysis.facts import POWER_CAP, CardSeen
 from pytest_asperf.hardware import probe
 
 _BASIC = ("name", "memory.total", "driver_version")
@@ -19,10 +20,9 @@ _QUERIES = (
 )
 # By their names, newest first.
 _REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-_POWER_CAP = "power cap"
 # Bits of NVML's nvmlClocksEventReasons that keep the clock below the requested one.
 _SLOWDOWNS = (
-    (0x04, _POWER_CAP),
+    (0x04, POWER_CAP),
     (0x08, "hardware slowdown"),
     (0x20, "thermal slowdown (software)"),
     (0x40, "thermal slowdown (hardware)"),
@@ -53,19 +53,6 @@ class CardReading:
         return _words(self.clock_reasons)
 
 
-@dataclass(frozen=True, slots=True)
-class CardClock:
-    """The clock of a card's multiprocessors, and what limits it now."""
-
-    clock_mhz: int | None
-    limits: tuple[str, ...] = ()
-
-    @property
-    def cooling(self) -> tuple[str, ...]:
-        """The limits that are there to cool; a power cap is none, as full load reaches it."""
-        return tuple(limit for limit in self.limits if limit != _POWER_CAP)
-
-
 class CardWatch:
     """Reads the clocks of all cards at each call; no card without NVML's Python binding."""
 
@@ -73,7 +60,7 @@ class CardWatch:
         self._nvml = open_nvml()
         self._handles = [] if self._nvml is None else handles_of(self._nvml)
 
-    def read(self) -> tuple[CardClock, ...]:
+    def read(self) -> tuple[CardSeen, ...]:
         """The clock of each card, in NVML's order."""
         return tuple(map(self._clock, self._handles))
 
@@ -82,10 +69,10 @@ class CardWatch:
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
 
-    def _clock(self, handle: Any) -> CardClock:
+    def _clock(self, handle: Any) -> CardSeen:
         nvml = self._nvml
         clock = asked(nvml, handle, lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM))
-        return CardClock(clock, _words(asked_first(nvml, handle, *_REASONS)))
+        return CardSeen(clock, _words(asked_first(nvml, handle, *_REASONS)))
 
 
 def open_nvml() -> Any:

@@ -7,18 +7,18 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from pytest_asperf.analysis.facts import CardSeen, MachineSeen, MomentSeen
+from pytest_asperf.analysis.facts import MachineSeen, MomentSeen
 from pytest_asperf.analysis.guards.surroundings import host_busy, throttled
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.linux import read_throttle_events
 from pytest_asperf.hardware.macos import read_thermal_pressure
-from pytest_asperf.hardware.nvidia import CardClock, CardWatch
+from pytest_asperf.hardware.nvidia import CardWatch
 from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
 
 if TYPE_CHECKING:
@@ -35,27 +35,10 @@ _POLICIES: Final = Path("/sys/devices/system/cpu/cpufreq")
 
 @dataclass(frozen=True, slots=True)
 class MachineSample:
-    """The machine at one moment; None for values that the system does not report.
+    """The machine at one moment: what it reports, and processor times, whose differences count."""
 
-    Attributes:
-        at_s: since the watch began.
-        cpu: processor times, of which differences count.
-        clock_mhz: mean clock of the processor's groups of cores.
-        thermal_level: macOS's thermal pressure, 1 to 4; None if it is nominal or not reported.
-        throttle_events: how often cores were throttled since boot.
-        swap_bytes: in use.
-        on_battery: whether no charger is connected.
-        cards: clock and its limits of each NVIDIA card.
-    """
-
-    at_s: float
     cpu: CpuTimes
-    clock_mhz: float | None = None
-    thermal_level: int | None = None
-    throttle_events: int | None = None
-    swap_bytes: int | None = None
-    on_battery: bool | None = None
-    cards: tuple[CardClock, ...] = ()
+    seen: MomentSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +64,8 @@ class Watched:
         """The conditions of `readiness` that were watched all along."""
         known = {"load"} if self.foreign_cores is not None else set()
         levels = any(
-            s.thermal_level is not None or s.throttle_events is not None for s in self.samples
+            s.seen.thermal_level is not None or s.seen.throttle_events is not None
+            for s in self.samples
         )
         return frozenset(known | ({"thermal level"} if levels else set()))
 
@@ -96,7 +80,7 @@ class Watched:
     @property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
         """The findings of the guards `throttled` and `host-busy`."""
-        levels = [s.thermal_level for s in self.samples if s.thermal_level is not None]
+        levels = [level for s in self.samples if (level := s.seen.thermal_level) is not None]
         found = [throttled(levels, held_down=self._held_down())]
         if self.foreign_cores is not None:
             found.append(host_busy(self.foreign_cores, self.n_cores))
@@ -109,13 +93,13 @@ class Watched:
 
     def _held_down(self) -> dict[str, float]:
         """The reasons for a throttled clock, each with its share of the samples."""
-        counts = [s.throttle_events for s in self.samples if s.throttle_events is not None]
+        counts = [n for s in self.samples if (n := s.seen.throttle_events) is not None]
         seen: dict[str, int] = {}
         if len(counts) > 1:
             rises = sum(b > a for a, b in pairwise(counts))
             seen["processor throttled"] = rises
         for sample in self.samples:
-            for reason in {reason for card in sample.cards for reason in card.cooling}:
+            for reason in {reason for card in sample.seen.cards for reason in card.cooling}:
                 seen[reason] = seen.get(reason, 0) + 1
         return {reason: n / len(self.samples) for reason, n in seen.items()}
 
@@ -126,16 +110,10 @@ class Watched:
     def _moments(self) -> Iterator[MomentSeen]:
         """Each sample that has one before it, with other programs' use in between."""
         for before, after in pairwise(self.samples):
-            yield MomentSeen(
-                at_s=round(after.at_s, 3),
+            yield replace(
+                after.seen,
                 foreign_cores=foreign_cores(before.cpu, after.cpu),
                 stolen_cores=stolen_cores(before.cpu, after.cpu),
-                clock_mhz=after.clock_mhz,
-                thermal_level=after.thermal_level,
-                throttle_events=after.throttle_events,
-                swap_bytes=after.swap_bytes,
-                on_battery=after.on_battery,
-                cards=tuple(CardSeen(card.clock_mhz, card.limits) for card in after.cards),
             )
 
 
@@ -215,16 +193,16 @@ class MachineSampler:
         import psutil  # noqa: PLC0415 -- heavy, and needed only where something is measured
 
         battery = getattr(psutil, "sensors_battery", lambda: None)()
-        return MachineSample(
-            time.monotonic() - self._began_s,
-            read_cpu_times(),
-            _clock_mhz(),
-            read_thermal_pressure() if self._system == "Darwin" else None,
-            read_throttle_events() if self._system == "Linux" else None,
-            psutil.swap_memory().used,
-            None if battery is None else not battery.power_plugged,
-            self._cards.read(),
+        seen = MomentSeen(
+            at_s=round(time.monotonic() - self._began_s, 3),
+            clock_mhz=_clock_mhz(),
+            thermal_level=read_thermal_pressure() if self._system == "Darwin" else None,
+            throttle_events=read_throttle_events() if self._system == "Linux" else None,
+            swap_bytes=psutil.swap_memory().used,
+            on_battery=None if battery is None else not battery.power_plugged,
+            cards=self._cards.read(),
         )
+        return MachineSample(read_cpu_times(), seen)
 
     def close(self) -> None:
         """Leave the driver of the cards alone."""

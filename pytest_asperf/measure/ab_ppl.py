@@ -29,9 +29,9 @@ from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import open_together
 
 if TYPE_CHECKING:
+    from pytest_asperf.analysis.facts import ScoredText
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.engine_process import ContextFacts
-    from pytest_asperf.measure.feeding import ScoredText
     from pytest_asperf.measure.results import Provenance
 
 Answer = TypeVar("Answer")

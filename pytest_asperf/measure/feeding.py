@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from pytest_asperf.analysis.facts import ScoredText
 from pytest_asperf.config.table import CheckedTable, Rule, full_list, matching
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table, read_text
 from pytest_asperf.errors import Advice, ConfigError, ModelError, UnfitError, printable
@@ -32,23 +33,6 @@ _TEXTS: Final = Rule(
 )
 
 Prompts: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredText:
-    """The part of a corpus that PPL uses: its first chunks, of `n_ctx` tokens each."""
-
-    name: str
-    sha256: str
-    n_chunks: int
-    n_chunks_total: int
-    n_ctx: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}, sha256 {self.sha256[:12]}, chunks 1 to {self.n_chunks} of "
-            f"{self.n_chunks_total}, of {self.n_ctx} tokens"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,11 @@ from pytest_asperf.modelfiles.locate import (
 )
 
 if TYPE_CHECKING:
+    from pytest_asperf.analysis.facts import ScoredText
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
-    from pytest_asperf.measure.feeding import Corpus, ScoredText
+    from pytest_asperf.measure.feeding import Corpus
 
 #: llama-perplexity's default context, and what published figures use.
 PPL_N_CTX: Final = 512

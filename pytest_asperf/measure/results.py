@@ -30,13 +30,13 @@ from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 from pytest_asperf.measure.timed_work import NOT_EXAMINED, ExaminedRun
 
 if TYPE_CHECKING:
+    from pytest_asperf.analysis.facts import ScoredText
     from pytest_asperf.analysis.guards import GuardFinding
     from pytest_asperf.analysis.metrics import ChunkScore
     from pytest_asperf.config.engine_settings import EngineSettings
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.errors import AsperfError
-    from pytest_asperf.measure.feeding import ScoredText
 
 _DEVICES_SHOWN: Final = 4
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pytest_asperf.analysis.facts import ComparedPairs, MachineSeen, Ran
+from pytest_asperf.analysis.facts import ComparedPairs, MachineSeen, Ran, ScoredText
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import JudgedRecord, Verdict
+from pytest_asperf.hardware.meters.meter import CounterWindow
 
 #: Label and text of each fact of what ran.
 Facts: TypeAlias = tuple[tuple[str, str], ...]
@@ -118,17 +119,6 @@ class ThroughputRecord(MeasurementRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextFacts:
-    """The text behind a PPL: its first `n_chunks` chunks of `n_ctx` tokens each."""
-
-    name: str
-    sha256: str
-    n_chunks: int
-    n_chunks_total: int
-    n_ctx: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFacts:
     """The sums of one scored chunk, nats."""
 
@@ -160,7 +150,7 @@ class QuantRecord(MeasurementRecord):
 
     baseline: Ran
     baseline_name: str = ""
-    text: TextFacts | None = None
+    text: ScoredText | None = None
     ppl: float
     ppl_baseline: float
     delta_ppl: Estimate
@@ -182,26 +172,13 @@ class RailFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowFacts:
-    """The energy between two updates of a counter; `power_w` is another source's, if any."""
-
-    name: str
-    rail: str
-    seconds: float
-    joules: float
-    n_updates: int
-    power_w: float | None = None
-    restarted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFacts:
     """One kind of work while counters were sampled; an idle machine has no tokens."""
 
     wall_s: float
     busy_s: float
     n_tokens: int
-    windows: tuple[WindowFacts, ...] = ()
+    windows: tuple[CounterWindow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple, replace
+from dataclasses import astuple, replace
 from statistics import fmean, harmonic_mean, median
 from typing import TYPE_CHECKING, Literal
 
@@ -26,9 +26,7 @@ from pytest_asperf.records.kinds import (
     RequestFacts,
     RunFacts,
     SpeculationRecord,
-    TextFacts,
     ThroughputRecord,
-    WindowFacts,
 )
 
 if TYPE_CHECKING:
@@ -225,7 +223,7 @@ def quant_record(
     return QuantRecord(
         baseline=result.baseline_ran.facts(),
         baseline_name=baseline,
-        text=TextFacts(**asdict(result.text)),
+        text=result.text,
         ppl=compared.ppl.value,
         ppl_baseline=compared.ppl_base.value,
         delta_ppl=compared.delta_ppl,
@@ -295,7 +293,7 @@ def _phase(phase: PhaseEnergy) -> PhaseFacts:
         wall_s=phase.wall_s,
         busy_s=phase.busy_s,
         n_tokens=phase.n_tokens,
-        windows=tuple(WindowFacts(**asdict(window)) for window in phase.windows),
+        windows=phase.windows,
     )
 
 

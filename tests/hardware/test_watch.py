@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from pytest_asperf.hardware.nvidia import CardClock, CardWatch
+from pytest_asperf.analysis.facts import CardSeen, MomentSeen
+from pytest_asperf.hardware.nvidia import CardWatch
 from pytest_asperf.hardware.probe import CpuTimes, read_cpu_times
 from pytest_asperf.hardware.watch import MachineSample, MachineSampler, MachineWatch, Watched
 
@@ -20,7 +20,7 @@ def _sample(
     at_s: float, busy_s: float = 0.0, stolen_s: float = 0.0, **more: object
 ) -> MachineSample:
     cpu = CpuTimes(at_s, busy_s, stolen_s, own_s=at_s)
-    return replace(MachineSample(at_s, cpu), **more)  # type: ignore[arg-type]  # as named
+    return MachineSample(cpu, MomentSeen(at_s=at_s, **more))  # type: ignore[arg-type]  # as named
 
 
 def _guards(*samples: MachineSample, n_cores: int = 2) -> list[str]:
@@ -74,14 +74,14 @@ def test_a_machine_that_cools_itself() -> None:
     ]
     counts = [_sample(n, throttle_events=7 + (n > 2)) for n in range(5)]
     assert _guards(*counts) == ["throttled"]
-    hot = CardClock(1200, ("power cap", "thermal slowdown (hardware)"))
+    hot = CardSeen(1200, ("power cap", "thermal slowdown (hardware)"))
     (found,) = Watched((_sample(0, cards=(hot,)), _sample(0.5, cards=(hot,)))).guard_findings
     assert "thermal slowdown (hardware) in 100% of the samples" in found.found
 
 
 def test_full_load_is_no_throttling() -> None:
     """A power cap, counts from before the run and one event in a long run are none."""
-    capped = CardClock(1600, ("power cap",))
+    capped = CardSeen(1600, ("power cap",))
     samples = [_sample(n, cards=(capped,), throttle_events=40 + (n > 9)) for n in range(20)]
     assert _guards(*samples) == []
 
@@ -94,7 +94,7 @@ def test_samples_are_bounded_and_go_up_to_now() -> None:
         while sampler.n < 400 and time.monotonic() < deadline:
             time.sleep(0.001)
         seen = watch.seen()
-    times = [sample.at_s for sample in seen.samples]
+    times = [sample.seen.at_s for sample in seen.samples]
     assert times == sorted(times)
     assert times[0] == 1
     assert times[-1] >= 400
@@ -113,7 +113,7 @@ def test_this_machine_is_sampled() -> None:
     sampler.close()
     assert after.cpu.own_s - before.cpu.own_s >= 0.2
     assert after.cpu.busy_s - before.cpu.busy_s >= 0.15
-    assert after.swap_bytes is not None
+    assert after.seen.swap_bytes is not None
 
 
 def test_a_running_child_s_time_is_our_own() -> None:
@@ -156,7 +156,7 @@ def test_cards_are_read_through_one_opened_driver(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     watch = CardWatch()
     first, second = watch.read()
-    assert first == CardClock(1980, ("power cap", "thermal slowdown (software)"))
+    assert first == CardSeen(1980, ("power cap", "thermal slowdown (software)"))
     assert first.cooling == ("thermal slowdown (software)",)
-    assert second == CardClock(None)
+    assert second == CardSeen(None)
     watch.close()

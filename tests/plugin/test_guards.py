@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.hardware.machine import Machine
-from pytest_asperf.hardware.watch import MachineSampler
+from pytest_asperf.hardware.watch import MachineSample, MachineSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -207,6 +207,10 @@ def test_it(gate):
     )
 
 
+def _at_level(sample: MachineSample, level: int) -> MachineSample:
+    return replace(sample, seen=replace(sample.seen, thermal_level=level))
+
+
 def test_a_machine_that_cools_itself_during_a_run_is_invalid(
     project: Project, rows: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +219,7 @@ def test_a_machine_that_cools_itself_during_a_run_is_invalid(
     levels: Iterator[int] = repeat(0)
     monkeypatch.setattr(
         "pytest_asperf.hardware.watch.MachineSampler.sample",
-        lambda sampler: replace(sample(sampler), thermal_level=next(levels)),
+        lambda sampler: _at_level(sample(sampler), next(levels)),
     )
     project.test(TEST.format(claim=USES["throughput"]))
     measured, claim = rows()

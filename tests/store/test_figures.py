@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_asperf.analysis.facts import ScoredText
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.records.kinds import MemoryRecord, QuantRecord, TextFacts
+from pytest_asperf.records.kinds import MemoryRecord, QuantRecord
 from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import figures_of
 from tests.report import sample_reports as samples
@@ -24,7 +25,7 @@ _DRAFTED = replace(
     samples.speculation("d → m", 0.2, 3.0), k=4, n_tokens=64, ran=proof("m"), draft_ran=proof("d")
 )
 _SCORED = QuantRecord(
-    text=TextFacts(name="t", sha256="t", n_chunks=4, n_chunks_total=9, n_ctx=512),
+    text=ScoredText(name="t", sha256="t", n_chunks=4, n_chunks_total=9, n_ctx=512),
     ppl=5.0,
     ppl_baseline=5.0,
     delta_ppl=estimate(0.01, "change"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_asperf.analysis.facts import MomentSeen
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.api.energy import EnergyFigure, energy_of
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
 JTG = Workload("tg", 128, metered=True)
 BUSY = Watched(
-    tuple(MachineSample(at, CpuTimes(at, 2 * at, 0.0, 0.2 * at)) for at in (0.0, 10.0)), 2
+    tuple(
+        MachineSample(CpuTimes(at, 2 * at, 0.0, 0.2 * at), MomentSeen(at_s=at))
+        for at in (0.0, 10.0)
+    ),
+    2,
 )
 
 
