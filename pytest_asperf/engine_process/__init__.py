@@ -1,47 +1,29 @@
 """The parent's end of a worker: its process, what it answers, and the types of the answers."""
 
 from pytest_asperf.engine_process.facts import (
-    ContextFacts,
-    Device,
-    EngineFacts,
-    EngineMemory,
-    LoadedFacts,
-    MetalFacts,
+    ContextFacts as ContextFacts,
+    Device as Device,
+    EngineFacts as EngineFacts,
+    EngineMemory as EngineMemory,
+    LoadedFacts as LoadedFacts,
+    MetalFacts as MetalFacts,
 )
-from pytest_asperf.engine_process.pair import Margin, StepCosts, WorkerPair
+from pytest_asperf.engine_process.pair import (
+    Margin as Margin,
+    StepCosts as StepCosts,
+    WorkerPair as WorkerPair,
+)
 from pytest_asperf.engine_process.process import (
-    EngineBuild,
-    EngineRefusedError,
-    WorkerError,
-    engine_priority,
-    usable_cores,
+    EngineBuild as EngineBuild,
+    EngineRefusedError as EngineRefusedError,
+    WorkerError as WorkerError,
+    engine_priority as engine_priority,
+    usable_cores as usable_cores,
 )
 from pytest_asperf.engine_process.worker import (
-    GroupedRow,
-    RawRun,
-    RunRemains,
-    ToolSpeculation,
-    Worker,
+    GroupedRow as GroupedRow,
+    RawRun as RawRun,
+    RunRemains as RunRemains,
+    ToolSpeculation as ToolSpeculation,
+    Worker as Worker,
 )
-
-__all__ = [
-    "ContextFacts",
-    "Device",
-    "EngineBuild",
-    "EngineFacts",
-    "EngineMemory",
-    "EngineRefusedError",
-    "GroupedRow",
-    "LoadedFacts",
-    "Margin",
-    "MetalFacts",
-    "RawRun",
-    "RunRemains",
-    "StepCosts",
-    "ToolSpeculation",
-    "Worker",
-    "WorkerError",
-    "WorkerPair",
-    "engine_priority",
-    "usable_cores",
-]
