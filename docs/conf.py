@@ -1,6 +1,11 @@
 """The documentation's site, by Sphinx: `tox run -e docs`. All pages are in the repository."""
 
+import tomllib
+from pathlib import Path
+
 import pytest_asperf
+
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
 
 project = "pytest-asperf"
 release = version = pytest_asperf.__version__
@@ -15,5 +20,10 @@ highlight_language = "text"  # what a command printed, unless a block says what 
 
 html_theme = "furo"
 html_title = f"pytest-asperf {release}"
+html_theme_options = {
+    "source_repository": _PROJECT["project"]["urls"]["Source"],
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_copy_source = False
 html_show_sphinx = False

@@ -13,6 +13,7 @@ import inspect
 import re
 import runpy
 import sys
+import tomllib
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -526,6 +527,12 @@ def _exit_codes() -> str:
     return table(("code", "meaning"), ((str(int(one)), one.meaning) for one in ExitCode))
 
 
+def _addresses() -> str:
+    text = (HERE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    urls: dict[str, str] = tomllib.loads(text)["project"]["urls"]
+    return table(("address", "of"), ((f"<{url}>", name.lower()) for name, url in urls.items()))
+
+
 def _guards() -> str:
     return table(
         ("guard", "consequence", "remedy"),
@@ -546,6 +553,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "keys": _keys,
     "commands": _commands,
     "exit codes": _exit_codes,
+    "addresses": _addresses,
     "guards": _guards,
     "json": JSON_SCHEMA["tables"],
 }

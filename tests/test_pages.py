@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,13 @@ def test_the_page_of_settings_has_every_variable() -> None:
         "TERM",
     }
     assert {name for name in read - others if f"`{name}`" not in page} == set()
+
+
+def test_an_address_of_the_project_has_one_place() -> None:
+    """`[project.urls]` names the owner, and every page the same one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {"Source", "Documentation", "Issues", "Changelog"} <= project["urls"].keys()
+    owner = project["urls"]["Source"].split("/")[-2]
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "action.yml"]:
+        named = set(re.findall(r"([\w-]+)/pytest-asperf\b", page.read_text("utf-8")))
+        assert named <= {owner}, page.name
