@@ -8,15 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.tables import MAX_ROWS, PrintedTable, has_figure
+from pytest_asperf.worker.printed import NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
 _DELIMITERS: Final = "\t;,"
 _MAX_CELL: Final = 1 << 16
 #: A decimal comma: a file with semicolons has them because its commas are in numbers.
 _COMMA: Final = re.compile(r"(?<=\d),(?=\d)")
+_FIGURE: Final = re.compile(rf"{NUMBER}(?:[eE][+-]?\d{{1,2}})?")
+#: Of a row of llama-bench's CSV of any release.
+_LEAST_COMMAS: Final = 20
+_LEAST_FIGURES: Final = 8
 
 
 @dataclass(slots=True)
@@ -41,7 +46,7 @@ class DelimitedReader:
         elif self._begins(line):
             return True
         if not self.tables or self._delimiter not in line:
-            return False
+            return self._lacks_header(line)
         self._held = line if line.count('"') % 2 and len(line) < _MAX_CELL else ""
         return bool(self._held) or self._add(_cells(line, self._delimiter))
 
@@ -50,19 +55,26 @@ class DelimitedReader:
         self.unread += bool(self._held)
         self._held = ""
 
+    def _lacks_header(self, line: str) -> bool:
+        """Count a row of llama-bench's CSV whose header is not above it."""
+        is_row = (
+            line.count(",") >= _LEAST_COMMAS and _n_figures(_cells(line, ",")) >= _LEAST_FIGURES
+        )
+        self.unread += is_row
+        return is_row
+
     def _begins(self, line: str) -> bool:
         """True if a line is a header, whose table then begins."""
         for delimiter in _DELIMITERS:
-            if delimiter in line:
-                cells = _cells(line, delimiter)
-                if (
-                    len(cells) > 1
-                    and not has_figure(cells)
-                    and self.is_header({cell.lower() for cell in cells})
-                ):
-                    self.tables.append(PrintedTable(tuple(cells)))
-                    self._delimiter = delimiter
-                    return True
+            if delimiter not in line or not self.is_header(
+                {cell.strip(' "') for cell in line.lower().split(delimiter)}
+            ):
+                continue
+            cells = _cells(line, delimiter)
+            if len(cells) > 1 and not has_figure(cells):
+                self.tables.append(PrintedTable(tuple(cells)))
+                self._delimiter = delimiter
+                return True
         return False
 
     def _add(self, cells: list[str]) -> bool:
@@ -76,6 +88,20 @@ class DelimitedReader:
                 cells = [_COMMA.sub(".", cell) for cell in cells]
             table.rows.append(dict(zip(table.header, cells, strict=True)))
         return True
+
+
+def lacks_header(lines: Sequence[str]) -> bool:
+    """True if all lines are rows with equally many cells and with figures."""
+    for delimiter in _DELIMITERS:
+        rows = [_cells(line, delimiter) for line in lines if line.strip()]
+        is_table = len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 2
+        if is_table and min(map(_n_figures, rows)) > 1:
+            return True
+    return False
+
+
+def _n_figures(cells: Sequence[str]) -> int:
+    return sum(_FIGURE.fullmatch(cell) is not None for cell in cells)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

@@ -24,7 +24,9 @@ from pytest_asperf.analysis.stats.intervals import (
 from pytest_asperf.audit.judge_load import judge_loads
 from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS, Known
 from pytest_asperf.audit.llama_bench import distinct_names
+from pytest_asperf.audit.ollama import CUT_REPLIES
 from pytest_asperf.audit.quoted import BENCHY
+from pytest_asperf.audit.quoted import distinct_names as quoted_names
 from pytest_asperf.audit.result import EQUAL, FileFindings
 from pytest_asperf.audit.tables import UNREAD_ROWS
 from pytest_asperf.audit.titles import grouped, labels, prefixes
@@ -229,6 +231,8 @@ def _judge_errors(log: Log, findings: FileFindings) -> None:
     errors = log.errors
     findings.add("log", guards.decode_errors(errors.lines))
     findings.add("log", guards.remote_errors(errors.lines))
+    for found in log.unmeasured:
+        findings.add("log", Guard.NOT_TIMED.finding(found, "a figure is a number above 0"))
     if crash := errors.crash:
         findings.add("log", _crashed(crash))
     elif trouble := errors.trouble:
@@ -255,6 +259,8 @@ def _note_left_out(log: Log, findings: FileFindings) -> None:
         findings.notes.append(f"{more} more tests of llama-bench were not read")
     if n := log.unread_rows:
         findings.notes.append(f"{n} {UNREAD_ROWS}")
+    if log.cut_replies:
+        findings.notes.append(f"{log.cut_replies} x {CUT_REPLIES}")
     if log.documents.broken:
         findings.notes.append(f"{log.documents.broken} JSON objects are cut off or broken")
     if log.requests.left_out:
@@ -262,13 +268,12 @@ def _note_left_out(log: Log, findings: FileFindings) -> None:
 
 
 def _show_quoted(log: Log, known: Known, findings: FileFindings) -> None:
-    for figure in log.quoted:
+    quoted = [figure for figure in log.quoted if not figure.is_lost]
+    for name, figure in zip(quoted_names(quoted), quoted, strict=True):
         if figure.samples:
-            findings.measured(
-                figure.name, rate_of(figure.samples, known.options.confidence, "runs")
-            )
+            findings.measured(name, rate_of(figure.samples, known.options.confidence, "runs"))
         else:
-            findings.measured(figure.name, text=figure.text)
+            findings.measured(name, text=figure.text)
     if any(figure.tool == BENCHY for figure in log.quoted):
         findings.notes.append(
             "llama-benchy is an HTTP client and not llama-bench: pp divides the prompt's tokens by "
@@ -539,7 +544,16 @@ def _judge_row(row: TableRow, known: Known, findings: FileFindings) -> None:
         spread = "" if sd is None else f" ± {sd:.3g}"
         drafted, accepted = numbers.get("drafted"), numbers.get("accepted", 0.0)
         share = f", acceptance {accepted / drafted:.2%}" if drafted else ""
+        ttft = numbers.get("TTFT ms")
+        share += "" if ttft is None else f", TTFT {ttft:.4g} ms"
         findings.measured(f"{size}{row.label}", text=f"{rate:.4g}{spread} tok/s{share}")
+        if ttft == 0:
+            rule = "a reply takes longer than 0 ms"
+            findings.add(f"{size}{row.label}", Guard.NOT_TIMED.finding("TTFT is 0 ms", rule))
+        if drafted and accepted > drafted:
+            found = f"{accepted:g} of {drafted:g} drafted tokens were accepted"
+            finding = Guard.SD_BOUND.finding(found, "no more are accepted than drafted")
+            findings.add(f"{size}{row.label}", finding)
         if sd is not None:
             repetitions = known.options.repetitions or DEFAULT_REPETITIONS
             findings.add(f"{size}{row.label}", guards.spread(rate, sd, repetitions))

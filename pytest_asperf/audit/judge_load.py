@@ -91,13 +91,13 @@ def _not_timed(run: LoadRun) -> GuardFinding | None:
     n_served, output = run.n_requests - run.n_failed, run.work.get("output tokens")
     one_token = isinstance(output, int | float) and n_served and output <= n_served
     names = {"TTFT", "E2E"} if one_token else {"TTFT", "ITL", "TPOT", "E2E"}
-    zero = [f for f in run.figures if f.definition.quantity in names and not f.value]
+    zero = [f for f in run.figures if f.definition.quantity in names and not f.value > 0]
     typical = [f.name for f in zero if f.statistic in {"mean", "median"}]
     if not typical or (run.n_requests and not n_served):
         return None
     served = f" of {n_served} replies" if n_served else ""
     return Guard.NOT_TIMED.finding(
-        f"{', '.join(typical)}{served} is 0 ms", "a reply takes longer than 0 ms"
+        f"{', '.join(typical)}{served} is {zero[0].value:g} ms", "a reply takes longer than 0 ms"
     )
 
 
@@ -174,7 +174,7 @@ def _compare(
 
 
 def _compare_figure(name: str, base: LoadFigure, other: LoadFigure, findings: FileFindings) -> None:
-    if base.value:
+    if base.value > 0 and other.value > 0:
         ratio = other.value / base.value
         text = f"{ratio:.4g} x ({other.value:.4g} and {base.value:.4g} {other.unit}, no interval)"
         findings.measured(f"{other.name}: {name}", text=text)

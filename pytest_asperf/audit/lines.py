@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from pytest_asperf.audit.html_tables import with_bars
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
+from pytest_asperf.worker.printed.timings import request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,6 +40,9 @@ _PLUS_MINUS: Final = re.compile(
     "|".join({re.escape("±".encode().decode(page)) for page in _MISREAD})
     + r"|\$?\\pm\b\$?|\\xb1|\\xf1|\ufffd"
 )
+#: Keys of a line in JSON that holds a line of a log: of Docker's files, journalctl and others.
+_LOG_KEYS: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
+_LOGGED: Final = re.compile(rf'\s*\{{.*"(?:{"|".join(_LOG_KEYS)})": *"')
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 #: Three without blanks are a prompt of ollama's, or Python's.
 _QUOTE: Final = re.compile(r"(?!>>> )(?:[ \t]*>)+ ?")
@@ -73,7 +78,7 @@ _ENTITIES: Final = {
 }  # fmt: skip
 _LINE_BREAK: Final = re.compile(r"(?:<br ?/?>|(?<![\\])\\)$")
 #: A decimal comma; that of thousands has three digits behind it.
-_COMMA: Final = re.compile(r"(?<![^\s(])(\d{1,9}),(\d\d)(?=[\s)]|$)")
+_COMMA: Final = re.compile(r"(?<![^\s(])(\d{1,9}),(\d\d|\d{4,12})(?=[\s)%]|$)")
 _LEAST_WIDTH: Final = 40
 #: A line that may go on: an open parenthesis, a timing without one, a perplexity's chunks.
 _OPEN: Final = re.compile(r"\([^()]*$|time +=[^)]*$")
@@ -120,7 +125,7 @@ class Lines:
         if not self._wide and (max(even, odd) < least or min(even, odd) > max(even, odd) / 8):
             return raw.decode("utf-8", errors="backslashreplace")
         self._wide = self._wide or "utf-16-le"
-        if self._wide == "utf-16-le" and (raw[0] == 0 or even > odd):
+        if self._wide == "utf-16-le" and len(raw) % 2 and raw[0] == 0:
             raw = raw[1:]  # the second half of the line's end before it
         return raw[: len(raw) & ~1].decode(self._wide, errors="replace")
 
@@ -139,10 +144,18 @@ class Layout:
     width: int = 0
     prefix: re.Pattern[str] | None = None
 
+    def is_shared(self, head: Iterable[str]) -> bool:
+        """True if every line has the prefix."""
+        if self.prefix is None:
+            return False
+        lines = [f"{line} " for line in map(_plain, logged(head)) if line.strip()]
+        found = [self.prefix.match(line) for line in lines]
+        return len(found) >= _LEAST_LINES and all(found)
+
     @classmethod
     def candidates(cls, head: Iterable[str]) -> list[Layout]:
         """The layouts that the first lines may have, the simplest first."""
-        plain = [line for line in map(_plain, head) if line.strip()]
+        plain = [line for line in map(_plain, logged(head)) if line.strip()]
         indent = min((len(line) - len(line.lstrip()) for line in plain), default=0)
         width = max((len(line) for line in plain), default=0) - indent
         base = cls(indent, width if width >= _LEAST_WIDTH else 0)
@@ -151,7 +164,8 @@ class Layout:
     def lines(self, raw: Iterable[str], titles: TitleReader | None = None) -> Iterator[str]:
         """Yield the lines as their tool printed them; `titles` reads each before it is yielded."""
         plain = (
-            line[min(self.indent, len(line) - len(line.lstrip())) :] for line in map(_plain, raw)
+            line[min(self.indent, len(line) - len(line.lstrip())) :]
+            for line in map(_plain, logged(raw))
         )
         for line in unwrapped(with_bars(plain), self.width):
             prefix = self.prefix and self.prefix.match(line)
@@ -161,15 +175,37 @@ class Layout:
             yield from clean(bare)
 
 
+def logged(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines, of one that a collector wrapped in JSON those within it."""
+    for line in lines:
+        text = _logged_text(line) if "}" in line[-2:] and _LOGGED.match(line) else None
+        if text is None:
+            yield line
+        else:
+            yield from text.splitlines() or [""]
+
+
+def _logged_text(line: str) -> str | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    key = next((key for key in _LOG_KEYS if isinstance(entry.get(key), str)), None)
+    return None if key is None or request_of(entry) else str(entry[key])
+
+
 def _plain(line: str) -> str:
     """A line without colors, quotes and what a web page makes of signs."""
-    line = _ESCAPE.sub("", line).translate(_BARS)
+    if "\x1b" in line:
+        line = _ESCAPE.sub("", line)
+    if "\0" in line or not line.isascii():
+        line = line.translate(_BARS)
     if quote := _QUOTE.match(line):
         line = line[quote.end() :]
     if "&" in line:
         for entity, sign in _ENTITIES.items():
             line = line.replace(entity, sign)
-    return _LINE_BREAK.sub("", line)
+    return _LINE_BREAK.sub("", line) if line.endswith((">", "\\")) else line
 
 
 _TOKEN: Final = re.compile(r"\d+|[^\W\d_]+|\s+|.")
@@ -177,8 +213,11 @@ _MOST_LINES, _MOST_TOKENS = 400, 60
 #: Share of lines that have a prefix which counts as that of all.
 _SHARED: Final = 0.8
 _MOST_PREFIXES: Final = 12
+_LEAST_LINES: Final = 3
 _IS_END: Final = re.compile(r"\s+|[:|>)\]+\-]")
 _DIGITS: Final = r"\d+"
+#: In a pattern.
+_MORE_THAN_BARS: Final = re.compile(r"[^\\s|*+]|\\[^s|]")
 
 
 def _shared_prefixes(lines: list[str]) -> list[re.Pattern[str]]:
@@ -187,17 +226,19 @@ def _shared_prefixes(lines: list[str]) -> list[re.Pattern[str]]:
     It is the same in most lines but for its numbers, as times and process ids are.
     """
     rows = [_TOKEN.findall(line.lstrip()[:200])[:_MOST_TOKENS] for line in lines[:_MOST_LINES]]
-    least, pattern, last, found = max(1, _SHARED * len(rows)), r"\s*", "", list[str]()
+    least, pattern, found = max(1, _SHARED * len(rows)), r"\s*", list[str]()
+    last = before = ""
     for at in range(_MOST_TOKENS):
         kinds = Counter(_kind(row[at]) for row in rows if len(row) > at)
         kind, n = kinds.most_common(1)[0] if kinds else ("", 0)
-        # No number of a time or an address begins a line.
-        if _IS_END.fullmatch(last) and not (kind == _DIGITS and last in ":-"):
+        # No number of a time or an address begins a line, and neither does a cell of a table.
+        is_within = kind == _DIGITS and last in ":-" and before.isdecimal()
+        if _IS_END.fullmatch(last) and not is_within and _MORE_THAN_BARS.search(pattern):
             found.append(pattern + " *")
         if n < least or len(found) == _MOST_PREFIXES:
             break
         rows = [row for row in rows if len(row) > at and _kind(row[at]) == kind]
-        pattern, last = pattern + kind, rows[0][at]
+        pattern, last, before = pattern + kind, rows[0][at], last
     return [re.compile(one) for one in found]
 
 
@@ -216,8 +257,13 @@ def _without_prefixes(line: str) -> str:
 
 def clean(line: str) -> Iterator[str]:
     """Yield a line without comment and bold signs; two where a log line begins within it."""
-    line = _without_prefixes(_COMMENT.sub("", line)).replace("**", "")
-    line = _COMMA.sub(r"\1.\2", _PLUS_MINUS.sub("±", line))
+    if line.startswith("#"):
+        line = _without_prefixes(_COMMENT.sub("", line))
+    line = line.replace("**", "")
+    if "\\" in line or not line.isascii():
+        line = _PLUS_MINUS.sub("±", line)
+    if "," in line:
+        line = _COMMA.sub(r"\1.\2", line)
     for part in LOG_PREFIX.split(line, maxsplit=1):
         if stripped := part.strip(" \r\n"):
             yield stripped

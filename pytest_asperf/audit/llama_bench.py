@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.audit.tables import measured
+from pytest_asperf.audit.tables import UNMEASURED, measured
 from pytest_asperf.worker.printed import COUNT, NUMBER
 from pytest_asperf.worker.printed.bench_rows import (
     BenchRow,
     BrokenRowError,
+    NotMeasuredError,
     bench_row,
     settings,
     unresolved,
@@ -46,12 +47,14 @@ class BenchReader:
     Attributes:
         begun: whether a header of llama-bench's was there.
         problems: tests that could not be read, with why.
+        unmeasured: tests whose rate is 0 or no number, with it.
     """
 
     rows: list[BenchRow] = field(default_factory=list)
     build: str = ""
     begun: bool = False
     problems: list[str] = field(default_factory=list)
+    unmeasured: list[str] = field(default_factory=list)
 
     def feed(self, line: str) -> bool:
         """Parse one line of SQL; True if it was one."""
@@ -66,8 +69,10 @@ class BenchReader:
         try:
             row = replace(bench_row(entry), title=title)
         except BrokenRowError as error:
-            number = len(self.rows) + len(self.problems) + 1
-            self.problems.append(f"test {number} of llama-bench {error}")
+            is_unmeasured = isinstance(error, NotMeasuredError)
+            number = len(self.rows) + len(self.problems) + len(self.unmeasured) + 1
+            lost = self.unmeasured if is_unmeasured else self.problems
+            lost.append(f"test {number} of llama-bench {error}")
             return
         if len(self.rows) < _MAX_BAR_ROWS:
             self.rows.append(row)
@@ -95,8 +100,12 @@ class BenchReader:
 
     def _add_row(self, cells: Mapping[str, str], table: PrintedTable) -> None:
         row = _row_of_table(cells, table)
-        if row is None:
-            test = f"{cells['test']} {cells['t/s']}".strip()
+        test = f"{cells['test']} {cells['t/s']}".strip()
+        is_test = cells["test"] and _TEST.fullmatch(cells["test"])
+        if row is None and is_test and UNMEASURED.fullmatch(cells["t/s"]):
+            model = f"{test} tok/s, {cells['model']}"
+            self.unmeasured.append(f"a test of llama-bench has a rate that is none: {model}")
+        elif row is None:
             self.problems.append(f"a row of llama-bench's table is none of its tests: {test}")
         elif len(self.rows) < _MAX_BAR_ROWS:
             self.rows.append(row)
@@ -104,9 +113,11 @@ class BenchReader:
 
 def is_bench_header(names: AbstractSet[str]) -> bool:
     """True if columns, in lower case, are those of llama-bench's CSV or of its table."""
+    if names >= COLUMNS or "test" not in names:
+        return names >= COLUMNS
     rates = [name for name in names if _RATES.fullmatch(name)]
     is_other = any(map(_OF_CLIENT.match, names)) or (_COMPARED in names and len(rates) > 1)
-    return names >= COLUMNS or ("test" in names and bool(rates) and not is_other)
+    return bool(rates) and not is_other
 
 
 def is_bench_entry(document: object) -> bool:

@@ -12,6 +12,7 @@ from pytest_asperf.worker.printed import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from pytest_asperf.audit.tables import PrintedTable
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 _HEADER: Final = re.compile(r"={4,} *(?:\w+ )*Benchmark Result(?: \w+)* *={4,}")
 _END: Final = re.compile(r"={20,}$")
 _LINE: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)$")
+#: Figures of blocks side by side, and the end of these.
+_PAIR: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)(?=\s|$)")
+_ENDS: Final = re.compile(r"={20,}(?:[\s|]+={20,})+")
 _TIME: Final = re.compile(
     r"(Mean|Median|P\d{1,2}(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)$"
 )
@@ -52,15 +56,28 @@ _MAX_RUNS: Final = 1000
 
 @dataclass(slots=True)
 class ServingReader:
-    """Gathers each "Serving Benchmark Result" of vLLM, SGLang and what grew out of them."""
+    """Gathers each "Serving Benchmark Result" of vLLM, SGLang and what grew out of them.
+
+    Blocks may stand side by side, if a line has a figure of each.
+
+    Attributes:
+        unread: lines of blocks side by side that have figures of some of them.
+    """
 
     documents: list[dict[str, Any]] = field(default_factory=list)
+    unread: int = 0
+    _columns: list[ServingReader] = field(default_factory=list)
     _found: dict[str, Any] = field(default_factory=dict)
     _is_open: bool = False
 
     def feed(self, line: str) -> None:
         """Parse one line."""
-        if _HEADER.match(line):
+        if (n := len(_HEADER.findall(line))) > 1:
+            self.end()
+            self._columns = [ServingReader(_is_open=True) for _ in range(n)]
+        elif self._columns and not _HEADER.match(line):
+            self._feed_columns(line)
+        elif _HEADER.match(line):
             self.end()
             self._found = {key: self._found[key] for key in _BEFORE & self._found.keys()}
             self._is_open = True
@@ -72,6 +89,16 @@ class ServingReader:
             if key in self._found and not self._is_open:
                 self.end()  # another one whose header was left out
             self._found[key] = _value(found[2])
+
+    def _feed_columns(self, line: str) -> None:
+        pairs = _PAIR.findall(line)
+        if len(pairs) == len(self._columns):
+            for column, pair in zip(self._columns, pairs, strict=True):
+                column.feed(": ".join(pair))
+        elif pairs:
+            self.unread += 1
+        elif _ENDS.fullmatch(line):
+            self.end()
 
     def add_table(self, table: PrintedTable) -> bool:
         """Keep the runs of a table with a metric in each row and a run in each column."""
@@ -87,6 +114,10 @@ class ServingReader:
 
     def end(self) -> None:
         """End the run that is open, or that has times."""
+        for column in self._columns:
+            column.end()
+            self.documents += column.documents
+        self._columns = []
         is_run = self._is_open or any(key.endswith("_ms") for key in self._found)
         if is_run and len(self._found) > 1 and len(self.documents) < _MAX_RUNS:
             self.documents.append(self._found)
@@ -123,6 +154,8 @@ def _value(text: str) -> object:
 #: Factors to ms, by the unit in a row's name.
 _TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "sec": 1e3, "s": 1e3}
 _LABEL: Final = re.compile(r"(.*?) *(?:\(([\w/ ]+)\))?$")
+#: The column of figures that have no distribution, in a table of its own in CSV.
+_ALONE: Final = "Value"
 _STATISTIC: Final = {"Mdn": "median", "Mean": "mean", "Second": "mean"}
 #: Columns of GuideLLM's tables.
 _GUIDELLM: Final = (
@@ -141,13 +174,25 @@ _GUIDELLM: Final = (
 
 def loads_of_tables(tables: Sequence[PrintedTable]) -> list[LoadRun]:
     """The runs of load generators that print tables."""
-    runs = [run for table in tables for run in _aiperf(table)]
+    runs: list[LoadRun] = []
+    for table in tables:
+        for run in _aiperf(table):
+            if runs and _ALONE in table.header:
+                figures = (*runs[-1].figures, *run.figures)
+                runs[-1] = replace(run, tool=runs[-1].tool, figures=figures, work=runs[-1].work)
+            else:
+                runs.append(run)
     return [*runs, *_guidellm(tables)]
+
+
+def is_aiperf_header(names: AbstractSet[str]) -> bool:
+    """True if columns, in lower case, are those of AIPerf or of genai-perf."""
+    return bool(names & {"metric", "statistic"}) and bool(names & {"avg", _ALONE.lower()})
 
 
 def _aiperf(table: PrintedTable) -> Iterator[LoadRun]:
     """The run of a table of AIPerf, or of genai-perf that it grew out of."""
-    if table.header[0] not in {"Metric", "Statistic"} or "avg" not in table.header:
+    if not is_aiperf_header({column.lower() for column in table.header}):
         return
     document: dict[str, Any] = {}
     for cells in table.rows:
@@ -157,7 +202,7 @@ def _aiperf(table: PrintedTable) -> Iterator[LoadRun]:
         factor = _TO_MS.get(unit, 1.0) if "latency" in key or "token" in key else 1.0
         values = {column: _value(cell) for column, cell in cells.items() if column}
         document[key] = {
-            column: value * factor
+            "avg" if column == _ALONE else column: value * factor
             for column, value in values.items()
             if isinstance(value, int | float)
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -206,21 +206,31 @@ class LoadRun:
     title: str = ""
 
     def value(self, quantity: str, statistic: str = "mean") -> float | None:
-        """One of its figures by our name; None if the file does not have it."""
-        figures = (f for f in self.figures if f.definition.quantity == quantity)
+        """One of its figures by our name; None if the file does not have it, or it is no number."""
+        named = (f for f in self.figures if f.definition.quantity == quantity)
+        figures = (f for f in named if not math.isnan(f.value))
         return next((f.value for f in figures if f.statistic == statistic), None)
 
 
-def load_runs_of_document(document: object) -> tuple[LoadRun, ...]:
+def load_runs_of_document(document: object, depth: int = 2) -> tuple[LoadRun, ...]:
     """The runs in a JSON document, one or a sweep's; none if no load generator wrote it."""
     if isinstance(document, list):
-        runs = (run for part in document[:_MAX_RUNS] for run in load_runs_of_document(part))
+        runs = (run for part in document[:_MAX_RUNS] for run in load_runs_of_document(part, depth))
         return tuple(runs)[:_MAX_RUNS]
-    if isinstance(document, dict):
-        for telling, read in _TOOLS:
-            if telling <= document.keys():
-                return read(document)
-    return ()
+    if not isinstance(document, dict):
+        return ()
+    for telling, read in _TOOLS:
+        if telling <= document.keys():
+            return read(document)
+    # A sweep, by its names or in a list.
+    parts = [(str(name), part) for name, part in document.items() if isinstance(part, dict | list)]
+    named = [
+        replace(run, title=run.title or name)
+        for name, part in parts[:_MAX_RUNS]
+        if depth
+        for run in load_runs_of_document(part, depth - 1)
+    ]
+    return tuple(named[:_MAX_RUNS])
 
 
 def run_of_records(requests: Sequence[ServedRequest]) -> LoadRun:
@@ -233,7 +243,9 @@ def flat_run(tool: str, fields: Mapping[str, Field], document: Mapping[str, Any]
     """A run of vLLM or SGLang, which write one flat object."""
     completed, failed = _number(document.get("completed")), _number(document.get("failed"))
     errors = [error for error in _list(document.get("errors")) if error]
-    n_failed = int(failed if failed is not None else len(errors))
+    sent = _number(document.get("num_prompts"))
+    lost = sent - completed if sent and completed is not None else 0
+    n_failed = int(failed if failed is not None else max(len(errors), lost))
     work = {
         "users": document.get("max_concurrency"),
         "requests/s": _number(document.get("request_rate")),  # or "inf"
@@ -400,7 +412,8 @@ def _figures(
 ) -> tuple[LoadFigure, ...]:
     figures: dict[str, LoadFigure] = {}
     for own_name, stem, statistic, value in stats(document):
-        field, number = fields.get(stem), _number(value)
+        is_nan = isinstance(value, float) and math.isnan(value)
+        field, number = fields.get(stem), math.nan if is_nan else _number(value)
         name = _STATISTICS.get(statistic, "" if not statistic else None)
         if field is None or number is None or name is None:
             continue

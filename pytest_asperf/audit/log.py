@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import astuple, dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.audit.delimited import DelimitedReader
 from pytest_asperf.audit.lines import Layout
 from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry, is_bench_header
-from pytest_asperf.audit.load_consoles import ServingReader, loads_of_tables
+from pytest_asperf.audit.load_consoles import ServingReader, is_aiperf_header, loads_of_tables
 from pytest_asperf.audit.load_generators import (
     LoadRun,
     load_runs_of_document,
@@ -20,6 +20,8 @@ from pytest_asperf.audit.load_generators import (
     run_of_records,
 )
 from pytest_asperf.audit.mlx_log import MlxReader
+from pytest_asperf.audit.ollama import CUT_REPLIES, OllamaReader
+from pytest_asperf.audit.ollama import requests_of_table as ollama_requests
 from pytest_asperf.audit.powermetrics import PowerLog, PowerTextReader
 from pytest_asperf.audit.quoted import (
     Quoted,
@@ -36,7 +38,7 @@ from pytest_asperf.worker.printed.metal_log import metal_facts
 from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader, base_name
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
-from pytest_asperf.worker.printed.timings import PROGRAM, RequestReader, request_of
+from pytest_asperf.worker.printed.timings import OLLAMA, PROGRAM, Request, RequestReader, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -74,9 +76,6 @@ _CRASH: Final = re.compile(
 _TROUBLE: Final = re.compile(
     r"Traceback \(most recent|[Oo]ut of memory|OutOfMemory|failed to (?:allocate|load model|create)"
 )
-#: Keys of a JSON line that contains a line of a log: of Docker's files, journalctl and others.
-_LOG_KEYS: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
-_LOGGED: Final = re.compile(rf'\{{.*"(?:{"|".join(_LOG_KEYS)})": *"')
 _MAX_ERRORS: Final = 1000
 _MAX_ERROR_CHARS: Final = 200
 _MAX_RECORDS: Final = 10_000
@@ -94,7 +93,7 @@ class ErrorReader:
         """Parse one line."""
         lower = line[: 10 * _MAX_ERROR_CHARS].lower()
         is_cut = "truncat" in lower and _TRUNCATED.search(lower)
-        if is_cut or any(word in lower for word in _ERRORS):
+        if is_cut or _holds_error(lower):
             shown = line.strip()[:_MAX_ERROR_CHARS]
             if shown in self.counts or len(self.counts) < _MAX_ERRORS:
                 self.counts[shown] += 1
@@ -132,8 +131,21 @@ class ErrorReader:
         )
 
 
+def _known_parts(request: Request) -> int:
+    parts = [timing for timing in (request.prompt, request.generated) if timing]
+    return sum(1 + (timing.n_tokens > 1) for timing in parts)
+
+
+def _holds_error(line: str) -> bool:
+    for word in _ERRORS:  # noqa: SIM110  # half the time of any(), on every line of a log
+        if word in line:
+            return True
+    return False
+
+
 def _is_header(names: AbstractSet[str]) -> bool:
-    return is_bench_header(names) or is_own_header(names) or is_quoted_header(names)
+    readers = is_bench_header, is_own_header, is_quoted_header, is_aiperf_header
+    return any(is_header(names) for is_header in readers)
 
 
 @dataclass(slots=True)
@@ -175,13 +187,16 @@ class Log:
     _records: list[ServedRequest] = field(default_factory=list)
     _metal: list[str] = field(default_factory=list)
     _build: str = ""
+    _ollama: OllamaReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ollama = OllamaReader(self.requests.add)
 
     def feed(self, line: str) -> None:
         """Parse one line."""
-        if (self.titles.heading, self.titles.command) != self._title[:2]:
+        titles, title = self.titles, self._title
+        if titles.heading != title.heading or titles.command != title.command:
             self._begin_title()
-        if line.endswith("}") and _LOGGED.match(line) and self._feed_logged(line):
-            return
         if "build" in line and (match := _BUILD.match(line)):
             self._build = self._build or f"{match[1]} ({match[2]})"
             self._begin_title(build=f"build {match[1]} ({match[2]})")
@@ -193,13 +208,12 @@ class Log:
         is_document, document = self.documents.feed(line)
         if document is not None and not self.add_document(document):
             is_document = False  # such as a line of a log in JSON
-        if is_document or any(
-            reader.feed(line) for reader in (self.bench, self.delimited, self.tables)
-        ):
+        is_taken = is_document or self.bench.feed(line)
+        if is_taken or self.delimited.feed(line) or self.tables.feed(line):
             return
         for reader in (
             *(self.drafting, self.requests, self.mlx, self.tasks, self.power, self._serving),
-            *(self._loads, self._scores),
+            *(self._loads, self._scores, self._ollama),
         ):
             reader.feed(line)
         self._note_models()
@@ -225,19 +239,6 @@ class Log:
             return self.own.add(document)
         return True
 
-    def _feed_logged(self, line: str) -> bool:
-        """Parse a log line that a collector wrapped in JSON; True if it is one."""
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            return False
-        key = next((key for key in _LOG_KEYS if isinstance(entry.get(key), str)), None)
-        if key is None or request_of(entry):
-            return False
-        for text in Layout().lines(entry[key].splitlines()):
-            self.feed(text)
-        return True
-
     def end(self) -> None:
         """Finish the open parts at the end of the text."""
         self.documents.end()
@@ -260,16 +261,22 @@ class Log:
         self.load += self._serving.runs
         self.quoted += (figure for table in others for figure in quoted_of_table(table))
         self.load += loads_of_tables(others)
+        for table in others:
+            for name, request in ollama_requests(table):
+                self._title = Title(table.title, model=name)
+                self.requests.add(OLLAMA, request)
+                self._begin_title()
         if self._records:
             self.load.append(run_of_records(self._records))
 
     def _begin_title(self, **changed: str) -> None:
         """Attach the title so far to the items below it."""
         self._serving.end()
+        self._ollama.end()
         self.power.end()
         if self.power.log.n_samples:
             self.powers.append((self._title, self.power.log))
-        self.power = PowerTextReader()
+        self.power = PowerTextReader(lacks_time=self.power.lacks_time)
         for reader, n in self._counts().items():
             held = self._titled.setdefault(reader, [])
             held += [self._title] * (n - len(held))
@@ -358,16 +365,22 @@ class Log:
         return self._titled.get(reader, [])
 
     @property
+    def unmeasured(self) -> list[str]:
+        """Figures of 0 or no number that tests have in the place of a rate or a PPL."""
+        quoted = (f"{figure.name}: {figure.text}" for figure in self.quoted if figure.is_lost)
+        return [*self.bench.unmeasured, *self.mlx.unmeasured, *self.own.unmeasured, *quoted]
+
+    @property
     def tools(self) -> tuple[str, ...]:
         """The tools whose lines it contains; empty for any other text."""
         held: dict[str, object] = {
-            "llama-bench": self.bench.rows,
+            "llama-bench": self.bench.rows or self.bench.unmeasured,
             "llama-perplexity": self._scores.n_begun or self.tasks.results(),
             "llama-speculative": self.drafting.runs(),
             **self.timed,
-            "mlx_lm": self.mlx.trials or self.mlx.perplexities,
+            "mlx_lm": self.mlx.trials or self.mlx.perplexities or self.mlx.unmeasured,
             "powermetrics": self.powers,
-            "a table of results": self.own.rows,
+            "a table of results": self.own.rows or self.own.unmeasured,
             **{figure.tool: True for figure in self.quoted},
             **{run.tool: True for run in self.load},
         }
@@ -382,8 +395,9 @@ class Log:
         facts: list[ModelFacts | SpeculationRun] = [*self.models, *self.drafting.runs()]
         counts = [
             *(len(self.bench.rows), len(self.quoted), len(self.own.rows), len(self.mlx.trials)),
+            len(self.unmeasured),
             *(len(self.tasks.results()), sum(log.n_samples for _, log in self.powers)),
-            *map(len, self.requests.of.values()),
+            *map(_known_parts, chain.from_iterable(self.requests.of.values())),
             *(1 + len(run.figures) for run in self.load),
             *(1 + len(run.running_ppl) + len(run.statistics) for run in runs),
             *(sum(map(bool, astuple(fact))) for fact in facts),
@@ -393,13 +407,21 @@ class Log:
     @property
     def unread_rows(self) -> int:
         """Rows of tables that look like results and were not read."""
-        return self.tables.unread + self.delimited.unread
+        return self.tables.unread + self.delimited.unread + self._serving.unread
 
     @property
     def begun(self) -> str:
-        """Tools without results, whose header has no rows; empty without a header."""
-        bench = "llama-bench, without a test: the run measured nothing"
-        return bench if self.bench.begun else self.own.begun
+        """What measured nothing, as only its beginning is there; empty without one."""
+        if self.bench.begun:
+            return "llama-bench, without a test: the run measured nothing"
+        if self.power.lacks_time:
+            return "powermetrics' powers, without the duration of their sample"
+        return CUT_REPLIES if self.cut_replies else self.own.begun
+
+    @property
+    def cut_replies(self) -> int:
+        """Replies of ollama's that were cut off before the time of their text."""
+        return self._ollama.cut
 
 
 def read_log(

@@ -15,7 +15,8 @@ _TRIAL: Final = re.compile(rf"(Trial {COUNT}|Averages): +(.*)")
 #: Sizes and rates, whichever a release prints: `prompt_tokens=1024 and generation_tokens=256.`
 _PAIR: Final = re.compile(rf"(\w+)=({NUMBER})")
 #: A trial's have three decimals; a number with fewer at the end of a line is cut off.
-_WHOLE: Final = re.compile(rf"(\w+)=({NUMBER}(?=[, ])|\d{{1,15}}\.\d{{3}})")
+_WHOLE: Final = re.compile(rf"(\w+)=({NUMBER}(?=,? )|\d{{1,15}}\.\d{{3}})")
+_UNMEASURED: Final = re.compile(r"\w+_tps=[+-]?(?:nan|inf|0+(?:\.0+)?)(?=[, ]|$)")
 _GENERATED: Final = re.compile(
     rf"(Prompt|Generation): (?:({COUNT}) tokens, )?({NUMBER}) tokens-per-sec"
 )
@@ -55,10 +56,15 @@ class MlxTrial:
 
 @dataclass(slots=True)
 class MlxReader:
-    """Gathers trials and perplexities from the output's lines."""
+    """Gathers trials and perplexities from the output's lines.
+
+    Attributes:
+        unmeasured: trials with a rate of 0 or no number.
+    """
 
     trials: list[MlxTrial] = field(default_factory=list)
     perplexities: list[PerplexityRun] = field(default_factory=list)
+    unmeasured: list[str] = field(default_factory=list)
     _plan: tuple[int, int, int] | None = None
     _n_trials: int = 0
     _prompt: tuple[int, float] | None = None
@@ -73,7 +79,9 @@ class MlxReader:
             sizes = (found.get(f"{part}_tokens", 0) for part in ("prompt", "generation"))
             self._plan = (*sizes, max(found.get("batch_size", 1), 1))  # type: ignore[assignment]
             self._is_finished, self._n_trials = False, 0
-        elif trial := _TRIAL.match(line):
+        elif (trial := _TRIAL.match(line)) and (lost := _UNMEASURED.search(trial[2])):
+            self.unmeasured.append(f"{trial[1]} of mlx_lm: {lost[0]}")
+        elif trial:
             self._add_trial(
                 trial[1], {key: float(value) for key, value in _WHOLE.findall(trial[2])}
             )

@@ -108,9 +108,14 @@ def read_power(file: BinaryIO) -> PowerLog:
 
 @dataclass(slots=True)
 class PowerTextReader:
-    """Gathers the samples of powermetrics' text, where power is in whole mW."""
+    """Gathers the samples of powermetrics' text, where power is in whole mW.
+
+    Attributes:
+        lacks_time: whether a power has no sample above it.
+    """
 
     log: PowerLog = field(default_factory=PowerLog)
+    lacks_time: bool = False
     _elapsed_ms: float = 0.0
     _mw: dict[RailName, float] = field(default_factory=dict)
     _thermal: str = ""
@@ -126,6 +131,8 @@ class PowerTextReader:
         elif self._elapsed_ms and (power := _POWER.match(line)):
             if rail := _RAILS.get(power[1]):
                 self._mw.setdefault(rail, float(power[2]))  # that of the GPU is printed twice
+        elif _POWER.match(line):
+            self.lacks_time = True
         elif self._elapsed_ms and (pressure := _PRESSURE.match(line)):
             self._thermal = pressure[1][:40]
 

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
+from pytest_asperf.audit.tables import UNMEASURED, measured
+from pytest_asperf.worker.printed import COUNT, NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from pytest_asperf.audit.tables import PrintedTable
@@ -20,19 +21,28 @@ _MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """A figure as its tool prints it, or the samples that the tool keeps of it, in tok/s."""
+    """A figure as its tool prints it, or the samples that the tool keeps of it, in tok/s.
+
+    Attributes:
+        is_lost: whether it is 0 or no number.
+        settings: what may tell it from others of one name.
+    """
 
     tool: str
     name: str
     text: str = ""
     samples: tuple[float, ...] = ()
+    is_lost: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 def _rates(cells: Mapping[str, Any], pp: str, tg: str, suffix: str) -> Iterator[tuple[str, str]]:
     for test, size, rate in (("pp", pp, "S_PP t/s"), ("tg", tg, "S_TG t/s")):
-        number = _number(cells.get(rate))
+        number, name = _number(cells.get(rate)), f"{test}{cells.get(size)}{suffix}"
         if number:
-            yield f"{test}{cells.get(size)}{suffix}", f"{number:g} {_ONE_RUN}"
+            yield name, f"{number:g} {_ONE_RUN}"
+        elif _number(cells.get(size)):
+            yield name, str(cells.get(rate))
 
 
 def _batched(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -45,18 +55,22 @@ def _swept(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _compared(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     rates = [value for column, value in cells.items() if column.startswith("t/s ")]
-    if (speedup := _number(cells["Speedup"])) and len(rates) == 2:
-        what = " ".join(filter(None, [cells["Test"], cells.get("Model")]))
+    what = " ".join(filter(None, [cells["Test"], cells.get("Model")]))
+    if UNMEASURED.fullmatch(cells["Speedup"]):
+        yield what, cells["Speedup"]
+    elif (speedup := _number(cells["Speedup"])) and len(rates) == 2:
         yield what, f"{speedup:g} x ({rates[1]} and {rates[0]} tok/s, no interval)"
 
 
 def _benchy(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for column, value in cells.items():
-        if value and re.match(rf"{NUMBER}{PLUS_MINUS}{NUMBER}$", value):
-            unit = re.search(r"\((ms)\)", column)
-            name = column.removesuffix(" (ms)")
-            name = f"{cells['test']} {cells['model']}" + ("" if name == "t/s" else f", {name}")
-            yield name, f"{value} {'ms' if unit else 'tok/s'}, as printed"
+        is_lost = UNMEASURED.fullmatch(value)
+        if column in {"model", "test"} or not (is_lost or measured(value)):
+            continue
+        name = column.removesuffix(" (ms)")
+        name = f"{cells['test']} {cells['model']}" + ("" if name == "t/s" else f", {name}")
+        unit = "ms" if column.endswith(" (ms)") else "tok/s"
+        yield name, value if is_lost else f"{value} {unit}, as printed"
 
 
 #: By the columns of their tables; the first match is used.
@@ -77,6 +91,29 @@ _JSON_COLUMNS: Final = {
 }  # fmt: skip
 
 
+#: Columns with figures, and what is in the name already.
+_FIGURES: Final = re.compile(r"t/s|.* t/s|[TS]_|Speedup|Test|Model|PP$|TG$|B$|N_KV$|T s|.*\(ms\)")
+_SETTING: Final = re.compile(r"n_(?!kv$)|flash_attn|is_|type_")
+
+
+def distinct_names(figures: Sequence[Quoted]) -> list[str]:
+    """Their names, with every setting in which figures of one name differ."""
+    alike: dict[str, list[Quoted]] = {}
+    for figure in figures:
+        alike.setdefault(figure.name, []).append(figure)
+    return [
+        " ".join([
+            figure.name,
+            *(
+                f"{key}={value}"
+                for key, value in figure.settings
+                if len({dict(one.settings).get(key) for one in alike[figure.name]}) > 1
+            ),
+        ])
+        for figure in figures
+    ]  # fmt: skip
+
+
 def is_quoted_header(names: AbstractSet[str]) -> bool:
     """True if columns, in lower case, are those of a table that is read here."""
     return any(columns <= names for columns in _LOWER)
@@ -88,7 +125,10 @@ def quoted_of_table(table: PrintedTable) -> Iterator[Quoted]:
         if columns <= {*table.header}:
             title = f", {table.title}" if table.title else ""
             for cells in table.rows:
-                yield from (Quoted(tool, name + title, text) for name, text in read(cells))
+                for name, text in read(cells):
+                    is_lost = UNMEASURED.fullmatch(text) is not None
+                    others = tuple((c, v) for c, v in cells.items() if not _FIGURES.match(c))
+                    yield Quoted(tool, name + title, text, is_lost=is_lost, settings=others)
             return
 
 
@@ -101,7 +141,10 @@ def quoted_of_document(document: object) -> Iterator[Quoted]:
         tool, read = ("llama-batched-bench", _batched) if "pl" in document else (
             "llama-sweep-bench", _swept
         )  # fmt: skip
-        yield from (Quoted(tool, name, text) for name, text in read(cells))
+        others = tuple((key, str(v)) for key, v in document.items() if _SETTING.match(key))
+        for name, text in read(cells):
+            is_lost = UNMEASURED.fullmatch(text) is not None
+            yield Quoted(tool, name, text, is_lost=is_lost, settings=others)
     elif "latency_mode" in document and isinstance(runs := document.get("benchmarks"), list):
         for run in runs[:_MAX]:
             if isinstance(run, dict):

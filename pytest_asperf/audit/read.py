@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.audit.delimited import lacks_header
 from pytest_asperf.audit.lines import Layout, Lines
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import PowerLog, read_power
@@ -83,6 +84,8 @@ def _read(path: Path) -> FileReading:
             file.seek(0)
         if kind is Kind.CSV:
             problem = "CSV with columns that audit does not know"
+        elif lacks_header(head[:_TRIED_LINES]):
+            problem = "CSV without its header: a first line must name the columns"
         lines = Lines(file)
         return _read_text(path, lines, head, problem)
 
@@ -104,8 +107,12 @@ def _read_document(path: Path, document: object) -> FileReading:
 def _read_text(path: Path, lines: Lines, head: list[str], problem: str) -> FileReading:
     layouts = Layout.candidates(head)
     layout = layouts[0]
-    if len(layouts) > 1:  # the one by which most is read, the first of equals
-        layout = max(layouts, key=lambda one: read_log(head[:_TRIED_LINES], one).n_found)
+    if len(layouts) > 1:  # the one by which most is read; of equals the one without more prefix
+        tried = head[:_TRIED_LINES]
+        found = {one: read_log(tried, one).n_found for one in layouts}
+        most = [one for one in layouts if found[one] == max(found.values())]
+        shared = [one for one in most if found[one] and one.is_shared(tried)]
+        layout = [most[0], *shared][-1]
     log = read_log(lines, layout)
     _require_figures(log)
     if not log.tools:

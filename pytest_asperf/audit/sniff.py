@@ -25,7 +25,7 @@ _SIGNATURES: Final = {
     b"bplist": "a binary plist; powermetrics -f plist writes XML",
 }
 # A list of objects or an object; the first line of a PPL log also begins with a bracket.
-_JSON: Final = re.compile(r"\s*(?:\[\s*(?:\{|\]|$)|\{\s*[\"}])")
+_JSON: Final = re.compile(r"\s*(?:\[\s*(?:\{|\[|\]|$)|\{\s*[\"}])")
 _CSV_CELL: Final = re.compile(r'"?[A-Za-z_][\w ./()%-]*"?')
 _MAX_CONTROLS: Final = 8
 _MAX_CONTROL_SHARE: Final = 0.02

@@ -41,6 +41,14 @@ _MEASURED: Final = re.compile(
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?:,\d{3})*\.)")
 
 
+#: 0 or no number in the place of a rate.
+UNMEASURED: Final = re.compile(
+    rf"[+-]?(?:nan|inf|0+(?:\.0*)?)(?:\(ind\))?(?:{PLUS_MINUS}.*)?"
+    rf"|{NUMBER}{PLUS_MINUS}[+-]?(?:nan|inf)(?:\(ind\))?",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PrintedFigure:
     """A printed figure.
@@ -103,13 +111,16 @@ class TableReader:
         """Parse one line; True if it is one of a table."""
         if line.startswith("\\|"):
             line = line.replace("\\|", "|")  # as a table that is no Markdown is pasted
+        if line.startswith("||") and line.endswith("||"):
+            line = line.replace("||", "|")  # a heading of Jira's
         has_bar = line.startswith("|")
         before, self._before = self._before, line
         if line and _RULE.fullmatch(line):
             n_columns = 1 + len(_INNER.findall(line))
-            if 0 < before.count("|") == n_columns - 1 < _LEAST_BARS and before[0] != "|":
+            is_new = 0 < before.count("|") < _LEAST_BARS and before[0] != "|"
+            if is_new and before.removesuffix("|").count("|") == n_columns - 1:
                 self._add_cells(f"|{before}|", is_bare=True)
-            self._end_head(n_columns)
+            self._end_head(n_columns, has_bars=has_bar)
         elif has_bar:
             self._add_cells(line, is_bare=False)
         elif line.count("|") >= _LEAST_BARS or self._is_short_row(line):
@@ -133,6 +144,8 @@ class TableReader:
         raw = _BAR.split(line.removeprefix("|").removesuffix("|"))
         if self.tables:
             raw = _joined(raw, self.tables[-1].header)
+            if is_bare and len(raw) == len(self.tables[-1].header) + 1 and not raw[-1]:
+                raw.pop()  # the first bar was cut off
         cells = [cell.strip(" *`") for cell in raw]
         heads, holds_figure = self._heads[is_bare], has_figure(cells)
         if holds_figure and heads and len(heads[-1]) == len(cells) and all(heads[-1]):
@@ -161,12 +174,16 @@ class TableReader:
             self._ends_open = not line.endswith("|")
         self._apart[is_bare] = False
 
-    def _end_head(self, n_columns: int) -> None:
+    def _end_head(self, n_columns: int, *, has_bars: bool) -> None:
         """Make a header of the line above a rule; a line between may be of another program."""
+        for head in self._heads[True]:
+            if len(head) == n_columns + 1 and not head[-1]:
+                head.pop()  # its first bar was cut off, and the last was not
         last = self.tables[-1].rows if self.tables and not self._apart[False] else []
         for is_bare, heads in self._heads.items():
             if heads and (not self._apart[is_bare] or n_columns in {1, len(heads[-1])}):
                 self._add_header(is_bare=is_bare)
+                self.tables[-1].is_bare = is_bare and not has_bars
                 last = []
                 break
         for heads in self._heads.values():
@@ -249,6 +266,7 @@ _ARM_WORDS: Final = frozenset({"framework", "engine", "backend", "rpc_backend", 
 _BASELINES: Final = ("baseline", "local")
 #: One of these makes a table one of results.
 _TELLING: Final = frozenset({"rate", "PPL", "drafted"})
+_MEASURED_NAMES: Final = frozenset({"rate", "PPL"})
 _MAX_ROWS: Final = 10_000
 _MAX_DEPTH: Final = 8
 
@@ -297,8 +315,10 @@ class OwnTableReader:
 
     Attributes:
         begun: what is there if a header was read; empty without one.
+        unmeasured: rates and PPL of 0 or no number, with their rows.
     """
 
+    unmeasured: list[str] = field(default_factory=list)
     rows: list[TableRow] = field(default_factory=list)
     begun: str = ""
 
@@ -309,20 +329,41 @@ class OwnTableReader:
         self.begun = "a table of results, without a row: nothing was measured"
         for cells in table.rows:
             row = {column.lower(): cell for column, cell in cells.items()}
-            self._add(_row({**row, _TITLE: table.title}))
+            self._add({**row, _TITLE: table.title})
         return True
 
     def add(self, document: object) -> bool:
         """Keep the rows with a result of every list of flat objects, and whether there is one."""
         entries = _entries([document], _MAX_DEPTH)
-        found = [row for row in map(_row, entries) if row.numbers.keys() & _TELLING]
-        for row in found:
-            self._add(row)
+        found = [cells for cells in entries if _unmeasured(cells) or is_result(cells)]
+        for cells in found:
+            self._add(cells)
         return bool(found)
 
-    def _add(self, row: TableRow) -> None:
-        if len(self.rows) < _MAX_ROWS:
+    def _add(self, cells: Mapping[Any, Any]) -> None:
+        row = _row(cells)
+        if len(self.rows) + len(self.unmeasured) >= _MAX_ROWS:
+            return
+        if lost := _unmeasured(cells):
+            self.unmeasured.append(f"{row.label}: {lost}")
+        else:
             self.rows.append(row)
+
+
+def is_result(cells: Mapping[Any, Any]) -> bool:
+    """True if one of a row's cells is a figure that makes it a result."""
+    return bool(_row(cells).numbers.keys() & _TELLING)
+
+
+def _unmeasured(cells: Mapping[Any, Any]) -> str:
+    """A rate or PPL that is 0 or no number, with its column; empty without one."""
+    numbers = _row(cells).numbers
+    for column, name in _NUMBERS.items():
+        cell = str(cells.get(column, "")).strip()
+        is_none = not numbers.get(name) and numbers.get("n_gen") != 0
+        if name in _MEASURED_NAMES and is_none and UNMEASURED.fullmatch(cell):
+            return f"{column} is {cell}"
+    return ""
 
 
 def is_own_header(names: AbstractSet[str]) -> bool:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -41,6 +43,10 @@ _OF_PROGRAM: Final = re.compile(
 _TIMINGS: Final = re.compile(
     r"(?:total|load|prompt eval|eval) (?:duration|count|rate): |llama_(?:perf|print)\w*: "
 )
+#: A line of llama.cpp's programs, which are most of a log's, and neither timings nor a title.
+_OF_LOG: Final = re.compile(
+    rf"(?:{LOG_PREFIX.pattern})?(?!llama_p)(?:(?:slot|srv|que|res) +\w+: |[a-z]+_\w+: )"
+)
 _ASKED: Final = ">>> "
 _WORD: Final = re.compile(r"[^\W\d_]|v?\d")
 #: Headings of tools' own output.
@@ -70,6 +76,7 @@ class TitleReader:
     _last: str = ""
     _alone: str = ""
     _level: str = ""
+    _next_level: str = ""
     _is_new: bool = True
     _is_fenced: bool = False
     _n_texts: int = 0
@@ -77,9 +84,21 @@ class TitleReader:
 
     def feed(self, line: str) -> None:
         """Parse one line, as it was pasted."""
-        text = _NUMBERED.sub("", line.strip(), count=1)
+        if not _OF_LOG.match(line):
+            self._feed_text(line.strip())
+        elif self._is_reply:
+            self._forget()
+        else:
+            self._n_texts += self._is_new
+            self._is_new = False
+        self._level = self._next_level
+        self._next_level = ""
+
+    def _feed_text(self, text: str) -> None:
+        if numbered := _NUMBERED.match(text):
+            text = text[numbered.end() :]
         if not text:
-            self._is_new, self._level = True, ""
+            self._is_new = True
         elif found := _COMMAND.match(text) or (not _OF_TOOL.match(text) and _STEP.match(text)):
             self.command = next(filter(None, found.groups()), "").strip()[:_LONGEST]
             self._is_reply = False
@@ -87,7 +106,7 @@ class TitleReader:
             self._n_texts = 1
         elif _TIMINGS.match(text):
             self._set(self._alone if self._n_texts == 1 else "")
-            self._is_reply, self._level = False, ""
+            self._is_reply = False
         elif self._is_reply or text.startswith(_ASKED):
             self._is_reply = True
             self._forget()
@@ -108,7 +127,7 @@ class TitleReader:
         heading = next(filter(None, texts), "")
         # Lines below each other with one sign are comments.
         is_comment = level and level == self._level
-        self._level = level
+        self._next_level = level
         if not is_comment and not _OF_PROGRAM.match(heading):
             self._set(heading)
 
@@ -117,14 +136,12 @@ class TitleReader:
         self._n_texts += is_new
         if _OF_PROGRAM.match(text):
             return
-        self._level = ""
         self._alone = text if is_new and len(text) <= _LONGEST else ""
         self._last = text
         if self._alone.endswith(":"):
             self._set(self._alone)
 
     def _fence(self) -> None:
-        self._level = ""
         if not self._is_fenced:
             self._set(self._last)
         self._is_fenced = not self._is_fenced

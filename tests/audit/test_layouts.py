@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILES = [
     "sweep_bench.md", "bench.md", "mlx_trials.txt", "kld_two.txt", "aiperf_console.txt",
     "serving_vllm_sweep.txt", "speculative_sweep.log", "vllm_mlx.json", "bench_stderr.jsonl",
-    "ppl_F16.txt",
+    "ppl_F16.txt", "bench_killed.md", "bench_stderr.csv", "speculative_checkpoints.txt",
 ]  # fmt: skip
 STDERR = [
     "load_backend: loaded CPU backend from /x/libggml-cpu.so",

@@ -168,7 +168,7 @@ class Guard(StrEnum):
     )
     ROLE_CHUNK = "role-chunk", "check what the server sends first: TTFT would end before a token"
     CONTEXT_CUT = "context-cut", "give the server a longer context, or ask for a shorter prompt"
-    NOT_TIMED = "not-timed", "let the server stream its replies, and measure again"
+    NOT_TIMED = "not-timed", "measure again; a server must stream its replies"
     QUEUEING = "queueing", "ask for fewer users, or give each a slot (llama-server: parallel)"
     SERVER_RESTARTED = "server-restarted", "find out why the server restarted, and measure it again"
     CLIENT_BOUND = "client-bound", "ask for fewer users, or run the client on another machine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ _MAX_SAMPLES: Final = 100_000
 
 class BrokenRowError(ValueError):
     """A row that should be a test of llama-bench is none; the text continues "the test …"."""
+
+
+class NotMeasuredError(BrokenRowError):
+    """A test whose time or rate is 0 or no number: it ran, and was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,11 @@ def bench_row(entry: Mapping[str, Any]) -> BenchRow:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BrokenRowError("is cut off or broken") from error
+    if not all(0 < x < math.inf for x in (row.mean_rate, row.mean_ns or 0, *row.samples_ns)):
+        rate = f"{row.test} {row.model}: {row.mean_rate:g} tok/s"
+        raise NotMeasuredError(f"has a time or rate that is none: {rate}")
     if not _is_sound(row):
-        raise BrokenRowError("has a time or rate that is none")
+        raise BrokenRowError("has figures that are impossible")
     return row
 
 

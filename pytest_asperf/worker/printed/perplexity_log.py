@@ -143,8 +143,8 @@ class PerplexityReader:
     @property
     def n_begun(self) -> int:
         """Runs that were begun."""
-        found = (self._plan, self._ppl, self._final, self._statistics, self._not_finite, self._gap)
-        return len(self._done) + any(map(bool, found))
+        scored = self._plan or self._ppl or self._final or self._statistics
+        return len(self._done) + bool(scored or self._not_finite or self._gap)
 
     def _current(self) -> list[PerplexityRun]:
         if self.n_begun == len(self._done):

@@ -25,13 +25,6 @@ _OF_CHAT: Final = re.compile(rf"\[ Prompt: ({NUMBER}) t/s \| Generation: ({NUMBE
 _DRAFTED: Final = re.compile(
     rf"draft acceptance(?: rate)? = *[\d.naif-]+ \( *({COUNT}) accepted / *({COUNT}) generated\)"
 )
-#: `ollama run --verbose`; its durations are Go's.
-_OLLAMA: Final = re.compile(
-    r"((?:prompt )?eval) (count|duration|rate): +"
-    rf"((?:{NUMBER}[a-zµμ]+)+|{NUMBER}|NaN|[+-]?Inf)(?: |$)"
-)
-_DURATION: Final = re.compile(rf"({NUMBER})(h|ms|m|s|[uµμ]s|ns)")
-_MS: Final = {"h": 3.6e6, "m": 6e4, "s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _ANSWER_FIELDS: Final = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
 _OLLAMA_FIELDS: Final = (
     "prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration",
@@ -39,8 +32,6 @@ _OLLAMA_FIELDS: Final = (
 #: The server's log of 2024, with two names of one count.
 _LOG_FIELDS: Final = ("n_prompt", "t_prompt_processing", "n_decoded", "t_token_generation")
 _PROMPT_COUNTS: Final = ("n_prompt_tokens_processed", "num_prompt_tokens_processed")
-_MICRO: Final = str.maketrans("µμ", "uu")
-_IS_NUMBER: Final = re.compile(NUMBER)
 #: The programs that time requests, or a text.
 SERVER: Final = "llama-server"
 PROGRAM: Final = "llama-cli"
@@ -106,7 +97,6 @@ class RequestReader:
     of: dict[str, list[Request]] = field(default_factory=dict)
     _prompt: PrintedTiming | None = None
     _program: str = ""
-    _ollama: dict[str, str] = field(default_factory=dict)
     left_out: int = 0
 
     def feed(self, line: str) -> None:
@@ -115,11 +105,9 @@ class RequestReader:
             self._program = SERVER
         elif _OF_PROGRAM.search(line):
             self._program = PROGRAM
-        elif "eval" in line and (part := _OLLAMA.match(line)):
-            self._feed_ollama(f"{part[1]} {part[2]}", part[3])
-            return
         elif chat := _OF_CHAT.search(line):
-            self._add_rates(float(chat[1]), float(chat[2]))
+            if request := request_of_rates(float(chat[1]), float(chat[2])):
+                self.add(PROGRAM, request)
             return
         if self._program and "eval time" in line:
             self._feed_timing(line)
@@ -148,37 +136,13 @@ class RequestReader:
             self.add(self._program, Request(self._prompt, timing, counts_steps=counts_steps))
             self._prompt = None
 
-    def _feed_ollama(self, name: str, value: str) -> None:
-        self._ollama[name] = value
-        if name != "eval rate":
-            return
-        found, self._ollama = self._ollama, {}
-        prompt, generated = (_ollama_timing(found, part) for part in ("prompt eval", "eval"))
-        if generated is not None:
-            self.add(OLLAMA, Request(prompt, generated))
-        elif _IS_NUMBER.fullmatch(value):  # the lines with its count were left out
-            rate = found.get("prompt eval rate", "")
-            self._add_rates(
-                float(rate) if _IS_NUMBER.fullmatch(rate) else 0.0, float(value), OLLAMA
-            )
 
-    def _add_rates(self, prompt: float, generated: float, program: str = PROGRAM) -> None:
-        """Keep rates without the counts behind them, as of one step in its time."""
-        of_prompt, of_text = (
-            PrintedTiming(1, 1e3 / rate, rate) if rate else None for rate in (prompt, generated)
-        )
-        if of_text is not None:
-            self.add(program, Request(of_prompt, of_text, counts_steps=True))
-
-
-def _ollama_timing(found: Mapping[str, str], part: str) -> PrintedTiming | None:
-    count, duration = found.get(f"{part} count", ""), found.get(f"{part} duration", "")
-    if not count.isdecimal():
-        return None
-    units = ((float(n), unit.translate(_MICRO)) for n, unit in _DURATION.findall(duration))
-    ms = sum(n * _MS[unit] for n, unit in units)
-    rate = found.get(f"{part} rate", "")
-    return PrintedTiming(int(count), ms, float(rate) if _IS_NUMBER.fullmatch(rate) else None)
+def request_of_rates(prompt: float, generated: float) -> Request | None:
+    """A request of which only the rates are known: one step in its time; None without a text's."""
+    of_prompt, of_text = (
+        PrintedTiming(1, 1e3 / rate, rate) if rate else None for rate in (prompt, generated)
+    )
+    return Request(of_prompt, of_text, counts_steps=True) if of_text else None
 
 
 def request_of(answer: object) -> tuple[str, Request] | None:
