@@ -259,8 +259,8 @@ def _note_left_out(log: Log, findings: FileFindings) -> None:
         findings.notes.append(f"{more} more tests of llama-bench were not read")
     if n := log.unread_rows:
         findings.notes.append(f"{n} {UNREAD_ROWS}")
-    if log.cut_replies:
-        findings.notes.append(f"{log.cut_replies} x {CUT_REPLIES}")
+    if log.ollama.cut:
+        findings.notes.append(f"{log.ollama.cut} x {CUT_REPLIES}")
     if log.documents.broken:
         findings.notes.append(f"{log.documents.broken} JSON objects are cut off or broken")
     if log.requests.left_out:

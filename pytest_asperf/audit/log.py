@@ -187,10 +187,10 @@ class Log:
     _records: list[ServedRequest] = field(default_factory=list)
     _metal: list[str] = field(default_factory=list)
     _build: str = ""
-    _ollama: OllamaReader = field(init=False)
+    ollama: OllamaReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ollama = OllamaReader(self.requests.add)
+        self.ollama = OllamaReader(self.requests.add)
 
     def feed(self, line: str) -> None:
         """Parse one line."""
@@ -213,7 +213,7 @@ class Log:
             return
         for reader in (
             *(self.drafting, self.requests, self.mlx, self.tasks, self.power, self._serving),
-            *(self._loads, self._scores, self._ollama),
+            *(self._loads, self._scores, self.ollama),
         ):
             reader.feed(line)
         self._note_models()
@@ -272,7 +272,7 @@ class Log:
     def _begin_title(self, **changed: str) -> None:
         """Attach the title so far to the items below it."""
         self._serving.end()
-        self._ollama.end()
+        self.ollama.end()
         self.power.end()
         if self.power.log.n_samples:
             self.powers.append((self._title, self.power.log))
@@ -416,12 +416,7 @@ class Log:
             return "llama-bench, without a test: the run measured nothing"
         if self.power.lacks_time:
             return "powermetrics' powers, without the duration of their sample"
-        return CUT_REPLIES if self.cut_replies else self.own.begun
-
-    @property
-    def cut_replies(self) -> int:
-        """Replies of ollama's that were cut off before the time of their text."""
-        return self._ollama.cut
+        return CUT_REPLIES if self.ollama.cut else self.own.begun
 
 
 def read_log(

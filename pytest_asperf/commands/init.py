@@ -11,7 +11,7 @@ import click
 from pytest_asperf.commands.console import print_sections
 from pytest_asperf.commands.options import command
 from pytest_asperf.config.text_file import OWN_FILE, find_document
-from pytest_asperf.errors import ConfigError, NoModelError
+from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.report.sections import CheckLine, Section
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _print_written(models: list[GivenModel], left_out: list[NoModelError]) -> None:
+def _print_written(models: list[GivenModel], left_out: list[ModelError]) -> None:
     written = tuple(CheckLine("written", "ok", name) for name in (OWN_FILE, _TESTS))
     checks = [
         CheckLine(

@@ -13,7 +13,7 @@ from pytest_asperf.analysis.capacity import Fit, MemoryCapacity, kv_cache_bytes
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.engines import FLOAT_LEVELS, Engine
 from pytest_asperf.config.settings import DECLARED, default_text, session_option
-from pytest_asperf.errors import ConfigError, NoModelError, printable
+from pytest_asperf.errors import ConfigError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, gguf_parts, inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
@@ -105,22 +105,24 @@ class GivenModel:
 
 def read_given(
     paths: Iterable[Path], folder: Path, memory: MemoryCapacity | None
-) -> tuple[list[GivenFile], list[NoModelError]]:
-    """The headers of the files, each once, and why others are no models.
+) -> tuple[list[GivenFile], list[ModelError]]:
+    """The headers of the files, each once, and why others are no models that can be run.
 
     Paths in the folder are relative to it; a model in parts is named by its first part.
 
     Raises:
-        NoModelError: none of the files is a model.
+        ModelError: none of the files is a model, or one does not exist.
     """
     given: list[GivenFile] = []
-    left_out: list[NoModelError] = []
+    left_out: list[ModelError] = []
     asked = dict.fromkeys(path.absolute() for path in paths)
     later_parts = {part for path in asked for part in gguf_parts(path)[1:]}
     for path in (path for path in asked if path not in later_parts):
         try:
             given.append(_read(path, folder, memory))
-        except NoModelError as error:
+        except ModelError as error:
+            if not path.exists():
+                raise
             left_out.append(error)
     if left_out and not given:
         raise left_out[0]

@@ -283,6 +283,8 @@ _OTHERS: Final = (
 def _recognise(head: bytes, size: int) -> tuple[str, str]:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
         return "a safetensors file", "convert it, or give its Hugging Face folder as `hf`"
+    if head[8:12] == b"blk.":
+        return "an importance matrix from before GGUF", "give the model's own file"
     begins = head.lstrip().lower()
     unknown = f"something that starts with {head[:8]!r}", "check that the path is the model's"
     return next(((kind, do) for first, kind, do in _OTHERS if begins.startswith(first)), unknown)
@@ -428,6 +430,8 @@ def _refuse_companion(path: Path, header: GgufHeader) -> None:
         (what for key, value, what in _COMPANIONS if values.get(key) == value),
         next((what for key, what in _OF_COMPANIONS.items() if key in values), ""),
     )
+    if not kind and any(tensor.name.endswith(".lora_a") for tensor in header.tensors):
+        kind = "a LoRA adapter"
     if not kind and "general.architecture" in values and not header.tensors:
         kind = "a vocabulary: it has no weights"
     if kind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import struct
 import subprocess
 import tomllib
 from typing import TYPE_CHECKING
@@ -226,11 +227,22 @@ def test_the_parts_of_a_model_are_one_model(
 def test_files_that_are_no_models_are_left_out(
     init: Callable[..., Result], tmp_path: Path, draft_gguf: Path
 ) -> None:
-    """`asperf init *.gguf` takes the model of a folder, and names what goes with it."""
+    """`asperf init *.gguf` takes the model of a folder, and names every other file of it."""
     write_gguf(tmp_path / "mmproj.gguf", arch="clip", keys={"general.type": "mmproj"})
-    (tmp_path / "model.gguf").write_bytes(draft_gguf.read_bytes())
-    done = init("mmproj.gguf", "model.gguf")
+    write_gguf(tmp_path / "flux.gguf", arch="flux")
+    write_gguf(tmp_path / "lora.gguf", tensors={"blk.0.attn_q.weight.lora_a": (4, 32)})
+    model = draft_gguf.read_bytes()
+    (tmp_path / "model.gguf").write_bytes(model)
+    (tmp_path / "cut.gguf").write_bytes(model[: len(model) // 2])
+    (tmp_path / "imatrix.gguf").write_bytes(struct.pack("<ii", 1, 19) + b"blk.0.attn_q.weight")
+    names = "mmproj", "flux", "lora", "model", "cut", "imatrix"
+    done = init(*(f"{name}.gguf" for name in names))
     assert done.exit_code == 0
+    said = " ".join(done.output.split())
+    for reason in ("unknown architecture 'flux'", "a LoRA adapter", "truncated", "importance"):
+        assert reason in said
+    with pytest.raises(AsperfError, match="there is no such file"):
+        read_given([tmp_path / "model.gguf", tmp_path / "none.gguf"], tmp_path, MEMORY)
     written = tomllib.loads((tmp_path / "asperf.toml").read_text(encoding="utf-8"))
     assert list(written["models"]) == ["model"]
     assert "multimodal projector" in " ".join(done.output.split())
