@@ -148,7 +148,10 @@ def test_a_long_text_of_no_tool_is_given_up_early(tmp_path: Path) -> None:
         (lambda path: path.write_text("[{" + '"a":[' * 100_000), "JSON"),
         (lambda path: path.write_text('[{"avg_ns": 1' + "0" * 5000 + "}]"), "JSON"),
         (lambda path: path.write_text('[\n {"build_commit": "a",'), "cut off JSON: line 2"),
-        (lambda path: path.write_text('{"a": ' + "[1,\n" * 3_000_000), "more than 8 MiB"),
+        (
+            lambda path: path.write_text('{"a": ' + ("[1," + 999 * " " + "\n") * 12_000),
+            "more than 8 MiB",
+        ),
         (lambda path: path.write_text("a,b,c\n1,2,3\n"), "columns that audit does not know"),
         (lambda path: path.write_bytes(b'<?xml version="1.0"?><plist>x</plist>'), "no sample"),
     ],

@@ -126,8 +126,7 @@ def test_other(perplexity):
     result.stdout.fnmatch_lines(["*text: corpus.txt, * · text: other.txt, *"])
 
 
-@pytest.mark.parametrize("chunks", [2, 3, 4])
-def test_few_chunks_decide_nothing(project: Project, chunks: int) -> None:
+def test_few_chunks_decide_nothing(project: Project) -> None:
     """No claim of PPL or KLD passes or fails, in a ladder or in a gate, and five are asked for."""
     project.test("""
 two = pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
@@ -160,10 +159,10 @@ def test_equivalent(ladder):
 def test_gate(gate):
     assert_no_regression(gate("ppl"), ppl_below="1%")
 """)
-    result = project.run(f"--asperf-chunks={chunks}", "--asperf-candidate=current")
+    result = project.run("--asperf-chunks=4", "--asperf-candidate=current")
     result.stdout.fnmatch_lines(["test_it.py IIIIIII *"])
     told = result.stdout.str()
-    assert told.count(f"{chunks} chunks give no interval") >= 3
+    assert told.count("4 chunks give no interval") >= 3
     assert told.count("measure 5 chunks: --asperf-chunks=5") >= 3
     assert "score 5 chunks at least: --asperf-chunks=all" in told
 

@@ -46,17 +46,16 @@ def folder(project: Project, name: str, model: str = "", *, tests: bool = True) 
     return made
 
 
-@pytest.mark.parametrize("ini", ["", "[pytest]\n"], ids=["plain", "ini"])
 @pytest.mark.parametrize(
-    ("where", "args"),
+    ("where", "args", "ini"),
     [
-        (".", ()),
-        (".", ("-n", "1")),
-        (".", ("perf/tests/test_tests.py::test_it",)),
-        ("perf/tests", ()),
-        ("other", ("../perf/tests", "-n", "1")),
-        ("other", ("--rootdir=..", "../perf")),
-        ("other", ("--rootdir=.", "../perf/tests")),
+        (".", (), ""),
+        (".", (), "[pytest]\n"),
+        (".", ("perf/tests/test_tests.py::test_it",), ""),
+        ("perf/tests", (), "[pytest]\n"),
+        ("other", ("../perf/tests", "-n", "1"), ""),
+        ("other", ("--rootdir=..", "../perf"), ""),
+        ("other", ("--rootdir=.", "../perf/tests"), "[pytest]\n"),
     ],
 )
 def test_the_file_nearest_to_the_tests_counts(

@@ -188,14 +188,3 @@ def test_an_unwritable_report_fails_the_session_and_loses_nothing(
     )
     assert "INTERNALERROR" not in result.stdout.str()
     assert (project.path / "sound.json").exists()
-
-
-@pytest.mark.parametrize("workers", [(), ("-n", "1")])
-def test_rows_need_no_terminal(project: Project, workers: tuple[str, ...]) -> None:
-    """`-p no:terminal` leaves every row in the report, also under xdist."""
-    project.test(MEASURES)
-    args = ("-p", "no:terminal", *workers)
-    assert project.run("--asperf-report=json:report.json", *args).ret == pytest.ExitCode.OK
-    document = _strict((project.path / "report.json").read_text("utf-8"))
-    tests = [row["test"] for row in document["rows"]]
-    assert tests == 3 * ["test_it.py::test_ladder"] + ["test_it.py::test_speed"]

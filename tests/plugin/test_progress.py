@@ -37,6 +37,13 @@ def test_long(hardware):
 """
 
 
+BREAKS = """
+@pytest.mark.model("broken:F16")
+def test_broken(throughput):
+    throughput("tg8").estimate
+"""
+
+
 class Terminal:
     """Runs a command on a terminal of 80 columns.
 
@@ -95,18 +102,22 @@ def screen(written: str) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("options", [(), ("--asperf-repetitions=5",)])
 def test_progress_is_shown_and_cleared(
-    project: Project, command: list[str], environment: dict[str, str], options: tuple[str, ...]
+    project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """The line names test, measurement and step; nothing of it stays on the screen."""
-    project.test(TESTS)
-    terminal = Terminal(project, command, environment, *options)
-    assert re.search(r"test 1/4 PPL fake:Q8_0, Q4_K_M vs F16 +0/6 chunks +0:00", terminal.written)
-    assert re.search(r"test 4/4 tg8 fake:F16 +0/5 runs +0:00", terminal.written)
+    """The line names test, measurement and step; nothing stays on the screen, if it broke too."""
+    project.script("broken", faults={"generate": "crash"})
+    project.config('[models.broken]\nfiles = { F16 = "broken.json" }\ncorpus = "corpus.txt"\n')
+    project.test(TESTS + BREAKS + LONG)
+    terminal = Terminal(project, command, environment, "--asperf-repetitions=5")
+    assert re.search(r"test 1/6 PPL fake:Q8_0, Q4_K_M vs F16 +0/6 chunks +0:00", terminal.written)
+    assert re.search(r"test 4/6 tg8 fake:F16 +0/5 runs +0:00", terminal.written)
+    assert re.search(r"test 5/6 tg8 broken:F16 +0/5 runs +0:00", terminal.written)
     assert HIDDEN_CURSOR not in terminal.written
     assert not [line for line in terminal.screen if "/6 chunks" in line or "/5 runs" in line]
-    assert [line for line in terminal.screen if re.fullmatch(r"test_it\.py \.FI\. +\[100%\]", line)]
+    assert [
+        line for line in terminal.screen if re.fullmatch(r"test_it\.py \.FI\.VF +\[100%\]", line)
+    ]
     # Blocks are broken between words, and what they and the claims say is not said again.
     block = [line for line in terminal.screen if line.startswith("E   ")]
     assert max(map(len, block)) <= 80
@@ -114,6 +125,13 @@ def test_progress_is_shown_and_cleared(
     assert not [line for line in terminal.screen if "short test summary" in line]
     at = next(n for n, line in enumerate(terminal.screen) if line.startswith("collected"))
     assert re.match(r"asperf: hardware .*, detected", terminal.screen[at + 1])
+    # A long verdict takes eight lines at most, however often they are broken; the cut is marked.
+    head = next(
+        n for n, line in enumerate(terminal.screen) if re.fullmatch("_+ test_long _+", line)
+    )
+    end = next(n for n, line in enumerate(terminal.screen) if n > head and line[:1] in {"=", "_"})
+    assert end - head == 8
+    assert terminal.screen[end - 1].endswith(" …")
 
 
 def test_quiet_shows_none(
@@ -141,17 +159,6 @@ def test_a_pipe_gets_none(project: Project) -> None:
     assert "/6 chunks" not in text
     assert "FAILED test_it.py::test_ppl[Q4_K_M] - " in text  # programs look for it
     assert "\x1b" not in text
-
-
-def test_a_measurement_that_fails_clears_its_line(
-    project: Project, command: list[str], environment: dict[str, str]
-) -> None:
-    """Progress of a measurement that broke does not stay either."""
-    project.script("f16", faults={"generate": "crash"})
-    project.test(TESTS)
-    terminal = Terminal(project, command, environment, "-k", "speed")
-    assert any(re.match(r"test_it\.py V", line) for line in terminal.screen)
-    assert not [line for line in terminal.screen if "/5 runs" in line]
 
 
 def test_ctrl_c_leaves_a_clean_terminal(
@@ -234,16 +241,3 @@ def test_nothing_is_shown_where_nobody_looks() -> None:
     line.wait("somebody")
     line.clear()
     assert not file.getvalue()
-
-
-def test_a_long_verdict_takes_few_lines(
-    project: Project, command: list[str], environment: dict[str, str]
-) -> None:
-    """Eight at most, however often its lines are broken; the cut is marked."""
-    project.test(LONG)
-    screen = Terminal(project, command, environment).screen
-    head = next(n for n, line in enumerate(screen) if re.fullmatch("_+ test_long _+", line))
-    end = next(n for n, line in enumerate(screen) if n > head and line.startswith("="))
-    block = screen[head:end]
-    assert len(block) == 8
-    assert block[-1].endswith(" …")

@@ -164,14 +164,3 @@ def test_absent_where_benchmarks_are_off(measured: Project, args: tuple[str, ...
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.no_fnmatch_line("tg8?fake:F16?*")
     result.stdout.fnmatch_lines(["* tg8 fake:F16 *"])
-
-
-def test_absent_under_xdist(measured: Project) -> None:
-    """pytest-benchmark stands back under xdist, and so do these rows."""
-    pytest.importorskip("xdist")
-    path = measured.path / "bench.json"
-    quiet = "ignore:Benchmarks are automatically disabled"  # a warning before version 5.3
-    result = measured.run("-n", "2", f"--benchmark-json={path}", "-W", quiet)
-    result.assert_outcomes(passed=3, failed=1)
-    result.stdout.no_fnmatch_line("tg8?fake:F16?*")
-    assert not path.exists()

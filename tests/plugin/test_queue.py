@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import psutil
 import pytest
@@ -111,10 +113,7 @@ def test_xdist_workers_take_turns(project: Project) -> None:
     result.stdout.fnmatch_lines(["waited until the machine was free: test_it.py::test_it*"])
 
 
-def test_xdist_carries_all_outcomes(project: Project) -> None:
-    """Letters, notes, lists and the report are those of a run without xdist."""
-    project.script("f16", faults={"generate": "crash"})
-    project.test("""
+EVERY_OUTCOME = """
 @pytest.mark.quant("Q8_0")
 def test_open(perplexity):
     assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)
@@ -122,19 +121,53 @@ def test_open(perplexity):
 @pytest.mark.model("fake:F16")
 def test_broken(throughput):
     throughput().estimate
-""")
-    result = project.run("-n", "2", "--asperf-report=json:report.json")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines_random(
-        [
-            "*_ INCONCLUSIVE test_it.py::test_open _*",
-            "[?]  ΔPPL *",
-            "!  test_it.py::test_broken  scripted generate fake:F16: *SIGSEGV*",
-            "2 assertions: 1 INCONCLUSIVE, 1 INVALID*",
-            "asperf: wrote *report.json",
-        ]
-    )
-    assert "INCONCLUSIVE" in (project.path / "report.json").read_text()
+
+@pytest.mark.quant("Q8_0")
+@pytest.mark.parametrize("least", [10, 9999])
+def test_speed(throughput, least):
+    assert throughput("tg8") >= f"{least} tok/s"
+
+@pytest.mark.quant("Q8_0")
+def test_forgotten(throughput):
+    throughput("tg8") >= 40
+
+def test_skipped(gate):
+    assert_no_regression(gate("tg8"))
+"""
+
+
+def test_xdist_carries_all_outcomes(project: Project) -> None:
+    """Letters, notes, lists, reports and JUnit's file are those of a run without xdist."""
+    project.script("f16", faults={"generate": "crash"})
+    project.test(EVERY_OUTCOME)
+
+    def found(*args: str) -> list[Any]:
+        files = ("--junitxml=j.xml", "--asperf-report=json:report.json")
+        result = project.run(*args, *files)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines_random(
+            [
+                "*_ INCONCLUSIVE test_it.py::test_open _*",
+                "[?]  ΔPPL *",
+                "!  test_it.py::test_broken  scripted generate fake:F16: *SIGSEGV*",
+                "*compared and did not assert: tg8 fake:Q8_0 at least 40 tok/s",
+                "asperf: 1 gate skipped: name a build: --asperf-candidate",
+                "5 assertions: 2 PASS, 1 FAIL, 1 INCONCLUSIVE, 1 INVALID*",
+                "asperf: wrote *report.json",
+            ]
+        )
+        root = ET.parse(project.path / "j.xml")  # noqa: S314  # pytest's own
+        kinds = {
+            (case.get("name"), node.tag, node.get("type"))
+            for case in root.iter("testcase")
+            for node in case
+        }
+        properties = {node.get("name") for node in root.iter("property")}
+        rows = json.loads((project.path / "report.json").read_text("utf-8"))["rows"]
+        outcomes = sorted((row["test"], row["outcome"]) for row in rows)
+        return [result.parseoutcomes(), kinds, properties, outcomes]
+
+    assert found("-n", "2") == found()
 
 
 def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
@@ -190,20 +223,18 @@ def holder(
     process.communicate()
 
 
-@pytest.mark.parametrize("options", [[], ["--asperf-repetitions=2"]])
-def test_waiting_is_told_with_and_without_options(
+def test_waiting_is_told(
     project: Project,
     holder: subprocess.Popen[str],
     command: list[str],
     environment: dict[str, str],
-    options: list[str],
 ) -> None:
     """The holder's pid and command are told, whatever is on the command line."""
     project.test(MEASURES)
     with (project.path / "conftest.py").open("a") as conftest:
         conftest.write(RELEASES)
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", *options],
+        [*command, "-p", "no:cacheprovider", "--asperf-repetitions=2"],
         cwd=project.path,
         env=environment,
         stdout=subprocess.PIPE,

@@ -24,7 +24,7 @@ def test_own(throughput):
 """
 
 
-@pytest.mark.parametrize("args", [(), ("-q",), ("-n", "1")])
+@pytest.mark.parametrize("args", [(), ("-q",)])
 def test_each_kind_says_why_in_one_line(project: Project, args: tuple[str, ...]) -> None:
     """Skipped gates and tests are counted with their reason; others are pytest's own."""
     project.test(SKIPPED)

@@ -87,9 +87,13 @@ def test_beside_pytest_benchmark(project: Project) -> None:
 def test_beside_pytest_benchmark_and_xdist(project: Project) -> None:
     """All three together: pytest-benchmark stands back, ours takes turns and stores one session."""
     project.test(TESTS)
-    result = project.run("-n", "2", "--benchmark-disable", "--asperf-store=h.db")
+    quiet = "ignore:Benchmarks are automatically disabled"  # a warning before version 5.3
+    options = ("-n", "2", "--benchmark-json=b.json", "-W", quiet, "--asperf-store=h.db")
+    result = project.run(*options)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["* tg8 fake:F16 *"])
+    result.stdout.no_fnmatch_line("tg8?fake:F16?*")
+    assert not (project.path / "b.json").exists()
     with open_store(str(project.path / "h.db")) as store:
         assert [len(store.sessions()), *(one.key.metric for one in store.series())] == [1, "tg8"]
 

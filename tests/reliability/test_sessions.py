@@ -125,22 +125,14 @@ def test_verdicts_under_xdist(project: Sessions, mode: str) -> None:
     _require_verdicts(project, session, 2 if mode == "each" else 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "times"),
-    [
-        (("-prandomly", "--randomly-seed=7"), 1),
-        (("-prepeat", "--count=2"), 2),
-        (("-ptimeout", "--timeout=100"), 1),
-    ],
-    ids=["randomly", "repeat", "timeout"],
-)
-def test_verdicts_under_other_plugins(
-    project: Sessions, options: tuple[str, ...], times: int
-) -> None:
-    """A plugin that orders, repeats or limits tests changes no verdict."""
-    pytest.importorskip(f"pytest_{options[0].removeprefix('-p')}")
-    session = project.run(*options, "--asperf-report=json:rows.json")
-    _require_verdicts(project, session, times)
+def test_verdicts_under_other_plugins(project: Sessions) -> None:
+    """Plugins that order, repeat and limit tests change no verdict, all of them together."""
+    options: tuple[str, ...] = ()
+    for name in ("randomly", "repeat", "timeout"):
+        pytest.importorskip(f"pytest_{name}")
+        options += (f"-p{name}",)
+    options += ("--randomly-seed=7", "--count=2", "--timeout=100")
+    _require_verdicts(project, project.run(*options, "--asperf-report=json:rows.json"), 2)
 
 
 def test_a_rerun_gives_no_new_verdict(project: Sessions) -> None:
