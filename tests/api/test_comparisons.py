@@ -65,6 +65,15 @@ def figure(
     return Figure(name, unit, record or Book(), lambda: Found(estimate, subject, **found))
 
 
+def unmeasured(unit: str = "tok/s") -> Figure:
+    """A quantity that must not be measured."""
+
+    def measure() -> Found:
+        raise AssertionError("it was measured")
+
+    return replace(figure(41, 42, 43, unit), measure=measure)
+
+
 @pytest.mark.parametrize("sign", OPERATORS)
 @pytest.mark.parametrize(
     ("interval", "outcome_above"),
@@ -250,7 +259,7 @@ def test_equality_is_refused(equal: Callable[[object, object], object]) -> None:
     """No measurement shows equality; the error names the chain of limits."""
     for other in (42, "42 tok/s", None, figure(1, 1, 1)):
         with pytest.raises(ConfigError, match=r"0\.98 <= a / b <= 1\.02"):
-            equal(figure(41, 42, 43), other)
+            equal(unmeasured(), other)
 
 
 @pytest.mark.parametrize(
@@ -317,14 +326,14 @@ def test_sizes_are_shown_in_the_unit_of_the_limit() -> None:
 def test_a_limit_of_another_kind_is_an_error(unit: str, limit: Any, found: str) -> None:
     """The error names the comparison and both units."""
     with pytest.raises(ConfigError) as raised:
-        figure(41, 42, 43, unit) <= limit  # noqa: B015  # it raises
+        unmeasured(unit) <= limit  # noqa: B015  # it raises
     assert found in raised.value.what
     assert raised.value.what.startswith("q42 <= ")
 
 
 def test_quantities_of_two_kinds_have_no_ratio() -> None:
     """Neither a ratio, a difference nor an order, and a number is no quantity."""
-    rate, time = figure(41, 42, 43), figure(1, 2, 3, "ms")
+    rate, time = unmeasured(), unmeasured("ms")
     for combine in (operator.truediv, operator.sub, operator.lt):
         with pytest.raises(ConfigError, match=r"tok/s and ms"):
             combine(rate, time)

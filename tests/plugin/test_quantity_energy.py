@@ -130,7 +130,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
     """At equal power, one that takes far longer takes far more energy."""
     # So much longer that what a busy machine adds to each run does not hide it.
     metered.script(
-        "q8", takes_s={"generate": 16 * RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1
+        "q8", takes_s={"generate": 16 * RUN_S}, tg_ns_per_token=10**8, layers_offloaded=1
     )
     alive = iter(range(10**6))
     ane = Counter("ANE (IOReport)", "ane", lambda: float(next(alive) > 10**5))
