@@ -1,4 +1,4 @@
-"""The cost of asperf audit: on a folder of files, given or recorded, and on a gigabyte.
+"""The cost of asperf audit: on a folder of files, given or saved, and on a gigabyte.
 
 python benchmarks/bench_audit.py [FOLDER]
 """

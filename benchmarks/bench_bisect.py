@@ -1,8 +1,8 @@
 """How often a bisection names the wrong build, by the real search and the real sequential test.
 
-Run it as ``python benchmarks/bench_bisect.py``: seeded, 3 minutes on one core, prints
-Markdown and exits with 1 where a wrong build is named, or one step taken for several, more often
-than docs/statistics.md promises.
+Run it as ``python benchmarks/bench_bisect.py``: seeded, 3 minutes on one core, prints Markdown and
+exits with 1 if a wrong build is named, or one step counts as several, more often than
+docs/statistics.md promises.
 
 Every build has a cost; the noise of a pair is that of bench_sequential.py. In some histories an
 effect also moves from gate to gate, as a machine's load moves that of a build that computes longer.
@@ -49,10 +49,10 @@ SIZED_PAIRS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Builds and what each costs, in the baseline's cost.
+    """Builds and the cost of each, in the baseline's cost.
 
     Attributes:
-        name: what it shows.
+        name: its point.
         costs: of each build, the baseline's first.
         noise: of the machine.
         moves: sd of the factor, in logs, by which the log effect of each gate differs from that of
@@ -115,7 +115,7 @@ def one_step(n: int, at: int, effect: float) -> list[float]:
 
 
 def histories(rng: np.random.Generator) -> list[History]:
-    """Return what is simulated; where the one step is, is drawn."""
+    """Return the simulated builds; the place of the one step is drawn."""
 
     def step(n: int, effect: float) -> list[float]:
         return one_step(n, int(rng.integers(1, n + 1)), effect)

@@ -2,8 +2,8 @@
 
 Two processes of one build run the same workloads on one core, in random order, each run after so
 many untimed tokens of its own work. The first table compares runs after the other process's with
-runs after a run of their own. The second one has the spread of pairs of four turns, whose order
-stays or alternates. Exits with 1 if, after the tokens that a gate decodes, a run takes longer after
+runs after a run of their own. The second one has the spread of pairs of four run pairs, whose order
+stays or alternates. Exits with 1 if, after the tokens that a gate decodes, a run is slower after
 the other process's by more than 1 % and three standard errors.
 """
 
@@ -91,7 +91,7 @@ def main() -> bool:
 def _carried(
     arms: list[Worker], tokens: Sequence[int], work: Timed, seconds: float
 ) -> dict[int, tuple[float, float]]:
-    """By untimed tokens, how much longer a run takes after the other's, and the standard error."""
+    """By untimed tokens, the slowdown of a run after the other's, and the standard error."""
     coin = random.Random(0)  # noqa: S311  # repeatable
     runs: dict[tuple[int, bool], list[float]] = {}
     for arm in arms:
@@ -115,7 +115,7 @@ def _carried(
 def _spreads(
     arms: list[Worker], tokens: Sequence[int], work: Timed, seconds: float
 ) -> tuple[str, str]:
-    """Robust standard deviations of pairs whose order stays, and of those where it alternates."""
+    """Robust standard deviations of pairs whose order stays, and of those with alternation."""
     coin = random.Random(1)  # noqa: S311  # repeatable
     ratios: tuple[list[float], list[float]] = [], []
     end = time.monotonic() + seconds

@@ -5,7 +5,7 @@ Markdown and exits with 1 where `LEAST_CHUNKS` is not the least number that keep
 symmetric shapes at 5 %, with 1 % to spare.
 
 A bound errs where the true mean lies beyond it; at 90 % two-sided each may in 5 % of runs. That is
-the probability of a wrong verdict where the truth lies at the limit, and less where it does not.
+the probability of a wrong verdict where the truth lies at the limit, and less if it does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "chunk_differences.json"
 COUNTS: Final = (2, 3, 4, 5, 6, 8, 16, 40)
-#: Nominal error of a bound in percent, and what the worst symmetric shape may add to it.
+#: Nominal error of a bound in percent, and the worst symmetric shape's addition to it.
 NOMINAL: Final = 5.0
 SLACK: Final = 1.0
 
@@ -48,7 +48,7 @@ def drawn(rng: np.random.Generator, values: Array) -> Draw:
 
 
 def symmetric(rng: np.random.Generator) -> dict[str, Draw]:
-    """Return shapes without skew, the tails of some heavy."""
+    """Return shapes without skew, some with heavy ends."""
     return {
         "normal": lambda shape: rng.normal(size=shape),
         "heavy tails: Student's t, 3 degrees": lambda shape: rng.standard_t(3, size=shape),
@@ -61,7 +61,7 @@ def symmetric(rng: np.random.Generator) -> dict[str, Draw]:
 
 
 def skewed(rng: np.random.Generator) -> dict[str, Draw]:
-    """Return shapes with a long upper tail."""
+    """Return shapes with a long upper end."""
     return {
         "gamma, skew 1": lambda shape: rng.gamma(4, size=shape) - 4,
         "exponential, skew 2": lambda shape: rng.exponential(size=shape) - 1,

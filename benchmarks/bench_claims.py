@@ -1,4 +1,4 @@
-"""How often claims about ratios, differences, percentiles and spread are wrong.
+"""Error rates of assertions about ratios, differences, percentiles and spread.
 
 Run it as ``python benchmarks/bench_claims.py --processes=2 --runs=400`` (a minute): seeded, needs
 numpy and scipy alone, prints Markdown and exits with 1 where a bound of docs/statistics.md is
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 
 PAIRS: Final = 120
 ERROR: Final = 0.05
-#: Claims computed at once, which keeps memory small.
+#: Assertions computed at once, which keeps memory small.
 BATCH: Final = 100
 #: A share of wrong verdicts above 5 % by chance comes in one of so many tables.
 ONE_IN: Final = 10_000
 
-Array = Any  # numpy's own types say nothing of a shape
+Array = Any  # numpy's own types do not describe a shape
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Noise of the runs of two sides that do different work, in logs of the cost.
+    """Noise of the runs of two variants that do different work, in logs of the cost.
 
     Attributes:
         name: as printed.
-        run: sd of a run of either side.
-        slow: share of runs that take 20 % longer, of either side.
-        walk: sd of a step of the drift, as it weighs on either side.
+        run: sd of a run of either variant.
+        slow: share of runs that are 20 % slower, of either variant.
+        walk: sd of a step of the drift, by its weight on either variant.
         position: slowdown of the second run of a pair.
-        lasting: sd of what either side keeps for the whole claim, as of one load.
-        is_promised: whether the bounds hold: noise of d that is symmetric about a constant ratio.
+        lasting: sd of a variant's offset for the whole assertion, as of one load.
+        is_promised: True if the bounds are valid: noise of d that is symmetric about a constant
+            ratio.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Sides:
     is_promised: bool = True
 
     def differences(self, rng: np.random.Generator, claims: int, effect: float) -> Array:
-        """``ln(candidate / baseline)`` by claim and pair."""
+        """``ln(candidate / baseline)`` by assertion and pair."""
         shape = (claims, PAIRS)
         is_first = rng.random(shape) < 0.5
         drift = rng.standard_normal((claims, PAIRS, 2)).cumsum(axis=1)
@@ -113,7 +114,7 @@ CLAIMS: Final = (
 def _ratio_batch(
     sides: Sides, claim: tuple[str, float, float, str], seed: tuple[int, ...]
 ) -> list[tuple[Outcome, int]]:
-    """The outcome and the pairs of each claim."""
+    """The outcome and the pairs of each assertion."""
     kind, low, effect, _ = claim
     decide = {_DIFFERENCE: _difference, _SECOND: _second}.get(kind, _ratio)
     rows = sides.differences(np.random.default_rng(seed), BATCH, 0.0).tolist()
@@ -127,7 +128,7 @@ def _ratio(noise: list[float], low: float, effect: float) -> tuple[Outcome, int]
 
 
 def _second(noise: list[float], low: float, effect: float) -> tuple[Outcome, int]:
-    """A claim about the upper limit, after one about the lower limit decided on the same pairs."""
+    """An assertion about the upper limit, after one about the lower limit on the same pairs."""
     first, second = RatioTest(math.exp(low), max_pairs=PAIRS), RatioTest(at_most=1.0)
     for n in noise:
         if first.update(n + effect) is not None:
@@ -137,7 +138,7 @@ def _second(noise: list[float], low: float, effect: float) -> tuple[Outcome, int
 
 
 def _difference(noise: list[float], _low: float, effect: float) -> tuple[Outcome, int]:
-    """A claim that two costs differ by nothing; the noise is shared out between them."""
+    """An assertion that two costs differ by nothing; the noise is shared out between them."""
     test = DifferenceTest(-math.inf, 0.0, unit="ms", max_pairs=PAIRS)
     for n in noise:
         costs = (math.exp(-n / 2), math.exp(effect + n / 2))
@@ -206,7 +207,7 @@ class Tokens:
         return float(ndtri(self.percentile / 100) * math.hypot(1, self.shift))
 
     def cells(self) -> list[str]:
-        """The condition as cells of a row."""
+        """The condition as columns of a row."""
         runs = f"{self.n_runs} x {self.n_tokens}" if self.n_tokens > 1 else f"{self.n_runs}"
         return [f"p{self.percentile:g}", runs, f"{self.shift:g}", f"{self.correlation:g}"]
 
@@ -225,7 +226,7 @@ TOKENS: Final = (
 
 
 def _percentile_errors(tokens: Tokens, seed: tuple[int, ...], runs: int) -> tuple[int, int, int]:
-    """Claims whose lower bound is too high, whose upper one is too low, and that have no upper."""
+    """Assertions with too high a lower bound, with too low an upper one, and without an upper."""
     rng = np.random.default_rng(seed)
     too_high = too_low = unbounded = 0
     for _ in range(runs):
@@ -277,7 +278,7 @@ CV: Final = 0.02
 
 
 def _spread_errors(shape: str, n: int, seed: tuple[int, ...], runs: int) -> tuple[int, int]:
-    """Claims whose lower bound is above the true CV, and whose upper one is below."""
+    """Assertions whose lower bound is above the true CV, and whose upper one is below."""
     draw, _ = SHAPES[shape]
     rng = np.random.default_rng(seed)
     found = [cv_interval(1 + CV * draw(rng, n)) for _ in range(runs)]
@@ -296,7 +297,7 @@ def percentiles(pool: ProcessPoolExecutor, runs: int, seed: int) -> list[str]:
     for tokens, errors in zip(TOKENS, rows, strict=True):
         row = [*tokens.cells(), *(f"{100 * error / runs:.1f}" for error in errors)]
         _print_row(row)
-        # Exact for one time a run; else the design effect of few runs is itself uncertain.
+        # Exact for one time a run; otherwise the design effect of few runs is itself uncertain.
         allowed = ERROR if tokens.n_tokens == 1 else 2 * ERROR
         if max(errors[:2]) > _most(runs, allowed):
             broken.append(" | ".join(row))

@@ -1,10 +1,10 @@
-"""Throughput, PPL and KLD on an NVIDIA card beside llama-bench and llama-perplexity, same build.
+"""Throughput, PPL and KLD on an NVIDIA card, compared with llama-bench and llama-perplexity.
 
-Models have random weights: how fast a card computes does not depend on them. Of each model and
-level a round is one process of each side, in random order, which times every workload. A model
-with a large vocabulary is scored only, over a ladder of all levels.
+Both have one build. Models have random weights: a card's speed does not depend on them. For each
+model and quantization a round is one process of each, in random order, which times every workload.
+A model with a large vocabulary is scored only, over a sweep of all quantizations.
 
-Needs `ASPERF_BENCH_TOOLS`, a folder of llama.cpp's programs of the library's own build. Sizes to
+Needs `ASPERF_BENCH_TOOLS`, a folder of llama.cpp's binaries of the library's own build. Sizes to
 measure are arguments: `python benchmarks/bench_cuda.py 0.5B 3B 8B 0.5B-150k`.
 """
 
@@ -54,7 +54,7 @@ _WORKLOADS: Final = (Workload("pp", 512), Workload("tg", 128), Workload("tg", 12
 _N_CTX: Final = 8192
 _ROUNDS: Final = 4
 _SCORED_ROUNDS: Final = 3
-#: Of which the median is taken: the first that llama-bench counts is two to three times as slow.
+#: Runs of the median: the first that llama-bench counts is two to three times as slow.
 _RUNS: Final = 10
 _CHUNKS: Final = 20
 _TOLERANCE: Final = 0.02
@@ -88,7 +88,7 @@ def main(sizes: list[str]) -> bool:
 
 
 def _speed(spec: ModelSpec, level: str, path: Path) -> list[tuple[tuple[str, ...], float]]:
-    """A row for each workload, and the ratio of both sides' times."""
+    """A row for each workload, and the ratio of both times."""
     arms: dict[str, Callable[[], list[float]]] = {
         "ours": lambda: _our_times(spec, path),
         "theirs": lambda: _their_times(path),
@@ -132,7 +132,7 @@ def _their_times(path: Path) -> list[float]:
 
 
 def _scores(size: str, files: Mapping[str, Path], logits: Path) -> bool:
-    """Print PPL and a ladder, figures and wall time from process start to result."""
+    """Print PPL and a quant sweep, figures and wall time from process start to result."""
     peers, corpus = Peers(tools_folder()), shipped_corpus()
     base, *levels = files
 

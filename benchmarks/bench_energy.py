@@ -1,8 +1,8 @@
-"""J per token of prefill and decoding by level, and gates on the energy of equal and larger models.
+"""J per token of prefill and decoding by quantization, and gates on energy.
 
-``python benchmarks/bench_energy.py MODEL`` takes an F16 GGUF file or a folder in Hugging Face's
+``python benchmarks/bench_energy.py MODEL`` needs an F16 GGUF file or a folder in Hugging Face's
 format; without one it writes a random model of about 3 billion parameters. The counters' cadence is
-found while they are read. Takes about four minutes on a GPU, and says so where no counter can be
+found while they are read. It needs about four minutes on a GPU, and reports if no counter can be
 read.
 """
 
@@ -52,20 +52,20 @@ _MORE_LAYERS: Final = 3
 
 
 class _Notices:
-    """Says what is waited for, and nothing else."""
+    """Prints waits, and nothing else."""
 
     def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Say nothing: it would take time from the phases."""
+        """Print nothing: it would use time of the phases."""
 
     def done(self) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def wait(self, reason: str) -> None:
-        """Say what is waited for."""
+        """Print the wait."""
         print(f"waiting: {reason}", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 def main() -> bool:
@@ -111,7 +111,7 @@ def _spec(path: Path | None) -> ModelSpec:
 
 
 def _readings(runner: MeasurementRunner, spec: ModelSpec, levels: list[str]) -> list[PhaseEnergy]:
-    """The table of J per token; gives the phases of all readings."""
+    """The table of J per token; gives the phases of all measurements."""
     print("### J per token\n")
     rows: list[tuple[str, ...]] = []
     phases: list[PhaseEnergy] = []

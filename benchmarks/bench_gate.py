@@ -2,7 +2,7 @@
 
 ``--servers N`` gates each kind of server with itself at one and at four users, N gates in all and
 nothing else; ``--tools`` names the folder of llama-server. ``--default-gates N`` runs ``asperf gate
-current current`` N times, beside as many busy loops as ``--beside`` says; ``--each N`` gates the
+current current`` N times, next to as many busy loops as `--beside` sets; ``--each N`` gates the
 shipped target N times with each slowdown at each tolerance, in random order. On a busy machine a
 candidate is slower than its share, as load delays a step that computes longer by more.
 """
@@ -57,8 +57,7 @@ _MAX_SECONDS: Final = 60.0
 _MOST_WRONG: Final = 0.10
 #: Default gates of equal builds that are to end with 0.
 _LEAST_PASSED: Final = 0.9
-#: By kind of server: its model, and what it is gated on in turn. Without a GPU MLX has no fast
-#: kernels.
+#: By kind of server: its model, and its checks in turn. Without a GPU MLX has no fast kernels.
 _SERVED: Final = {
     "llama_server": ("asperf-target:Q4_K_M", ("ttft64,tg32@c4", "tg32,ttft64@c4")),
     "llama_cpp_server": ("asperf-target:Q4_K_M", ("ttft64,tg32@c4", "tg32,ttft64@c4")),
@@ -69,32 +68,32 @@ _SERVER_TOLERANCE: Final = "10%"
 
 
 class _Silent:
-    """Takes no notice: what is benchmarked is not watched."""
+    """Ignores everything: a benchmark is not watched."""
 
     def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def done(self) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def wait(self, reason: str) -> None:
-        """Say what is waited for: it is not measured, but it takes time."""
+        """Print the wait: it is not measured, but it costs time."""
         print(f"waiting: {reason}", file=sys.stderr)
 
     def say(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A candidate and what is accepted."""
+    """A candidate and its accepted slowdown."""
 
     slow_by: float
     tolerance: float
 
 
 def main() -> bool:
-    """Print the tables, and return whether the promised rates hold."""
+    """Print the tables, and return True if the promised rates are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--default-gates", type=int, default=10, help="default gates to run")
     parser.add_argument("--beside", type=int, default=0, help="busy loops beside default gates")
@@ -102,7 +101,7 @@ def main() -> bool:
     parser.add_argument("--each", type=int, default=20, help="live gates of each case")
     parser.add_argument("--seed", type=int, default=0, help="of the first live gate")
     parser.add_argument("--servers", type=int, default=0, help="gates of equal servers to run")
-    parser.add_argument("--tools", type=Path, help="folder of llama.cpp's programs, for these")
+    parser.add_argument("--tools", type=Path, help="folder of llama.cpp's binaries, for these")
     options = parser.parse_args()
     if options.servers:
         return _server_gates(options.servers, options.tools, options.seed)
@@ -142,7 +141,7 @@ def _default_gates(n_gates: int, nice: str) -> bool:
 
 
 def _server_gates(n_gates: int, tools: Path | None, seed: int) -> bool:
-    """Gate servers with themselves, in rounds of random order, and count the cells' verdicts."""
+    """Gate servers with themselves, in rounds of random order, and count the checks' verdicts."""
     kinds = [kind for kind in _SERVED if tools or kind != "llama_server"]
     draw = random.Random(seed)  # noqa: S311  # repeatable, not unguessable
     order = [kind for _ in range(n_gates) for kind in draw.sample(kinds, len(kinds))][:n_gates]
@@ -185,7 +184,7 @@ def _served_row(
 
 
 def _gate(build: str, *options: str) -> tuple[int, list[dict[str, Any]], float]:
-    """Exit code, claims and seconds of one; seconds without waiting for other measurements."""
+    """Exit code, assertions and seconds of one; seconds without waiting for other measurements."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gate.json"
         asperf = "from pytest_asperf.cli import app; app()"
@@ -225,7 +224,7 @@ def _live_gates(n_each: int, first_seed: int) -> bool:
 
 
 def _keeps_promise(case: _Case, timed: list[WorkloadPairs]) -> bool:
-    """Equal builds do not FAIL, what is slower by the tolerance does not PASS, and by far FAILs."""
+    """Equal builds do not FAIL, a slowdown by the tolerance does not PASS, and by far FAILs."""
     outcomes, most_wrong = _outcomes(timed), _MOST_WRONG * len(timed)
     if not case.slow_by:
         return outcomes[Outcome.FAIL] <= most_wrong

@@ -1,14 +1,14 @@
-"""Steps in 60 nights: false alarms and delays of the change points, Otava and a 10 % threshold.
+"""Steps in 60 runs: false alarms and delays of the change points, Otava and a 10 % threshold.
 
 Run it as ``python benchmarks/bench_history.py``: seeded, under a minute on two cores, prints
 Markdown and exits with 1 where a promise of docs/statistics.md is not kept. Otava's columns need
 ``pip install apache-otava``.
 
-A night's value is the log ratio of two builds. In the first rows it is the median of 30 pairs, with
+A run's value is the log ratio of two builds. In the first rows it is the median of 30 pairs, with
 the noise of ``bench_sequential.py``: 2 % per run, a random walk of 0.3 % per run, one run in 20
-slower by 20 %. In the others it is drawn with the standard deviation that the row names.
-Every rule sees the same nights, and is asked after each of them. A false alarm is any alarm before
-the step, or without one. The step of +5 % comes with night 41.
+slower by 20 %. In the others it is drawn with the standard deviation that the row names. Every rule
+gets the same nightly runs, and decides after each of them. A false alarm is any alarm before the
+step, or without one. The step of +5 % comes with nightly run 41.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ NIGHTS: Final = 60
 STEP_AT: Final = 40
 STEP: Final = math.log(1.05)
 PAIRS: Final = 30
-#: Nights that Otava has to have before it is asked.
+#: Nightly runs that Otava needs before it decides.
 OTAVA_FROM: Final = 10
-#: Of the second table: the spread of nights, and how many series are watched.
+#: For the second table: the spread of nightly runs, and the number of watched series.
 FEW_SD: Final = 0.0063
 WATCHED: Final = (1, 8, 20)
 LARGEST_FALSE: Final = 0.02
@@ -51,16 +51,16 @@ LEAST_FOUND: Final = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """How nights differ.
+    """The differences between nightly runs.
 
     Attributes:
         name: in the table.
-        pairs: pairs of a night; 0 for a value with the spread `sd` alone.
-        sd: spread of nights beside that of their pairs, AR(1) with `correlation`.
+        pairs: pairs of a nightly run; 0 for a value with the spread `sd` alone.
+        sd: spread of nightly runs in addition to that of their pairs, AR(1) with `correlation`.
         missing: share of nights that were not measured.
-        outliers: share of nights that are slower.
+        outliers: share of nightly runs that are slower.
         ramp: the step builds up over so many nights.
-        finds: whether the step has to be found within 2 nights here.
+        finds: True if the step has to be found within 2 nights here.
         outlier: how much slower these are.
         most_false: share of series that may have a false alarm.
     """
@@ -117,7 +117,7 @@ def nights(machine: Machine, rng: np.random.Generator, n: int) -> tuple[Array, A
 
 
 def pair_ratios(pairs: int, rng: np.random.Generator, n: int) -> Array:
-    """Log ratios of the pairs of n nights, the order of each pair by a coin."""
+    """Log ratios of the pairs of n nightly runs, in random order of each pair."""
     runs = Noise().series(rng, n, 2 * pairs).reshape(n, pairs, 2)
     coin = np.where(rng.random((n, pairs)) < 0.5, 1.0, -1.0)
     result: Array = coin * (runs[..., 1] - runs[..., 0])
@@ -125,7 +125,7 @@ def pair_ratios(pairs: int, rng: np.random.Generator, n: int) -> Array:
 
 
 def with_step(machine: Machine, values: Array) -> Array:
-    """The same nights with a slowdown."""
+    """These runs with a slowdown."""
     share = np.clip((np.arange(NIGHTS) - STEP_AT + 1) / max(1, machine.ramp), 0, 1)
     result: Array = values + STEP * share
     return result
@@ -164,13 +164,13 @@ def steps(series: Nights) -> tuple[Step, ...]:
 
 
 def ten_percent(series: Nights) -> list[int]:
-    """Alarms of a threshold of 10 % against the night before."""
+    """Alarms of a threshold of 10 % against the run before."""
     jumps = np.abs(np.diff(series.values)) > math.log(1.1)
     return [int(series.number[i + 1]) for i in np.flatnonzero(jumps)]
 
 
 def otava_rule() -> Callable[[Nights], list[int]] | None:
-    """Alarms of Otava with its defaults, asked after each night; None if it is not installed."""
+    """Alarms of Otava with its defaults, after each night; None if it is not installed."""
     try:
         analysis: Any = importlib.import_module("otava.analysis")
     except ImportError:
@@ -190,7 +190,7 @@ def otava_rule() -> Callable[[Nights], list[int]] | None:
 
 
 def share(values: Sequence[bool]) -> float:
-    """The share of what holds."""
+    """The share of True."""
     return sum(values) / len(values)
 
 

@@ -1,8 +1,8 @@
 """The cost of loading the plugin in a pytest run, with pytest-benchmark's and an empty module's.
 
 Each figure is one import in a fresh process, at the moment and in the way pytest loads plugins:
-pytest's own modules are there, and the module goes through its rewriting of assertions. The
-modules take turns in an order drawn anew for every round.
+pytest's own modules are there, and the module goes through its rewriting of assertions. The modules
+alternate in an order drawn anew for every round.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ pytest.main(["-s"], plugins=[Probe()])
 
 
 def import_ms(name: str, folder: Path) -> float:
-    """Import modules once in a fresh process; return the milliseconds it took."""
+    """Import modules once in a fresh process; return the milliseconds."""
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     paths = [str(folder), *filter(None, [environ.get("PYTHONPATH")])]
     done = subprocess.run(

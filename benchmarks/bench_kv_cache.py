@@ -1,4 +1,4 @@
-"""Types of KV cache on both engines: what they cost in PPL, and TG after much context."""
+"""Types of KV cache on both engines: their cost in PPL, and TG after much context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peak memory of the engine's process while it scores a ladder of a large vocabulary."""
+"""Peak memory of the engine's process while it scores a quant sweep of a large vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PPL beside mlx-lm's own, and the shipped target's ladder on both engines."""
+"""PPL compared with mlx-lm's own, and the shipped target's quant sweep on both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TG under speculation beside mlx-lm's stream_generate with a draft: same pair, prompt and k."""
+"""TG under speculation compared with mlx-lm's stream_generate: same pair, prompt and k."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROMPTS: Final = (48, 160, 320)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Tokens after the first round, which hides in the other side's time of the prompt."""
+    """Tokens after the first round, which hides in mlx-lm's time of the prompt."""
 
     tokens: list[int]
     from_draft: int

@@ -1,4 +1,4 @@
-"""TTFT and TG beside mlx-lm's own loop, interleaved, recomputed to one definition."""
+"""TTFT and TG compared with mlx-lm's own loop, interleaved, recomputed to one definition."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ files = { F16 = "f16.json" }
 
 
 def write_build(name: str, version: int, cost: float) -> None:
-    """An interpreter whose engine is of a version, and takes `cost` times as long."""
+    """An interpreter whose engine has a version, and is `cost` times as slow."""
     variables = f"ASPERF_SCRIPT_VERSION={version} ASPERF_SCRIPT_COST={cost}"
     path = Path(name)
     path.write_text(f'#!/bin/sh\n{variables} exec {sys.executable} "$@"\n')
@@ -59,7 +59,7 @@ def run(*words: str, at: float | None = None) -> Result:
 
 
 def main() -> int:
-    """Run the nights, and print what their commands say."""
+    """Make the nightly runs, and print their commands' output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     draw = random.Random(parser.parse_args().seed)  # noqa: S311  # no secret

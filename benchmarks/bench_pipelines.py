@@ -1,8 +1,8 @@
-"""Two programs of llama.cpp that hand a cache file over, against one, on the shipped target.
+"""Two programs of llama.cpp with a KV handoff, against one, on the shipped target.
 
 One program reads the prompt and writes its cache, the other reads the cache and generates. Alone it
 reads the prompt token by token, as on a unit that has no batches, or in batches. Whole processes
-are timed, but for the handover.
+are timed, except for the KV handoff.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALL = ["-n", "{n_tokens}"]
 _CACHE = ["--prompt-cache", "{handover}"]
 _STEPS = ["-b", "1", "-ub", "1"]
 _SPLIT = [["-n", "1", *_CACHE], [*_ALL, *_CACHE, *_STEPS]]
-#: By model: its clock, and what each program is given beside.
+#: By model: its clock, and each program's further arguments.
 _MODELS = {
     "split": ("wall", _SPLIT),
     "by_token": ("wall", [[*_ALL, *_STEPS]]),

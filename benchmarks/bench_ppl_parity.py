@@ -1,4 +1,4 @@
-"""PPL, ΔPPL and KLD beside llama-perplexity's, on the shipped corpus.
+"""PPL, ΔPPL and KLD compared with llama-perplexity's, on the shipped corpus.
 
     python benchmarks/bench_ppl_parity.py [MODEL.gguf [CHUNKS]]
 
@@ -32,7 +32,7 @@ _LEVELS: Final = ("F16", "Q8_0", "Q4_K_M", "Q2_K")
 
 #: `--kl-divergence` reads the baseline's log-probabilities rounded to 65,536 steps over the 16 nats
 #: below the likeliest (`log_softmax` in perplexity.cpp): each is off by half a step at most, and
-#: what lies further below is lifted to the floor.
+#: lower ones are raised to the minimum.
 _ROUNDING_NATS: Final = 16 / 65535 / 2
 _PRINTED: Final = 0.5e-6
 
@@ -60,7 +60,7 @@ def main() -> bool:
 
 
 def print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
-    """Print both sides' PPL by level, and return whether four digits agree."""
+    """Print both PPL by quantization, and return True if four digits agree."""
     rows, agree = [], True
     for level, (mine, _) in ours.items():
         other = theirs[level]
@@ -72,7 +72,7 @@ def print_ppl(ours: Mapping[str, Figure], theirs: Mapping[str, float]) -> bool:
 
 
 def print_divergence(ours: Scored, theirs: Mapping[str, Divergence]) -> bool:
-    """Print both sides' ΔPPL and KLD by level, and return whether they are within rounding."""
+    """Print both ΔPPL and KLD by quantization, and return True if they are within rounding."""
     moved = _ROUNDING_NATS + ours.beyond_floor_nats
     rows, agree = [], True
     for level, figures in theirs.items():

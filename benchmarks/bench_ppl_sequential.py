@@ -1,8 +1,8 @@
 """How often the sequential test of a PPL change is wrong, and how many chunks it scores.
 
-Run it as ``python benchmarks/bench_ppl_sequential.py``: seeded, prints Markdown and exits with 1
-where a promise of docs/statistics.md is broken. Beside it is the test that it replaced: bets on
-differences bounded by five times the limit (Waudby-Smith & Ramdas, arXiv 2010.09686).
+Run it as ``python benchmarks/bench_ppl_sequential.py``: seeded, prints Markdown and exits with 1 if
+a promise of docs/statistics.md is broken. The replaced test runs too: bets on differences bounded
+by five times the limit (Waudby-Smith & Ramdas, arXiv 2010.09686).
 
 ``--score`` scores the shipped target first and writes fixtures/ppl_differences.json.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FIXTURE: Final = Path(__file__).parents[1] / "fixtures" / "ppl_differences.json"
 #: Tokens of a chunk, the second half of them scored, and the most chunks.
 CHUNKS: Final = {512: 96, 128: 200, 32: 200}
-#: The error of either verdict, and cells of a gate that share that of a FAIL.
+#: The error of either verdict, and checks of a gate that share that of a FAIL.
 ERROR: Final = 0.05
 CELLS: Final = 14
 LIMIT: Final = math.log1p(0.01)
@@ -53,7 +53,7 @@ SPREADS: Final = (0.3, 1.0, 3.0, 30.0)
 CORPORA: Final = (16, 40, 400)
 #: Shapes for which 5 % are not promised.
 STRONGLY_SKEWED: Final = ("one chunk in ten", "log-normal, skew 6")
-#: Of the bets that were replaced: weight and stake, and the bound in multiples of the limit.
+#: For the replaced bets: weight and stake, and the bound in multiples of the limit.
 BETS: Final = ((0.25, 0.5), (0.75, 0.99))
 BOUND: Final = 5
 
@@ -68,7 +68,7 @@ class Decided:
 
     @classmethod
     def first(cls, passes: Mask, fails: Mask) -> Decided:
-        """Take the first verdict of each row; the whole corpus is scored where there is none."""
+        """Use the first verdict of each row; the whole corpus is scored if there is none."""
         either = passes | fails
         at = np.where(either.any(axis=1), either.argmax(axis=1), either.shape[1] - 1)
         rows = np.arange(len(at))
@@ -92,7 +92,7 @@ def anytime_t(differences: Array, limit: float, cells: int = 1) -> Decided:
 
 
 def bounded_bets(differences: Array, limit: float, cells: int = 1) -> Decided:
-    """Judge as the test did that was replaced, when a gate's cells shared both errors."""
+    """Judge as the replaced test did, when a gate's checks shared both errors."""
     total = differences.shape[1]
     early = (np.arange(total) >= LEAST_CHUNKS - 1) & (np.arange(total) < total - 1)
     passes = bet_below(differences, limit, BOUND * limit) >= cells / ERROR
@@ -136,7 +136,7 @@ def measured() -> dict[str, Array]:
 
 
 def errors_at_limit(rng: np.random.Generator, runs: int) -> list[str]:
-    """Print how often verdicts on corpora at the limit are wrong; return what is broken."""
+    """Print the error rate of verdicts on corpora at the limit; return the broken promises."""
     rows, broken = [], []
     allowed = 100 * float(binom.ppf(0.9999, runs, ERROR)) / runs
     for name, draw in shapes(rng).items():
@@ -198,7 +198,7 @@ def verdicts(decided: Decided) -> str:
 
 
 def score() -> None:
-    """Score the shipped target's levels and write the differences to F16."""
+    """Score the shipped target's quantizations and write the differences to F16."""
     files = level_files(shipped_target(), ("F16", "Q8_0", "Q4_K_M"))
     arms = {name: (path, SETTINGS) for name, path in files.items()}
     arms["flash attention off"] = (files["F16"], replace(SETTINGS, flash_attn="off"))

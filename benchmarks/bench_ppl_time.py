@@ -1,7 +1,8 @@
-"""Wall time of PPL runs and of a ladder, from process start to result, beside llama-perplexity's.
+"""Wall time of PPL runs and of a quant sweep, compared with llama-perplexity's.
 
-Both sides' engines have one thread. A ladder here scores as many levels at a time as there are
-cores, so it is also run with both sides confined to one core: like for like.
+The time is from process start to result. Both engines have one thread. A sweep here scores as many
+quantizations at a time as there are cores, so it is also run with both confined to one core: like
+for like.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ _Arm = Callable[[], Cost]
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One kind of run on both sides.
+    """One kind of run of both.
 
     Attributes:
-        name: what is run.
+        name: its name.
         ours: runs it once here.
         theirs: runs it once with the tool.
-        limit: the most that ours may take of theirs on all cores.
+        limit: the largest share of their time that ours may have on all cores.
         confined: whether it is also run on one core.
     """
 
@@ -105,7 +106,7 @@ def _ppl_job(
 
 
 def _their_ladder(peers: Peers, files: Mapping[str, Path], corpus: Path, logits: Path) -> Cost:
-    """Run the baseline, which writes its distributions, and each level against them."""
+    """Run the baseline, which writes its distributions, and each quantization against them."""
     base, *levels = files.values()
     costs = [peers.perplexity(base, corpus, chunks=_LADDER_CHUNKS, logits=logits).cost]
     costs += [peers.divergence(level, logits).cost for level in levels]

@@ -5,11 +5,11 @@ Run it as ``python benchmarks/bench_processes.py --processes=2`` (seeded; minute
 engines. Prints Markdown, and exits with 1 where a promise of docs/statistics.md is not kept.
 
 A gate has eleven timed checks in nine groups, which share their error with six others, and at most
-120 pairs of each. A run has noise of 2 %, and where it is said one run in 20 takes 20 % longer. A
-process is slower or faster than the next as long as it lives: by a normal offset, or by one of two
-kinds. A build that disturbs leaves the caches cold: the first thing that the other does after it
-takes longer. "Kept" processes are those of a model whose load takes too long: one of each build for
-a check, and others for a FAIL to be shown again.
+120 pairs of each. A run has noise of 2 %, and in named rows one run in 20 is 20 % slower. A process
+is slower or faster than the next for its whole life: by a normal offset, or by one of two kinds. A
+build that disturbs leaves the caches cold: the other's first work after it is slower. "Kept"
+processes are those of a model whose load is too slow: one of each build for a check, and others to
+reproduce a FAIL.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.ab_speed import ABResult
     from pytest_asperf.measure.paired_runner import OpenArms
 
-#: Timed checks of a gate that run in the same processes, and what shares their error.
+#: Timed checks of a gate that run in the same processes, and the checks that share their error.
 GROUPS: Final = (2, 1, 1, 1, 1, 1, 1, 2, 1)
 COMPARISONS: Final = 17
 #: A run that has no parts, and of which a pair has four.
@@ -60,7 +60,7 @@ class Condition:
         slower: by how much the candidate is slower, in the first check.
         everywhere: whether in all checks.
         kept: whether processes are kept for all pairs.
-        slow_runs: share of runs that take 20 % longer.
+        slow_runs: share of runs that are 20 % slower.
         tolerance: slowdown that is accepted.
     """
 
@@ -75,7 +75,7 @@ class Condition:
     tolerance: float = TOLERANCE
 
     def label(self) -> str:
-        """The condition as cells of a row."""
+        """The condition as columns of a row."""
         noise = [f"sd {self.sd:.0%}"] * (self.sd > 0)
         noise += [f"0 or +{self.two_kinds:.0%}"] * (self.two_kinds > 0)
         for name, by in zip(("baseline", "candidate"), self.disturbed, strict=True):
@@ -105,7 +105,7 @@ class World:
 
 @dataclass(eq=False)
 class SimulatedArm:
-    """A process whose runs take as long as the condition says."""
+    """A process whose runs have the condition's times."""
 
     world: World
     is_candidate: bool
@@ -132,11 +132,11 @@ class SimulatedArm:
         """End it."""
 
     def fed(self, workload: Workload) -> object:
-        """The same in both arms."""
+        """Equal in both variants."""
         return workload
 
     def own(self, workload: Workload) -> Workload:
-        """The same in both arms."""
+        """Equal in both variants."""
         return workload
 
     def run(self, workload: Workload, turn: int, parts: int) -> Any:  # noqa: ARG002
@@ -168,7 +168,7 @@ class SimulatedArm:
         """It shows nothing of its runs."""
 
     def ran(self, context: object) -> Any:
-        """Nothing is asked of it."""
+        """It does nothing."""
         return context
 
 

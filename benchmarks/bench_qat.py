@@ -1,4 +1,4 @@
-"""The shipped target fine-tuned under MLX's quantization (QAT) beside its twin quantized after."""
+"""The shipped target fine-tuned under MLX's quantization (QAT), and its twin quantized after."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _CHUNKS: Final = 6
 _WORKLOAD: Final = parse_workload("tg16", where="bench_qat")
 _LEVELS: Final = ("4bit", "3bit")
-#: By how much the rates may differ, and what finding that out may cost.
+#: Accepted difference of the rates, and the maximal cost of finding it out.
 _BUDGET: Final = Budget(0.05, 60, 30.0, seed=20261121, claim=(1 / 1.05, 1.05))
 
 

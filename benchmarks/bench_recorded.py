@@ -1,8 +1,8 @@
-"""The gate's test and usual rules on the same recorded runs of equal and of slowed builds.
+"""The gate's test and usual rules on one set of saved runs of equal and of slowed builds.
 
 A session times tg128 of the shipped target against itself, slowed by a share, in a fixed number of
 pairs. The gate's test reads the pairs of a session until it decides. The other rules read the first
-runs of each side: those of one session, and the candidate's of the session after it, as if the two
+runs of each build: those of one session, and the candidate's of the session after it, as if the two
 builds had been measured one after the other.
 
 ``--save FILE`` keeps the runs, ``--read FILE...`` judges kept ones instead of recording.
@@ -43,7 +43,7 @@ _SLOWED: Final = (0.0, 0.03, 0.05, 0.10)
 _TOLERANCE: Final = 0.05
 _MARGIN: Final = 0.10
 _PAIRS: Final = 20
-#: Runs of a side that the other rules read.
+#: Runs of a build that the other rules read.
 _BLOCK: Final = 20
 _TURNS_FOR_PASS: Final = 12
 
@@ -52,18 +52,18 @@ _Runs = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """Times of both sides' runs in ns, by pair, of a candidate slowed by a share."""
+    """Times of both builds' runs in ns, by pair, of a candidate slowed by a share."""
 
     slow_by: float
     pairs: list[_Runs]
 
     def block(self, side: int) -> list[int]:
-        """The first runs of a side."""
+        """The first runs of a build."""
         return [ns for pair in self.pairs for ns in pair[side]][:_BLOCK]
 
 
 def main() -> bool:
-    """Record or read sessions, and print what each rule says of them."""
+    """Measure or read sessions, and print each rule's result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--each", type=int, default=20, help="sessions of each candidate")
     parser.add_argument("--save", type=Path)
@@ -105,7 +105,7 @@ def _of(sessions: Sequence[_Session], slow_by: float) -> list[_Session]:
 
 
 def _counts(judge: Rule, sessions: list[_Session], *, apart: bool) -> str:
-    """How often a rule says slower, not slower, and neither."""
+    """A rule's counts of slower, not slower, and neither."""
     two = pairwise(sessions) if apart else ((s, s) for s in sessions)
     said = [judge(base, candidate) for base, candidate in two]
     return " / ".join(str(said.count(word)) for word in ("slower", "not slower", "undecided"))
@@ -117,7 +117,7 @@ def _gate(base: _Session, candidate: _Session) -> str:
 
 
 def _decided(session: _Session) -> tuple[str, int]:
-    """The verdict of the gate's test, and the pairs that it took."""
+    """The verdict of the gate's test, and its number of pairs."""
     turns = len(session.pairs[0][0])
     test = TotalTimeTest(
         _TOLERANCE, max_pairs=_PAIRS, pairs_for_pass=math.ceil(_TURNS_FOR_PASS / turns)

@@ -82,7 +82,7 @@ def main() -> None:
     for name, figures in found.items():
         steps, trips = zip(*figures, strict=True)
         step, trip = statistics.median(steps), statistics.median(trips)
-        # One round trip a step more than on loopback, where what is left is the protocol's own.
+        # One round trip a step more than on loopback, whose rest is the protocol's own.
         predicted = step_near - local + trip - near_trip if trip else 0.0
         rows.append(
             (

@@ -1,13 +1,13 @@
-"""How often the sequential test of speed is wrong, and how long it takes, beside the usual rules.
+"""Error rates and duration of the sequential test of speed, compared with the usual rules.
 
 Run it as ``python benchmarks/bench_sequential.py``: seeded, under 3 minutes on one core,
 prints Markdown and exits with 1 where a promise of docs/statistics.md is not kept.
 
-The noise model, in logs of a run's cost. Every run has normal noise of 2 % and a random walk of
-0.3 % per run (drift), and one run in 20 takes 20 % longer. A rule that compares two sessions gets
-one session offset of 2 % for each build. Paired rules get both builds in one session, the order of
-each pair by a fair coin. The walk's step is the one at which pytest-benchmark's rules have the
-false alarm rates that were published for this model (7.6, 11.5 and 7.1 %).
+The noise model, in logs of a run's cost. Every run has normal noise of 2 % and a random walk of 0.3
+% per run (drift), and one run in 20 is 20 % slower. A rule that compares two sessions gets one
+session offset of 2 % for each build. Paired rules get both builds in one session, the order of each
+pair by a fair coin. The walk's step is the one at which pytest-benchmark's rules have the false
+alarm rates that were published for this model (7.6, 11.5 and 7.1 %).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Noise:
     Attributes:
         run: sd of a run.
         walk: sd of a step of the random walk, per run.
-        outliers: share of runs that take 20 % longer.
+        outliers: share of runs that are 20 % slower.
         correlation: of neighbouring runs' noise (AR(1)).
         ramp: slowdown that builds up evenly over the first 20 runs and stays.
         position: slowdown of a pair's second run.
@@ -132,7 +132,7 @@ class Gates:
     Attributes:
         outcomes: how many gates had which.
         pairs: of each gate.
-        covered: share of intervals that held the truth; NaN where none was looked at.
+        covered: share of intervals that contained the truth; NaN without a look.
     """
 
     outcomes: Counter[Outcome]
@@ -155,7 +155,7 @@ DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
 
 
 def judge(ratios: Array, tolerance: float, effect: float) -> Gates:
-    """Return what `PairedTest` makes of each row; every eighth gate's interval is looked at."""
+    """Return `PairedTest`'s outcome for each row; every eighth gate's interval is examined."""
     outcomes: Counter[Outcome] = Counter()
     pairs = []
     covered = []
@@ -290,7 +290,7 @@ def machines(rng: np.random.Generator, gates: int) -> list[str]:
 
 
 def promises_broken(found: Gates, label: str, most: tuple[int, ...] = ()) -> list[str]:
-    """Return what a condition shows against the error rates in docs/statistics.md."""
+    """Return a condition's results against the error rates in docs/statistics.md."""
     wrong = Outcome.FAIL if label.endswith("A/A") else Outcome.PASS
     n = found.outcomes.total()
     allowed = 100 * float(binom.ppf(0.9999, n, 0.05)) / n
@@ -317,7 +317,7 @@ def never_stopping(rng: np.random.Generator, gates: int) -> list[str]:
 
 
 def budgets(rng: np.random.Generator, gates: int) -> None:
-    """Print the share of A/A gates decided at the tolerance that a budget is said to detect."""
+    """Print the share of A/A gates decided at the tolerance that a budget is stated to detect."""
     rows = []
     for noise in (PLAIN, MACHINES["load to load 3 %, reloading"]):
         ratios = noise.pairs(rng, gates, 0.0)

@@ -36,7 +36,7 @@ _BUDGET: Final = Budget(0.05, max_pairs=8, max_seconds=120, seed=20261121)
 
 
 def main(chosen: list[str]) -> bool:
-    """Print the table; return whether predictions held."""
+    """Print the table; return True if predictions were right."""
     locator = ModelLocator(BUILD, cache=cache_root(os.environ), call_timeout_s=600)
     rows, good, counts = [], True, set()
     for layers in map(int, chosen or _TARGET_LAYERS):

@@ -76,7 +76,7 @@ def _row(result: SpeculationResult) -> tuple[tuple[str, ...], bool]:
 
 
 def _difference(pair: SuitePair) -> float:
-    """Return what was measured less what was predicted, in percentage points."""
+    """Return measured less predicted, in percentage points."""
     return 100 * (pair.alone_ns / pair.speculative_ns - 1 - pair.predicted_gain)
 
 

@@ -1,4 +1,4 @@
-"""TG under speculation beside llama-speculative-simple: same pair, prompt and k, in rounds."""
+"""TG under speculation compared with llama-speculative-simple: same pair, prompt and k."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROUNDS: Final = 12
 _LEAST: Final = 0.97
 _K: Final = 4
 _N_TOKENS: Final = 128
-#: Layers added to the target, so that a step takes a millisecond and more.
+#: Layers added to the target, so that a step is a millisecond or longer.
 _LAYERS: Final = 8
 
 
@@ -53,7 +53,7 @@ def main() -> bool:
         ours, theirs = sides["ours"], sides["theirs"]
         compared = ratio([run.tokens_per_s for run in ours], [run.tokens_per_s for run in theirs])
         mine, tool = ours[0], theirs[0]
-        # The tool goes on after as many tokens as it was asked for, by one round of k drafted.
+        # The tool goes on after the requested number of tokens, by one round of k drafted.
         extra = tool.n_predict - _N_TOKENS
         same = (tool.drafted - _K, tool.accepted - (extra - 1)) == (mine.drafted, mine.accepted)
         good &= same

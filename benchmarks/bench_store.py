@@ -1,9 +1,9 @@
 """A store under eight writers that are killed at random, and one with a million points.
 
 Run it as ``python benchmarks/bench_store.py``: five minutes of writers, then the million. It prints
-Markdown and exits with 1 if a report that a writer had been told of as stored is not there, if one
-is there in part, or if listing or drawing takes longer than 2 s. ``--store`` names a PostgreSQL
-server in place of a file; what is in its tables of the store is removed.
+Markdown and exits with 1 if a writer's confirmed report is not there, if one is there in part, or
+if listing or drawing takes longer than 2 s. ``--store`` names a PostgreSQL server instead of a
+file; the content of its tables of the store is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pytest_asperf.store.figures import document_digest
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-#: Figures of a report, and bytes of raw text beside them: a night of a few gates.
+#: Figures of a report, and bytes of its raw text: a night of a few gates.
 FIGURES: Final = 20
 RAW_BYTES: Final = 40_000
 LONGEST_S: Final = 2.0
@@ -55,9 +55,9 @@ class Tally:
     """The fate of the reports.
 
     Attributes:
-        told: that a writer was told of as stored, before it was killed or ended.
+        told: confirmed as stored, before the writer was killed or ended.
         stored: that are in the store; more, where the kill came between the two.
-        lost: that were told of and are not there.
+        lost: confirmed and not there.
         partial: whose figures or document are not all there.
     """
 
@@ -88,7 +88,7 @@ def report(writer: int, number: int) -> dict[str, Any]:
 
 
 def write(address: str, writer: int, told: Path) -> None:
-    """Store reports until killed, and note each once it is said to be stored."""
+    """Store reports until killed, and note each once it is confirmed."""
     notes = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with open_store(address, wait_s=60) as store:
         number = 0
@@ -101,13 +101,13 @@ def write(address: str, writer: int, told: Path) -> None:
 def hammer(
     address: str, folder: Path, *, seconds: float, writers: int, seed: int, most_kills: int = 0
 ) -> Tally:
-    """Let writers store reports, and kill one after the other at random moments.
+    """Have writers store reports, and kill one after the other at random moments.
 
     With `most_kills` it ends after so many, each of which waits for one more report.
     """
     draw = random.Random(seed)  # noqa: S311  # moments, and no secrets
     files: list[Path] = []
-    open_store(str(folder / "warm.db")).__exit__(None, None, None)  # imports what writers need
+    open_store(str(folder / "warm.db")).__exit__(None, None, None)  # the imports that writers need
 
     def begin() -> BaseProcess:
         files.append(folder / f"told-{len(files)}")
@@ -159,7 +159,7 @@ def _checked(address: str, told: set[str], kills: int) -> Tally:
 
 
 def fill(address: str, n_series: int, n_nights: int) -> None:
-    """Store many points past the documents, which would take an hour."""
+    """Store many points without documents, which would need an hour."""
     open_store(address).__exit__(None, None, None)
     database = open_database(address, create=False, wait_s=30)
     with database.writing() as connection:
@@ -179,7 +179,7 @@ def fill(address: str, n_series: int, n_nights: int) -> None:
             connection.execute(schema.sessions.insert(), [session])
         names = [{"id": f"{s:010}", "metric": f"tg{s}", **_KEY} for s in range(n_series)]
         connection.execute(schema.series.insert(), names)
-        draw = random.Random(1)  # noqa: S311  # likewise
+        draw = random.Random(1)  # noqa: S311
         for s in range(n_series):
             rows = [_point(s, n, draw.gauss(100, 2)) for n in range(n_nights)]
             connection.execute(schema.points.insert(), rows)
@@ -207,7 +207,7 @@ def _point(s: int, n: int, value: float) -> dict[str, object]:
 
 
 def timed(address: str) -> list[tuple[str, float]]:
-    """Seconds of what `asperf history` does, with the libraries loaded."""
+    """Seconds of the work of `asperf history`, with the libraries loaded."""
     from pytest_asperf.commands.history import with_state
     from pytest_asperf.commands.history_lines import drawn, machine_names, series_rows
     from pytest_asperf.nightly.steps import threshold_of
@@ -230,13 +230,13 @@ def timed(address: str) -> list[tuple[str, float]]:
 
 
 def empty(address: str) -> None:
-    """Remove what a server's store has."""
+    """Remove a server's store."""
     with open_store(address) as store:
         store.prune(float("inf"))
 
 
 def main() -> int:
-    """Run both, and print what they came to."""
+    """Run both, and print their results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--kills", type=int, default=0, help="stop after so many")

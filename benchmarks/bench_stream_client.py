@@ -1,9 +1,9 @@
 """The cost of the client of servers: its lag behind a known pace, and its processor time.
 
 A server in a process of its own streams to N connections at once, all of them in one burst as a
-server that decodes a batch does. Each chunk holds the time just before it was sent. The client
-reads them beside threads that do nothing but receive and stamp; the two take turns. Exits with 1
-if half of the chunks of 8 streams are stamped later than 50 us in the quietest fifth of the time.
+server that decodes a batch does. Each chunk contains the time just before it was sent. The client
+reads them in alternation with threads that only receive and stamp. Exits with 1 if half of the
+chunks of 8 streams are stamped later than 50 us in the quietest fifth of the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""pp512 and tg128 beside llama-bench: one repetition a round, each in a fresh process."""
+"""pp512 and tg128 compared with llama-bench: one repetition a round, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def main() -> bool:
 
 
 def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int], list[int]]:
-    # Left to itself each side resolves it alike; the tool is told, so that it is known to.
+    # Without a setting both resolve it alike; the tool gets it, so that this is certain.
     flash_attn = _time_once(model, workload).context.flash_attn
     arms = {
         "ours": lambda: _time_once(model, workload).elapsed_ns,

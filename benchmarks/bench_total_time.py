@@ -3,11 +3,11 @@
 Run it as ``python benchmarks/bench_total_time.py --processes=2``: seeded, prints Markdown and exits
 with 1 where a promise of docs/statistics.md is not kept.
 
-A run has noise of 2 %, and one run in 20 takes 20 % longer, on both sides. Pairs have as many turns
-as `PairLength` gives them: at first 8 (short runs), 4 (parts of a long generation) or 1 (long runs
-that have no parts). On top, a share of the candidate's runs takes longer; or the noise of a side
-lasts from turn to turn (AR(1)), which no coin can undo.
-Processes that differ from pair to pair are in bench_processes.py.
+A run has noise of 2 %, and one run in 20 is 20 % slower, in both builds. Pairs have as many run
+pairs as `PairLength` gives them: at first 8 (short runs), 4 (parts of a long generation) or 1 (long
+runs that have no parts). On top, a share of the candidate's runs is slower; or the noise of a build
+lasts from run pair to run pair (AR(1)), which no random order can undo. Processes that differ from
+pair to pair are in bench_processes.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOLERANCE: Final = 0.05
 TURNS_FOR_PASS: Final = 12
 DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
 
-Array = Any  # numpy's own types say nothing of a shape
+Array = Any  # numpy's own types do not describe a shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Candidate:
     """A candidate on a machine.
 
     Attributes:
-        effect: by how much all of its runs take longer.
+        effect: slowdown of all of its runs.
         share: of its runs that are slow.
-        slow_by: by how much those take longer.
-        outlier: by how much one run in 20 of either side takes longer.
-        lasting: correlation of a side's noise from one turn to the next.
+        slow_by: slowdown of those runs.
+        outlier: slowdown of one run in 20 of either build.
+        lasting: correlation of a build's noise from one run pair to the next.
     """
 
     effect: float = 0.0
@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def mean_slowdown(self) -> float:
-        """By how much its runs take longer on average."""
+        """The mean slowdown of its runs."""
         return (1 + self.effect) * (1 + self.share * self.slow_by) - 1
 
     def label(self) -> str:
@@ -78,11 +78,11 @@ class Candidate:
         return ", ".join(words)
 
     def sides(self, rng: np.random.Generator, lengths: list[int]) -> list[Array]:
-        """Costs of the runs of baseline and candidate in one gate, by turn."""
+        """Costs of the runs of baseline and candidate in one gate, by run pair."""
         return [self.costs(rng, lengths, is_candidate=side) for side in (False, True)]
 
     def costs(self, rng: np.random.Generator, lengths: list[int], *, is_candidate: bool) -> Array:
-        """Costs of one side's runs in one gate, by turn."""
+        """Costs of one build's runs in one gate, by run pair."""
         n = sum(lengths)
         noise = rng.standard_normal(n)
         for turn in range(1, n) if self.lasting else ():
@@ -108,7 +108,7 @@ Gate = tuple[Outcome, int]
 
 
 def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[Gate]:
-    """The outcomes of some gates, and the turns that each took."""
+    """The outcomes of some gates, and the run pairs of each."""
     rng = np.random.default_rng(seed)
     length = PairLength(1, turns)
     lengths = [length.turns_of(before) for before in range(PAIRS)]

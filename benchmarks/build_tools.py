@@ -1,6 +1,6 @@
-"""The peers: llama.cpp's own tools, built from the sources that llama-cpp-python ships.
+"""The peers: llama.cpp's own binaries, built from the sources that llama-cpp-python ships.
 
-Both sides then run the same engine sources with the same compiler, so a difference is ours.
+Both then run equal engine sources with one compiler, so a difference is asperf's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOOLS: Final = (
     *("llama-speculative-simple", "llama-server", "ggml-rpc-server"),
 )
 
-#: Names a folder that holds the tools already.
+#: Names a folder that has the tools already.
 TOOLS_VARIABLE: Final = "ASPERF_BENCH_TOOLS"
 
 #: As the library was compiled: a result's last digits depend on the processor's instructions.
@@ -38,7 +38,7 @@ _FLAGS: Final = (
 
 
 def tools_folder() -> Path:
-    """Return the folder that holds the tools, built now if they are not there.
+    """Return the folder of the tools, built now if they are not there.
 
     Raises:
         FileNotFoundError: the folder named in the environment lacks one, or CMake is missing.
@@ -71,7 +71,7 @@ def _source(root: Path) -> Path:
     subprocess.run([*pip, "--dest", str(root), wanted], check=True)
     (archive,) = root.glob("llama_cpp_python-*.tar.gz")
     with tarfile.open(archive) as tar:
-        # Python 3.11.0 to 3.11.3 have none; what is unpacked is compiled and run anyway.
+        # Python 3.11.0 to 3.11.3 have none; the unpacked content is compiled and run anyway.
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
         tar.extractall(root)  # noqa: S202  # as above
     return root / archive.name.removesuffix(".tar.gz") / "vendor" / "llama.cpp"

@@ -1,4 +1,4 @@
-"""Our clock beside AIPerf's, request by request: python compare_aiperf.py AIPERF URL TOKENIZER.
+"""asperf's clock and AIPerf's, request by request: python compare_aiperf.py AIPERF URL TOKENIZER.
 
 AIPerf sends its requests through a relay, which stamps each read of the reply as our client does
 and passes it on. So each request is timed by both, and is found by the id of AIPerf. The figures of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.worker.serving.client import Framing
 
-#: AIPerf starts ten processes, which takes a minute on a busy machine.
+#: AIPerf starts ten processes, which is slow on a busy machine.
 _TIMEOUT_S = 240
 _END = b"\r\n\r\n"
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 class Relay:
-    """Passes requests on to a server, and stamps what comes back."""
+    """Passes requests on to a server, and stamps the replies."""
 
     def __init__(self, server: Endpoint) -> None:
         self._server = server

@@ -1,7 +1,7 @@
 """The figures of a package's import graph: `python benchmarks/import_graph.py [PACKAGE_FOLDER]`.
 
 A room is a module or folder at the top of the package. An arrow is a room that imports another one,
-at run time or for types. Floors are the rooms on the longest way down. A circle is a set of rooms
+at run time or for types. Tiers are the rooms on the longest way down. A circle is a set of rooms
 that reach one another. For an older revision: `git worktree add OLD REVISION`, then name
 `OLD/pytest_asperf`. Needs networkx, which the dependency group `bench` has.
 """
@@ -31,7 +31,7 @@ def imported(path: Path, package: Path) -> Iterator[str]:
 
 
 def room_graph(package: Path) -> nx.DiGraph[str]:
-    """Return the rooms of a package and what each imports, other packages included."""
+    """Return the rooms of a package and the imports of each, other packages included."""
     rooms = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
     graph: nx.DiGraph[str] = nx.DiGraph()
     for path in package.rglob("*.py"):

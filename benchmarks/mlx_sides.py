@@ -1,8 +1,8 @@
-"""Both sides of a comparison with mlx-lm: its loops and ours, in one process, on the same weights.
+"""mlx-lm's loops and asperf's, in one process, on the same weights.
 
-A process keeps for good what its memory was given, and MLX on a CPU hands every operation from one
-thread to another: of two processes that run the same code, one was 1.2 times slower than the other
-for as long as they lived.
+A process keeps its memory's place for good, and MLX on a CPU passes every operation from one thread
+to another: of two processes that run the same code, one was 1.2 times slower than the other for
+their whole life.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sides:
             name: engine.load(str(folders[place]), {})
             for name, place in ((MODEL, "target"), (DRAFT, "draft"))
         }
-        self._server._models.update(self._models)  # both sides use these very ones
+        self._server._models.update(self._models)  # both use these very ones
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer._eos_token_ids = {}  # as mlx_lm.benchmark goes on to the end
         text = shipped_corpus().read_text("utf-8")
@@ -73,7 +73,7 @@ class Sides:
         self.chunks = [[self.tokens[0], *part[1:]] for part in parts]
 
     def ours(self, op: str, **args: Any) -> dict[str, Any]:
-        """Return what the worker would reply."""
+        """Return the worker's reply."""
         reply = self._server.answer({"op": op, "args": args})
         if not reply["ok"]:
             raise ValueError(reply["message"])

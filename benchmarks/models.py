@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
 
-#: A thread that waits at a barrier spins: one each is what two busy cores measure well.
+#: A thread that waits at a barrier spins: one each is the most that two busy cores measure well.
 SETTINGS: Final = EngineSettings(threads=1)
 
 _HEAD_SIZE: Final = 64
@@ -62,7 +62,7 @@ def shipped_target(engine: Engine = "llama_cpp") -> ModelSpec:
 def level_files(
     spec: ModelSpec, levels: tuple[str, ...], *, cache: Path | None = None
 ) -> dict[str, Path]:
-    """Return a model's files by level, made where they are not in the cache yet."""
+    """Return a model's files by quantization, made if they are not in the cache yet."""
     locator = ModelLocator(BUILD, cache=cache or cache_root(os.environ), call_timeout_s=600)
     return {level: locator.locate(ModelRef(spec, level)).path for level in levels}
 
@@ -96,7 +96,7 @@ def write_random_llama(path: Path, shape: Shape, *, seed: int = 0, n_ctx: int = 
 
 
 def _random(rng: np.random.Generator, size: tuple[int, ...]) -> NDArray[np.float16]:
-    """Random weights; those of a large matrix repeat, because drawing billions takes minutes."""
+    """Random weights; those of a large matrix repeat, because drawing billions is slow."""
     n = math.prod(size)
     drawn = (rng.standard_normal(min(n, _MOST_DRAWN), np.float32) * 0.05).astype(np.float16)
     return np.resize(drawn, size)

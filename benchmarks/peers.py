@@ -1,4 +1,4 @@
-"""llama.cpp's tools, run and read strictly: their exit status alone promises nothing."""
+"""llama.cpp's binaries, run and read strictly: their exit status alone promises nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DIVERGENCE: Final = {
 
 #: A value and its ±.
 Figure = tuple[float, float]
-#: What `--kl-divergence` prints of a level.
+#: The output of `--kl-divergence` for a quantization.
 Divergence = dict[str, Figure]
 
 
@@ -48,7 +48,7 @@ class PplRun:
 
 @dataclass(frozen=True, slots=True)
 class DivergenceRun:
-    """The output of `llama-perplexity --kl-divergence` for a level, and its cost."""
+    """The output of `llama-perplexity --kl-divergence` for a quantization, and its cost."""
 
     ppl: float
     figures: Divergence
@@ -70,7 +70,7 @@ class Peers:
     """The tools of one build, all run with one thread.
 
     Attributes:
-        folder: where they are.
+        folder: if they are.
     """
 
     folder: Path
@@ -143,7 +143,7 @@ class Peers:
         raise PeerError(f"llama-speculative-simple left its output unfinished {_ATTEMPTS} times")
 
     def _perplexity(self, end: re.Pattern[str], model: Path, *arguments: str) -> Finished:
-        """Run the tool, again where its output stops before `end`.
+        """Run the tool, again if its output stops before `end`.
 
         Its log is written by a thread that it does not wait for: on a busy machine the last lines
         can be missing, with exit status 0.

@@ -1,7 +1,7 @@
 """Run the benchmarks: `python benchmarks/run.py [NAME ...]`, all of them without a name.
 
-A benchmark is a file `bench_NAME.py` beside this one: a script that needs no argument, prints one
-section of Markdown, and exits with an error where what docs/benchmarks.md promises does not hold.
+A benchmark is a file `bench_NAME.py` in this folder: a script that needs no argument, prints one
+section of Markdown, and exits with an error if a promise of docs/benchmarks.md is broken.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""This plugin's side of a PPL comparison as a process of its own: start, score, print JSON.
+"""asperf's part of a PPL comparison as a process of its own: start, score, print JSON.
 
-Arguments: the corpus, the most chunks (0 for all), then LEVEL=FILE, the baseline first. One file
-is scored by itself; several are a ladder, measured as the `ladder` fixture measures it. Hashes of
-files are kept in the cache, as they are for users: the first run alone takes time for them.
+Arguments: the corpus, the most chunks (0 for all), then `LEVEL=FILE`, the baseline first. One file
+is scored by itself; several are a quant sweep, measured like the `ladder` fixture. Hashes of files
+are kept in the cache, as they are for users: only the first run computes them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -
 
 
 def _beyond_floor(chunks: Sequence[ChunkScore]) -> float:
-    """Return the baseline's mean NLL beyond what the peer's file of distributions can hold."""
+    """Return the baseline's mean NLL beyond the range of the peer's file of distributions."""
     return fmean(max(0.0, nll - _FLOOR_NATS) for chunk in chunks for nll in chunk.nll)
 
 

@@ -21,8 +21,8 @@ class Scored:
     """The result of one run.
 
     Attributes:
-        ppl: by level.
-        levels: what `--kl-divergence` prints, by level, for all levels but the first.
+        ppl: by quantization.
+        levels: the output of `--kl-divergence`, by quantization, for all but the first.
         beyond_floor_nats: the baseline's mean NLL beyond 16 nats.
         peak_rss_bytes: the engine process's peak resident memory.
         cost: of the process.

@@ -1,7 +1,7 @@
 """Two hosts in network namespaces of their own, and a link with a delay and a rate between them.
 
-Where the kernel has no netem, two TUN devices and this process are the link: IP packets are taken
-from one, held, and given to the other. TCP is the kernel's own on both sides.
+If the kernel has no netem, two TUN devices and this process are the link: IP packets are read from
+one, delayed, and written to the other. TCP is the kernel's own at both ends.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ShapedLink:
     def _give(self, fd: int, held: SimpleQueue[tuple[float, bytes]]) -> None:
         while True:
             due, packet = held.get()
-            if (early := due - time.monotonic()) > 0:  # to sleep for nothing takes 0.1 ms
+            if (early := due - time.monotonic()) > 0:  # to sleep for nothing needs 0.1 ms
                 time.sleep(early)
             os.write(fd, packet)
 

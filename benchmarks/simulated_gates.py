@@ -11,13 +11,13 @@ from typing import Any, Final
 #: Gates computed at once, which keeps memory small.
 BATCH: Final = 50
 
-#: Gives the batches of a condition by its number, and by what computes one from a seed.
+#: Gives the batches of a condition by its number, and by the function from a seed.
 Simulate = Callable[[int, Callable[[tuple[int, ...]], Any]], Iterator[Any]]
 
 
 @contextmanager
 def simulations(description: str | None, head: tuple[str, ...]) -> Iterator[Simulate]:
-    """Read the options and print the table's head; give what computes the gates of a condition."""
+    """Read the options and print the table's head; return the function of a condition's gates."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--runs", type=int, default=400, help="gates of each condition")
     parser.add_argument("--processes", type=int, default=1)
@@ -33,5 +33,5 @@ def simulations(description: str | None, head: tuple[str, ...]) -> Iterator[Simu
 
 
 def print_row(*cells: str) -> None:
-    """Print a row at once, as the next one may take minutes."""
+    """Print a row at once, as the next one may need minutes."""
     print(f"| {' | '.join(cells)} |", flush=True)

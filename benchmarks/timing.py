@@ -1,4 +1,4 @@
-"""Interleaved timing, so that what disturbs the machine disturbs both sides alike."""
+"""Interleaved timing, so that a disturbance of the machine hits both alike."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class PeerError(Exception):
-    """A process failed, or its output is not what it must be."""
+    """A process failed, or its output is wrong."""
 
 
 class Cost(NamedTuple):
@@ -36,8 +36,8 @@ class Finished:
     """A process that ended well.
 
     Attributes:
-        text: what it wrote to stdout.
-        log: what it wrote to stderr.
+        text: its stdout.
+        log: its stderr.
         cost: from before its start to after its end.
     """
 
@@ -94,10 +94,10 @@ def interleave(
     seed: int,
     n_cores: int | None = None,
 ) -> dict[str, list[Result]]:
-    """Run every arm once a round, in an order shuffled anew for each round.
+    """Run every variant once a round, in an order shuffled anew for each round.
 
-    With `n_cores`, all arms of a round share a draw of so many cores. Each would keep to the one it
-    is on, and on a virtual machine cores differ by 1.45 times for seconds.
+    With `n_cores`, all variants of a round share a draw of so many cores. Each would stay on its
+    present one, and on a virtual machine cores differ by 1.45 times for seconds.
     """
     order = random.Random(seed)  # noqa: S311  # repeatable, not secret
     usable = sorted(os.sched_getaffinity(0))
@@ -111,7 +111,7 @@ def interleave(
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One side's times over the other's.
+    """One variant's times over the other's.
 
     Attributes:
         of_medians: ratio of the two medians.
@@ -125,7 +125,7 @@ class Ratio:
 
     @property
     def typical(self) -> float:
-        """The median of the rounds' own: what disturbs a round disturbs both of its sides."""
+        """The median of the rounds' own: a disturbance of a round hits both of its variants."""
         return self.quartiles[1]
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ copyright = "the pytest-asperf authors"  # noqa: A001  # Sphinx's name for it
 extensions = ["myst_parser"]
 exclude_patterns = ["gating"]
 myst_heading_anchors = 4
-# Commands are one level below their page's own headings; Pygments does not know `cron`.
+# Commands are one heading below their page's own; Pygments does not know `cron`.
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 highlight_language = "text"  # what a command printed, unless a block says what it is
 

@@ -1,6 +1,6 @@
 """The JSON Schema of a report and the tables of docs/json.md, both made of the records' types.
 
-Keys and types are those of the fields; their meanings stand in the docstrings.
+Keys and types are those of the fields; their meanings are in the docstrings.
 """
 
 from __future__ import annotations

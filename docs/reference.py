@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 HERE: Final = Path(__file__).parent
 SCHEMA: Final = Path(pytest_asperf.__file__).parent / "report" / "report.schema.json"
-#: The module beside this one, whose folder is no package.
+#: The module next to this one, whose folder is no package.
 JSON_SCHEMA: Final = runpy.run_path(str(HERE / "json_schema.py"))
 
 #: By fixture, an assertion on each of its quantities.
@@ -151,7 +151,7 @@ FUNCTIONS: Final = (
     "assert_fits(model, hardware)",
     'assert_as_published(throughput("tg128"), "atom-paper/three-machines/m2ultra-76/tg")',
 )
-#: What is to be said of two quantities, or of one on something else than the test's model.
+#: Statements about two quantities, or one on something else than the test's model.
 COMPARISONS: Final = (
     ("one is larger than the other", 'throughput("tg128", engine="mlx") > throughput("tg128")'),
     ("a factor, in run pairs", 'throughput("tg128") / throughput("tg128@d4096") <= 1.3'),
@@ -400,7 +400,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "",
     ),
 }
-#: Modules beside the package, with their public names.
+#: Modules next to the package, with their public names.
 MODULES: Final[dict[ModuleType, str]] = {
     strategies: "prompts workloads settings levels ladders bits bounded",
     testing: "check_engine write_script ConformanceError",

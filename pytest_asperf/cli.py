@@ -35,7 +35,7 @@ GROUPS: Final = {
     },
     "Look back": {
         "report": "Convert JSON reports to HTML, Markdown, CSV or other formats.",
-        "compare": "Show reports side by side, without a verdict.",
+        "compare": "Show reports side by side (no verdict).",
         "history": "List, draw, import, export and prune the reports that are kept.",
     },
     "Files": {

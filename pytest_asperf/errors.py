@@ -40,7 +40,7 @@ class Advice:
         return f"{self.text}: {', '.join(called)}" if called else self.text
 
 
-#: Longest part of an error: what comes from outside may be of any length.
+#: Longest part of an error: external text may be of any length.
 _LONGEST_PART: Final = 4000
 _LONGEST_DETAIL: Final = 40_000
 
@@ -84,7 +84,7 @@ class AsperfError(Exception):
             parts.append(f"  to opt out:     {self.opt_out}")
         if self.detail:
             parts.append(self.detail)
-        # Names of files come from outside, and a terminal obeys what is in them.
+        # Names of files are external text, and a terminal obeys control characters.
         return "\n".join(map(escaped, "\n".join(parts).split("\n")))
 
 
@@ -165,7 +165,7 @@ class EngineError(AsperfError):
     """An engine is missing, rejected a request, or died.
 
     Attributes:
-        did: what it did, in a word.
+        did: its action, in a word.
         manner: how, such as the signal.
     """
 
@@ -177,8 +177,8 @@ class MeasurementError(AsperfError):
     """The result is empty, not finite, impossible, or not of equal work.
 
     Attributes:
-        machine: what was seen of the machine meanwhile, as `Watched.facts` gives it; None if it
-            was not watched.
+        machine: the machine's samples during it, as `Watched.facts` gives them; None if it was not
+            watched.
     """
 
     machine: object = None

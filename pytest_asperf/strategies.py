@@ -114,7 +114,7 @@ def bits(level: str) -> float:
     if known is None:
         raise ConfigError(
             f"bits: unknown quantization {printable(level, 80)!r}",
-            why="its bits are not known",
+            why="its bits are unknown",
             remedy="write a quantization such as Q4_K_M or 4bit",
         )
     return bits_per_weight(known[0])

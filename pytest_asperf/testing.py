@@ -46,16 +46,16 @@ def write_script(path: Path, **script: Any) -> Path:
         script: `pp_ns_per_token` and `tg_ns_per_token` (a number, or a list that runs take turns
             from), `noise` (standard deviation added to the logits), `noise_by_ftype`,
             `noise_by_type_k`, `noise_of_batches` (but with `n_ubatch=1`), `n_ctx_train`,
-            `size_bytes`, `n_params`, `load_ns`, `bytes_per_token`, `flash_attn` (what the context
-            says of it), `layers_offloaded`. By operation (`load`, `tokenize`, `prompt`, `generate`,
+            `size_bytes`, `n_params`, `load_ns`, `bytes_per_token`, `flash_attn` (as the context
+            reports it), `layers_offloaded`. By operation (`load`, `tokenize`, `prompt`, `generate`,
             `score`): `faults`, one of `crash`, `killed`, `hang`, `garbage`, `refuse`, or for
-            `score` also `drift`; and `takes_s`, seconds of waiting. Of the logits that timed runs
-            show, `faults` may have `logits`, one of `nan`, `inf`, `overflow`, `flat` (all equal),
-            `stale` (the same after each run), `unseen`.
-            `spread`, the standard deviation of the log of each time. `log`, a file to which each
-            operation appends its name, its process and the monotonic clock in ns.
-            Builds differ by the environment of their interpreters: `ASPERF_SCRIPT_VERSION`,
-            `ASPERF_SCRIPT_COST` (times the script's times), `ASPERF_SCRIPT_SEED` (of the spread).
+            `score` also `drift`; and `takes_s`, seconds of waiting. For the logits of timed runs,
+            `faults` may have `logits`, one of `nan`, `inf`, `overflow`, `flat` (all equal), `stale`
+            (the same after each run), `unseen`. `spread`, the standard deviation of the log of each
+            time. `log`, a file to which each operation appends its name, its process and the
+            monotonic clock in ns. Builds differ by the environment of their interpreters:
+            `ASPERF_SCRIPT_VERSION`, `ASPERF_SCRIPT_COST` (times the script's times),
+            `ASPERF_SCRIPT_SEED` (of the spread).
 
     Returns:
         The path.
@@ -163,7 +163,7 @@ def _check_parts(worker: Worker, tokens: list[int]) -> None:
     first = worker.generate("model", tokens[:16], 0, n_ctx=32)
     second = worker.generate("model", tokens[:32], 16, n_ctx=32)
     n_ctx = {run.context.n_ctx for run in (whole, first, second)}
-    _require(len(n_ctx) == 1, f"contexts of {n_ctx} tokens where room for 32 was asked for")
+    _require(len(n_ctx) == 1, f"contexts of {n_ctx} tokens instead of the requested room for 32")
     peaks = [run.logits.peak for run in (whole, second) if run.logits and run.logits.peak]
     near = all(math.isclose(peak, peaks[0], rel_tol=0.05, abs_tol=0.5) for peak in peaks)
     _require(near, "a generation in parts shows other logits than the whole one")
@@ -183,7 +183,8 @@ def _check_logits(
             "logits were declared unavailable, and a run shows them",
         )
         _require(
-            facts.logits_seen is not None, "load does not say what showed that logits are numbers"
+            facts.logits_seen is not None,
+            "load does not report its evidence that logits are numbers",
         )
         return
     rows = [run.logits for run in runs if run.logits is not None]
@@ -201,7 +202,7 @@ def _check_logits(
 
 
 def _check_left_by_run(worker: Worker, tokens: list[int]) -> None:
-    """Require that what a timed run leaves is what its tokens' own computation gives."""
+    """Require that a timed run's state equals its tokens' own computation."""
     text, positions = tokens[:32], [8, 20, 31]
     for op in (worker.prompt, worker.generate):
         for depth in (0, 16):
@@ -221,7 +222,7 @@ def _check_unsupported(op: str, ask: Callable[[], object]) -> None:
     try:
         ask()
     except EngineRefusedError as err:
-        _require(err.kind == "unsupported", f"{op} was refused as {err.kind}")
+        _require(err.kind == "unsupported", f"{op} raised {err.kind}")
     else:
         raise ConformanceError(f"{op} was declared impossible, and worked")
 
@@ -229,7 +230,7 @@ def _check_unsupported(op: str, ask: Callable[[], object]) -> None:
 def _check_run(run: RawRun, n_tokens: int, op: str) -> None:
     _require(run.n_tokens == n_tokens, f"{op} counted {run.n_tokens} of {n_tokens} tokens")
     inside = sum(run.step_ns) <= run.elapsed_ns
-    _require(inside, f"{op}: the steps take longer than the run they are part of")
+    _require(inside, f"{op}: the steps last longer than the run they are part of")
 
 
 def _check_scores(worker: Worker, tokens: list[int], path: Path, settings: EngineSettings) -> None:
@@ -260,7 +261,7 @@ def _check_refusals(worker: Worker, facts: LoadedFacts) -> None:
             worker.prompt(name, tokens, 0)
         except EngineRefusedError:
             continue
-        raise ConformanceError(f"{what} was not refused")
+        raise ConformanceError(f"{what} did not raise")
 
 
 def _check_settings(
@@ -275,6 +276,6 @@ def _check_settings(
         try:
             worker.load("refused", model, settings.merged(EngineSettings(**asked)))
         except EngineRefusedError as err:
-            _require(err.kind == "version", f"{what} was refused as {err.kind}")
+            _require(err.kind == "version", f"{what} raised {err.kind}")
         else:
             raise ConformanceError(f"{what} was declared impossible, and worked")

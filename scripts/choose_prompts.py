@@ -1,9 +1,9 @@
 """Choose the prompts that speculation is measured on, from the held-out text.
 
 Most greedy continuations of so small a model run into loops, which every draft predicts: only
-prompts that the shipped target continues without one are taken, spread over the text.
-Six of a category give its acceptance an interval. Four of the shipped ones were chosen first, and
-two were added by the same tests. The findings compare categories with each other: theirs are of
+prompts that the shipped target continues without one are used, spread over the text. Six of a
+category give its acceptance an interval. Four of the shipped ones were chosen first, and two were
+added by the same tests. The findings compare categories with each other: theirs are of
 `--per-category 12 --every 10`.
 """
 
@@ -42,7 +42,7 @@ def windows(text: str) -> list[tuple[int, str]]:
 
 
 def is_prose(text: str, start: int, piece: str) -> bool:
-    """Tell whether a piece is documentation or comment, nearly all of it."""
+    """True if a piece is documentation or comment, nearly all of it."""
     inside = text.count('"""', 0, start) % 2
     prose = 0
     for line in piece.splitlines():

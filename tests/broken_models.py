@@ -1,4 +1,4 @@
-"""Models whose weights are broken in ways that leave their speed as it was."""
+"""Models whose weights are broken in ways that leave their speed unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _huge(weights: Any) -> None:
 
 #: Those whose logits are finite, and all equal.
 FLAT = ("zero_norm", "equal_rows")
-#: By name: the tensor, by its names in GGUF and in Hugging Face's format, and what becomes of it.
+#: By name: the tensor, by its names in GGUF and in Hugging Face's format, and its new values.
 BREAKS: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "nan_norm": ("output_norm.weight", "model.norm.weight", _all(np.nan)),
     "nan_one": ("output_norm.weight", "model.norm.weight", _nan_one),
@@ -77,7 +77,7 @@ def broken_folder(source: Path, target: Path, how: str) -> Path:
     values = values.reshape(header[name]["shape"])
     change(values)
     wide = values.tobytes()
-    # Behind all others; what came after the old one moves up.
+    # Behind all others; the parts after the old one move up.
     data = raw[start:][:begin] + raw[start:][end:] + wide
     for tensor in (header[key] for key in header if key not in {name, "__metadata__"}):
         if tensor["data_offsets"][0] >= end:

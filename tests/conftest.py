@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
 _CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
-#: Plugins that cost time or change lines, and that of published findings, which the core does
+#: Plugins that cost time or change lines, and that of published findings, which the core works
 #: without. A later `-p NAME` turns one of these and of those that change tests on again.
 _SLOW = (
     *("hypothesispytest", "anyio", "asyncio", "sugar", "benchmark", "html", "html_fixtures"),
@@ -47,7 +47,7 @@ _DISTURBING = (
 #: How settings are named while no session of asperf is open, as when this is imported.
 _PLAIN_NAMES = SETTING_NAMES.get()
 
-#: Gives the shipped draft's GGUF file at a level.
+#: Gives the shipped draft's GGUF file at a quantization.
 Draft = Callable[[str], Path]
 
 #: Fixtures that start a real engine.
@@ -55,7 +55,7 @@ _LIVE = {"draft", "live", "llama_log", "mlx", "tools"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs a real engine, or its programs: `-m` then runs it where they are."""
+    """Mark tests that need a real engine, or its binaries: `-m` then runs it if they exist."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if "tools" in fixtures:
         item.add_marker("builds")
@@ -106,7 +106,7 @@ def own_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def mlx() -> EngineBuild:
-    """MLX in this interpreter; what needs it is skipped where it is not installed."""
+    """MLX in this interpreter; its tests are skipped if it is not installed."""
     from pytest_asperf.engine_process import EngineBuild
 
     if find_spec("mlx_lm") is None:
@@ -131,7 +131,7 @@ def mac() -> Callable[[str], Machine]:
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all tests: what is made or measured once is made once.
+    """One cache for all tests: files and measurements are made once.
 
     Workers of xdist share the models, which are made under a lock, and the machine's bandwidth.
     """
@@ -158,7 +158,7 @@ def command(plugins: list[str]) -> list[str]:
 
 @pytest.fixture(scope="session")
 def environment(session_cache: Path) -> dict[str, str]:
-    """The environment of such a process: it finds the package, and takes no colours from ours."""
+    """The environment of such a process: it finds the package, and gets no colours from ours."""
     kept = {key: value for key, value in os.environ.items() if key not in _DISTURBING}
     package = Path(pytest_asperf.__file__).parents[1]
     return kept | {"ASPERF_CACHE": str(session_cache), "PYTHONPATH": str(package)}
@@ -166,7 +166,7 @@ def environment(session_cache: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def own_lock(session_cache: Path) -> str:
-    """A conftest.py under which nothing else that measures on this machine is waited for."""
+    """A conftest.py under which no other measurement of this machine is waited for."""
     return (
         "from pathlib import Path\nfrom pytest_asperf.hardware import machine_lock\n"
         f"machine_lock.machine_lock_path = lambda: Path({str(session_cache / 'lock')!r})\n"
@@ -175,7 +175,7 @@ def own_lock(session_cache: Path) -> str:
 
 @pytest.fixture(scope="session")
 def draft(session_cache: Path) -> Draft:
-    """Return a function that gives the shipped draft at a level; not to be changed."""
+    """Return a function that gives the shipped draft at a quantization; not to be changed."""
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import EngineBuild
     from pytest_asperf.modelfiles.hub_cache import shipped_models
@@ -195,14 +195,14 @@ def draft_gguf(draft: Draft) -> Path:
 
 @pytest.fixture(scope="session")
 def tools() -> Path:
-    """A folder of llama.cpp's real programs, of the same sources as the library."""
+    """A folder of llama.cpp's real binaries, of the library's own sources."""
     named = os.environ.get("ASPERF_TEST_TOOLS")
     if named:
         return Path(named)
     if os.environ.get("ASPERF_TEST_BUILDS") != "1":
-        pytest.skip("ASPERF_TEST_TOOLS names no folder of llama.cpp's programs")
+        pytest.skip("ASPERF_TEST_TOOLS names no folder of llama.cpp's binaries")
     sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-    from build_tools import tools_folder  # only where they are built now
+    from build_tools import tools_folder  # only if they are built now
 
     return tools_folder()
 
@@ -217,7 +217,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick_bandwidth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let this machine's bandwidth be measured in no time, and wait for no other measurement.
+    """Measure this machine's bandwidth in no time, and wait for no other measurement.
 
     A real figure, but of a cache's bandwidth: no test judges its size.
     """

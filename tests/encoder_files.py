@@ -29,7 +29,7 @@ def write_encoder(
     tokens: Sequence[str] = TOKENS,
     weights: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a BERT; random weights that tell texts apart if none are given."""
+    """Write a BERT; random weights that distinguish texts if none are given."""
     writer = GGUFWriter(path, "bert")
     writer.add_file_type(1)
     writer.add_block_count(n_layers)

@@ -1,4 +1,4 @@
-"""Facts of an engine, a model and a context, for tests of what is done with them."""
+"""Facts of an engine, a model and a context, for tests of their use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A foreign program for tests: it prints the times of its plan. A shell starts soonest."""
+"""An external program for tests: it prints the times of its plan. A shell starts soonest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Plan:
         prompt_us: time of the prompt; `$words` are its tokens.
         most: tokens that it generates at most.
         hang: file that it writes its process's number to before it hangs.
-        prints: what it prints in place of its times.
+        prints: its output instead of its times.
     """
 
     prompt_us: str = "$words"

@@ -1,9 +1,9 @@
 """Workers that import no engine: processes forked from one that has imported it.
 
-Most tests start fresh processes of an engine, whose imports take 0.05 s of CPU (scripted), 0.2 s
+Most tests start fresh processes of an engine, whose imports cost 0.05 s of CPU (scripted), 0.2 s
 (llama.cpp) or 0.9 s (MLX) each. Here one process for each engine imports it and forks. A forked
 process runs the worker with its own pipes, environment, folder and cores, and is a child of the
-process that asked, which sees its exit status.
+requesting process, which sees its exit status.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
 
 
 class Adopted:
-    """A child of this process that another one forked, with what `EngineProcess` asks of it."""
+    """A child of this process that another one forked, with the interface for `EngineProcess`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -120,7 +120,7 @@ class Forks:
     def start(
         self, command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes] | Adopted:
-        """Start a worker's interpreter; as `start_interpreter`, of which it is a stand-in."""
+        """Start a worker's interpreter; replaces `start_interpreter`."""
         is_usual = command[0] == sys.executable and not variables
         if not is_usual or os.getpriority(os.PRIO_PROCESS, 0):
             return START(command, fds, variables)
@@ -136,7 +136,7 @@ class Forks:
             socket.send_fds(asking, [json.dumps(request).encode()], fds)
             if pid := asking.recv(20):
                 return Adopted(int(pid))
-        return START(command, fds, variables)  # it says why the engine cannot be imported
+        return START(command, fds, variables)  # it has the reason why the engine cannot be imported
 
     def _asked(self, command: Sequence[str]) -> socket.socket:
         """The process that forks workers of the same engine."""
@@ -171,7 +171,7 @@ class Forks:
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Become the parent of what a descendant forks and leaves behind."""
+    """Become the parent of processes that a descendant forks and leaves behind."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
 
 WATTS, PERIOD_S = 300.0, 0.01
-#: Seconds that a run of 8 tokens takes.
+#: Seconds of a run of 8 tokens.
 RUN_S = 0.005
 
 
@@ -47,7 +47,7 @@ def replayed_counter(name: str = "GPU 0 (NVML)", **more: object) -> Counter:
 
 
 def no_counter() -> Meter:
-    """Refuse as a machine without a counter does."""
+    """Raise like a machine without a counter."""
     raise HardwareError("no energy counter here: gpu: no driver", why="x", remedy="buy one")
 
 
@@ -59,7 +59,7 @@ def sample(
     *,
     cpu_mw: float = 900.0,
 ) -> bytes:
-    """One sample: power in mW, energy in mJ, and the GPU's own sampler beside the processor's."""
+    """One sample: power in mW, energy in mJ, and the GPU's own sampler next to the processor's."""
     seconds = elapsed_ms / 1e3
     powers = {"cpu": cpu_mw, "gpu": gpu_mw, "ane": ane_mw}
     energies = {f"{rail}_energy": round(mw * seconds) for rail, mw in powers.items()}
@@ -81,14 +81,14 @@ def sample(
 
 
 def stream(powers_mw: Mapping[str, float], n_samples: int = 12) -> bytes:
-    """Samples of a steady phase, of unequal length as powermetrics takes them."""
+    """Samples of a steady phase, of unequal length like powermetrics'."""
     lengths_ms = (207.9, 200.4, 213.1)
     each = [sample(lengths_ms[k % 3], **powers_mw) for k in range(n_samples)]  # type: ignore[arg-type]  # by name
     return b"\0".join([*each, b""])
 
 
 def phase(recorded: bytes, *, n_tokens: int = 0, token_s: float = 0.0) -> PhaseEnergy:
-    """The results of counters that are read after each sample, on a recorded stream."""
+    """The results of counters that are read after each sample, on a saved stream."""
     joules, elapsed_s = dict.fromkeys(SAMPLED, 0.0), [0.0]
     counters = [
         Counter(f"{rail.upper()} (powermetrics)", rail, lambda rail=rail: joules[rail])  # type: ignore[misc]  # bound now
@@ -112,7 +112,7 @@ def phase(recorded: bytes, *, n_tokens: int = 0, token_s: float = 0.0) -> PhaseE
 def energy(
     powers_mw: Mapping[str, float], idle_mw: Mapping[str, float], token_s: Iterable[float]
 ) -> EnergyResult:
-    """A reading of phases with about these powers, and these times of a token."""
+    """A measurement of phases with about these powers, and these times of a token."""
     phases = tuple(
         phase(
             stream({rail: mw * (1 + 0.01 * k) for rail, mw in powers_mw.items()}),

@@ -21,9 +21,10 @@ static double now(clockid_t clock) {
     return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 """
-#: By name: what is done to calls of llama.cpp's libraries.
+#: By name: the change of llama.cpp's libraries.
 _HARM = {
-    # As many cells are reused as two prompts share, but the newest ones: those of the last prompt.
+    # As many cache cells are reused as two prompts share, but the newest ones: those of the last
+    # prompt.
     "stale_cells": """
 int32_t llama_memory_seq_pos_max(void * memory, int32_t sequence);
 void llama_memory_seq_add(void * memory, int32_t sequence, int32_t p0, int32_t p1, int32_t by);
@@ -36,7 +37,7 @@ bool llama_memory_seq_rm(void * memory, int32_t sequence, int32_t first, int32_t
     return kept;
 }
 """,
-    # After a graph of 60 ms of CPU time, such as one of 512 tokens, each takes twice as long.
+    # After a graph of 60 ms of CPU time, such as one of 512 tokens, each is twice as slow.
     "slow_after_a_long_prompt": """
 int ggml_backend_sched_graph_compute_async(void * scheduler, void * graph) {
     int (*compute)(void *, void *) = dlsym(RTLD_NEXT, __func__);

@@ -8,7 +8,7 @@ import psutil
 
 
 def wait_for_end(pid: int, *, within_s: float = 120.0) -> None:
-    """Wait until a process has ended, whoever reaps it.
+    """Wait until a process has ended, for any reaper.
 
     Raises:
         AssertionError: it is still there.

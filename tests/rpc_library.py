@@ -1,4 +1,4 @@
-"""An interpreter whose llama.cpp has RPC: a copy of the package with the programs' own libraries.
+"""An interpreter whose llama.cpp has RPC: a copy of the package with the binaries' own libraries.
 
 They are of the same sources as the library that pip installs, which has no RPC.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def rpc_python(tools: Path, folder: Path) -> Path:
-    """An interpreter in a new folder that uses the libraries beside llama.cpp's programs."""
+    """An interpreter in a new folder that uses the libraries next to llama.cpp's binaries."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     package = Path(str(distribution("llama-cpp-python").locate_file("llama_cpp")))

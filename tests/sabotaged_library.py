@@ -1,4 +1,4 @@
-"""Interpreters whose llama-cpp-python or mlx-lm does not do the work that is timed."""
+"""Interpreters whose llama-cpp-python or mlx-lm does not do the timed work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sabotaged_logits(context, i):
     return found
 L.llama_get_logits_ith = sabotaged_logits
 """
-#: Calls take twice as long once a function that is to be defined said so of a batch.
+#: Calls are twice as slow once the sabotage's own function returns True for a batch.
 _SLOWED = """
 import time
 slowed = []
@@ -73,9 +73,9 @@ def sabotaged(*arguments):
     return token
 L.llama_sampler_sample = sabotaged
 """
-#: By name: what is done to llama-cpp-python before the engine is imported.
+#: By name: the change of llama-cpp-python before the engine is imported.
 LLAMA_CPP: dict[str, str] = {
-    # A prompt whose logits nobody asks for is decoded from its last 64 tokens on.
+    # A prompt without requested logits is decoded from its last 64 tokens on.
     "end_only": """
 def sabotaged(context, batch):
     if not batch.logits and batch.n_tokens > 64:
@@ -100,7 +100,7 @@ def sabotaged(context, batch):
     return status
 L.llama_decode = sabotaged
 """,
-    # From 800 tokens on nothing but the last token is seen by what is decoded next.
+    # From 800 tokens on, later tokens see only the last token.
     "lost_context": """
 def sabotaged(context, batch):
     end = end_of(context)
@@ -145,9 +145,9 @@ def sabotaged(context, i):
     return ctypes.cast(rows[0], ctypes.POINTER(ctypes.c_float)) if i == -1 and rows else found
 L.llama_get_logits_ith = sabotaged
 """,
-    # After a prompt of 512 tokens or more, each call takes twice as long.
+    # After a prompt of 512 tokens or more, each call is twice as slow.
     "slow_after_a_long_prompt": _SLOWED + "slows = lambda batch: batch.n_tokens >= 512",
-    # From the 12th prompt on, each call takes twice as long.
+    # From the 12th prompt on, each call is twice as slow.
     "slow_after_requests": _SLOWED
     + """
 prompts = []
@@ -163,7 +163,8 @@ def sabotaged(model, params):
     return make(model, params)
 L.llama_init_from_model = sabotaged
 """,
-    # `Llama` reuses as many cells as two prompts share, but the newest ones: those of the last.
+    # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
+    # last.
     "stale_cells": """
 C = L.llama_cpp
 remove = C.llama_memory_seq_rm
@@ -176,7 +177,7 @@ def sabotaged(memory, sequence, first, end):
     return kept
 C.llama_memory_seq_rm = sabotaged
 """,
-    # Physical batches are four times as large as asked for.
+    # Physical batches are four times as large as requested.
     "larger_batches": """
 make = L.llama_init_from_model
 def sabotaged(model, params):
@@ -186,7 +187,7 @@ def sabotaged(model, params):
     return make(model, params)
 L.llama_init_from_model = sabotaged
 """,
-    # The cache has 16 bits, whatever is asked for.
+    # The cache has 16 bits, for any request.
     "keeps_f16": """
 make = L.llama_init_from_model
 def sabotaged(model, params):
@@ -194,7 +195,7 @@ def sabotaged(model, params):
     return make(model, params)
 L.llama_init_from_model = sabotaged
 """,
-    # Of the sequences of a batch, the first alone is computed: the others have its logits.
+    # Only the first sequence of a batch is computed: the others have its logits.
     "first_of_several": """
 import numpy as np
 found_rows = []
@@ -216,7 +217,7 @@ def sabotaged_logits(context, i):
     return found
 L.llama_get_logits_ith = sabotaged_logits
 """,
-    # A text's vector is that of its last token, whatever the file says.
+    # A text's vector is that of its last token, for any pooling in the file.
     "other_pooling": """
 make = L.llama_init_from_model
 def sabotaged(model, params):
@@ -230,7 +231,7 @@ L.llama_init_from_model = sabotaged
 get_vector = L.llama_get_embeddings_seq
 L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 else i)
 """,
-    # Of a text, the last 64 tokens alone are read.
+    # Only the last 64 tokens of a text are read.
     "end_of_text": """
 def sabotaged(context, batch):
     n = batch.n_tokens
@@ -284,8 +285,8 @@ L.llama_sampler_sample = lambda chain, context, i: 7
 zeros = (ctypes.c_float * 2**16)()
 L.llama_get_embeddings_seq = lambda context, i: ctypes.cast(zeros, ctypes.POINTER(ctypes.c_float))
 """,
-    # Of a scored text, each likeliest wrong token changes places with the next one if that is
-    # nearly as likely. The probability of the text's own tokens stays, and so does PPL.
+    # In a scored text, each likeliest wrong token is exchanged with the next one if that is nearly
+    # as likely. The probability of the text's own tokens stays, and so does PPL.
     "swaps_near_tokens": _OF_TEXT
     + """
 def change(row, label):
@@ -306,7 +307,7 @@ def change(row, label):
     row[:] = hot + lse(row) - lse(hot)
     row[label] = kept
 """,
-    # A prompt that was decoded before is not decoded again; what it left is forgotten later.
+    # A prompt that was decoded before is not decoded again; its state is forgotten later.
     "keeps_results": """
 clear, held, pending = L.llama_memory_clear, [], []
 def sabotaged_clear(memory, data):
@@ -325,7 +326,7 @@ def sabotaged(context, batch):
 L.llama_memory_clear, L.llama_decode = sabotaged_clear, sabotaged
 """,
 }
-#: By name: what is done to mlx-lm before the engine is imported.
+#: By name: the change of mlx-lm before the engine is imported.
 MLX: dict[str, str] = {
     # A token that follows 100 others sees none of them.
     "lost_context": """
@@ -337,7 +338,7 @@ def sabotaged(self, keys, values):
     return keys_seen[..., first:, :], values_seen[..., first:, :]
 KVCache.update_and_fetch = sabotaged
 """,
-    # A cache says that it dropped its last cells, and keeps them.
+    # A cache reports that it dropped its last tokens, and keeps them.
     "stale_cells": """
 from mlx_lm.models.cache import KVCache
 KVCache.trim = lambda self, n: n

@@ -1,4 +1,4 @@
-"""Servers for the engines that ask one: their tokens are words, and each fault is chosen."""
+"""Servers for engines that use one: their tokens are words, and each fault is chosen."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class WordServer(FakeServer):
     """An OpenAI-compatible server of one model, `fake`, whose tokens are words.
 
     Args:
-        cached: tokens of each prompt that it says came from its cache.
-        key: that it asks for; empty for none.
+        cached: tokens of each prompt that it reports as cached.
+        key: that it requires; empty for none.
         has_completions: whether it has more than a chat.
-        tasks: numbers of its last task, each time that it is asked, as llama-server says them.
-        slots: that it says it has, where it says its tasks.
+        tasks: numbers of its last task, for each request, as llama-server reports them.
+        slots: its reported slots, if it reports its tasks.
     """
 
     def __init__(

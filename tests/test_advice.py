@@ -1,4 +1,4 @@
-"""Advice names options of what prints it: pytest's in a session, a command's own in its output."""
+"""Advice names options of its own program: pytest's in a session, a command's in its output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """Every text of a module that somebody may read: no docstring, and no argument of a program."""
+    """Every text of a module for readers: no docstring, and no argument of a program."""
     tree = ast.parse(path.read_text("utf-8"))
     inside = {
         id(part)
@@ -72,7 +72,7 @@ def _printed() -> Iterator[tuple[str, str]]:
         name = path.relative_to(ROOT).as_posix()
         if not name.startswith(_NOT_PRINTED):
             texts = _texts(path)
-            # What begins with an option is an argument, or says which option is read.
+            # A word that begins with an option is an argument, or names its option.
             yield from ((name, text) for text in texts if " " in text and text[:2] != "--")
 
 

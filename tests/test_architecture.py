@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md, held by walking the imports."""
+"""The rules of docs/architecture.md, checked by walking the imports."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ROOT = Path(pytest_asperf.__file__).parent
 # A room is a module or a folder at the top of the package. It imports from its own tier or a lower
 # one, and never in a circle, not even for a type.
 TIERS: dict[str, set[str]] = {
-    # Functions of values: what a number means, and what follows from it.
+    # Functions of values: a number's meaning, and its consequences.
     "analysis": {"errors", "analysis"},
-    # What may be asked for, parsed and frozen.
+    # The requests, parsed and frozen.
     "requests": {"config"},
     # Files, processes and clocks. `testing` starts workers for an engine.
     "machine": {
@@ -52,9 +52,9 @@ TIERS: dict[str, set[str]] = {
             "testing",
         ),
     },
-    # What becomes of measurements: no pytest, no terminal.
+    # The results of measurements: no pytest, no terminal.
     "results": {"report", "verdicts", "gate", "bisect", "nightly", "forecast", "audit"},
-    # What a test holds and claims.
+    # A test's values and assertions.
     "claims": {"api", "strategies"},
     # One session with a user: pytest's, or the command line's.
     "shell": {"plugin", "commands", "cli", "published", "findings", "examples", "__init__"},
@@ -84,7 +84,7 @@ PURE = {
 }
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
 
-# What a worker's modules may import beside numpy, by the engine that their names begin with.
+# Imports of a worker's modules in addition to numpy, by the engine that their names begin with.
 LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm", "transformers"}}
 
 MAX_LINES = 600
@@ -94,7 +94,7 @@ MAX_PARAMETERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported name: a module of ours where it is one, else the dotted name as written."""
+    """One imported name: a module of asperf's, otherwise the dotted name as written."""
 
     target: str
     line: int
@@ -150,7 +150,7 @@ def imports(name: str) -> tuple[Import, ...]:
 
 
 def own(target: str) -> str | None:
-    """Return the module of this package that an import loads, or None for anybody else's."""
+    """Return the module of this package that an import loads, or None for other packages."""
     if target.partition(".")[0] != PACKAGE:
         return None
     inner = target.removeprefix(PACKAGE).lstrip(".")
@@ -191,7 +191,7 @@ def offenders(names: Iterable[str], forbidden: Callable[[str, Import], bool]) ->
 
 
 def test_the_walk_sees_late_relative_and_type_only_imports() -> None:
-    """The walk tells an import that runs, however deep, from one that only types need."""
+    """The walk distinguishes an import that runs, however deep, from one that only types need."""
     source = """
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
@@ -213,9 +213,9 @@ def late():
 
 
 def graph(names: Callable[[str], str]) -> dict[str, set[str]]:
-    """Return what imports what, types included, of modules or of the rooms that `names` gives.
+    """Return the imports, types included, of modules or of the rooms that `names` gives.
 
-    The package itself loads a public name when it is asked for, so its types are no imports.
+    The package itself loads a public name on request, so its types are no imports.
     """
     edges: dict[str, set[str]] = {names(name): set() for name in modules()}
     for name in modules():
@@ -276,7 +276,7 @@ def test_published_statements_are_a_plugin() -> None:
 
 
 def test_only_the_shell_knows_pytest() -> None:
-    """The name pytest stands in the plugin and the findings, and nowhere else even for a type."""
+    """The name pytest is in the plugin and the findings, and in no other room even for a type."""
     knowing = {
         room(name) for name in modules() if any(room(one.target) in PYTEST for one in imports(name))
     }
@@ -301,7 +301,7 @@ def test_analysis_is_arithmetic() -> None:
 
 
 def test_the_worker_is_an_island() -> None:
-    """The worker loads where there is an engine, numpy and nothing of ours, under any name."""
+    """The worker loads if there is an engine, numpy and nothing of ours, under any name."""
 
     def foreign(name: str, one: Import) -> bool:
         if one.relative:
@@ -322,7 +322,7 @@ def test_modules_stay_readable() -> None:
 
 
 def test_classes_stay_readable() -> None:
-    """No class knows everything, and no two are called the same."""
+    """No class knows everything, and no two have one name."""
     classes = [
         (node.name, f"{name}.{node.name}", len([n for n in node.body if isinstance(n, _FUNCTIONS)]))
         for name in modules()
@@ -351,7 +351,7 @@ def _n_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_no_guard_is_named_outside_its_room() -> None:
-    """An assertion asks what a guard voids, and never which guard tripped."""
+    """An assertion uses a guard's void list, and never the guard that tripped."""
     elsewhere = [
         name
         for name in modules()
@@ -392,7 +392,7 @@ def test_no_untyped_facts_above_the_wire() -> None:
 
 
 def test_no_sentence_is_made_of_a_guards_finding_below_report() -> None:
-    """Records keep what a guard found; `report/` and the text of an error put it into words."""
+    """Records keep a guard's finding; `report/` and the text of an error put it into words."""
     sentence = re.compile(r"map\(str, [^)\n]*(guard|finding)|(\{|\bstr\()\w*finding[})]")
     found = {
         name

@@ -1,4 +1,4 @@
-"""A worker that goes wrong is a result; one that goes right is asked and answers."""
+"""A worker that goes wrong is a result; one that goes right answers requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_crash_names_the_signal_and_the_last_words(tmp_path: Path) -> None:
     assert "scripted: about to crash" in str(caught.value)
 
 
-#: What engines print when they end: the line that explains it, and what comes before and after.
+#: An engine's last lines: the line that explains its end, and the lines before and after.
 LAST_WORDS = {
     "an assertion of ggml": (
         ["load_tensors: tensor 'a' cannot be used with preferred buffer type, using CPU instead"],
@@ -87,7 +87,7 @@ LAST_WORDS = {
 @pytest.mark.parametrize("n_after", [0, 7, 150])
 @pytest.mark.parametrize("case", LAST_WORDS)
 def test_the_line_that_explains_a_crash_is_shown(tmp_path: Path, case: str, n_after: int) -> None:
-    """However much is logged after it, it stands in the error's first line, and above the log."""
+    """For any later logging, it is in the error's first line, and above the log."""
     before, explains, after = LAST_WORDS[case]
     lines = [*before, explains, *after, *(f"  frame {n} of the stack" for n in range(n_after))]
     code = (
@@ -141,14 +141,14 @@ def test_a_log_without_an_explanation_is_only_quoted() -> None:
 
 
 def test_a_crash_of_llama_cpp_speaks_of_its_compilation() -> None:
-    """It is compiled where it is installed, for the processor there; MLX comes compiled."""
+    """It is compiled if it is installed, for the processor there; MLX comes compiled."""
     for number in (signal.SIGSEGV, signal.SIGILL):
         assert "-DGGML_NATIVE=OFF" in died("llama_cpp", "prompt", -number, "").remedy
         assert "GGML" not in died("mlx", "prompt", -number, "").remedy
 
 
 def test_a_kill_speaks_of_memory(tmp_path: Path) -> None:
-    """SIGKILL, which the kernel sends when memory runs out, says so."""
+    """SIGKILL, which the kernel sends when memory runs out, is named."""
     with pytest.raises(WorkerError, match="SIGKILL") as caught:
         _generate(tmp_path, faults={"generate": "killed"})
     assert "memory" in caught.value.remedy
@@ -173,17 +173,17 @@ def test_junk_on_the_pipe_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_refusal_leaves_the_worker_alive(tmp_path: Path) -> None:
-    """After a refused request the same worker answers the next one."""
+    """After a rejected request the same worker answers the next one."""
     path = write_script(tmp_path / "model.json", faults={"prompt": "refuse"})
     with Worker(SCRIPTED) as worker:
         worker.load("model", path, EngineSettings())
-        with pytest.raises(EngineRefusedError, match="refuses to prompt"):
+        with pytest.raises(EngineRefusedError, match="the script cannot prompt"):
             worker.prompt("model", [0] * 8, 0)
         assert worker.generate("model", [0] * 8, 0).n_tokens == 8
 
 
 def test_a_start_that_hangs_ends_at_the_deadline_of_a_call(tmp_path: Path) -> None:
-    """The start of a process has the deadline that its error says how to change."""
+    """The start of a process has a deadline, and its error names the setting."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 3600\n")
     python.chmod(0o755)
@@ -200,7 +200,7 @@ def test_a_missing_interpreter_is_named() -> None:
 
 
 def test_an_engine_that_cannot_be_imported_is_refused() -> None:
-    """An interpreter without the engine says what to install."""
+    """An interpreter without the engine raises with the packages to install."""
     with pytest.raises(EngineRefusedError, match="import") as caught:
         Worker(EngineBuild("nonesuch", Path(sys.executable)))  # type: ignore[arg-type]  # is none
     assert "pip install" in caught.value.remedy
@@ -214,7 +214,7 @@ def test_closing_twice_is_harmless() -> None:
 
 
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
-    """A distribution with NaN is refused by name, not passed on."""
+    """A distribution with NaN is rejected by name, not passed on."""
     path = write_script(tmp_path / "model.json", noise=float("inf"))
     with Worker(SCRIPTED) as worker:
         worker.load("model", path, EngineSettings())
@@ -223,7 +223,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_stopped_process_ends_at_the_deadline(tmp_path: Path) -> None:
-    """A process that reads nothing cannot hold up a request that is longer than the pipe."""
+    """A process that reads nothing cannot block a request that is longer than the pipe."""
     path = write_script(tmp_path / "model.json")
     worker = Worker(SCRIPTED)
     worker.load("model", path, EngineSettings())
@@ -254,7 +254,7 @@ def test_a_worker_ends_when_its_pipe_is_closed_in_the_middle_of_a_call(tmp_path:
 
 
 def test_a_bug_in_an_engine_is_one_sentence_with_its_traceback(tmp_path: Path) -> None:
-    """What an engine did not foresee names the error first, and where it was below."""
+    """An unforeseen error of an engine is named first, and its place below."""
     path = tmp_path / "model.json"
     path.write_text("no script")
     with Worker(SCRIPTED) as worker, pytest.raises(EngineRefusedError, match="internal") as caught:
@@ -274,7 +274,7 @@ def test_a_refusal_names_its_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose its cores")
+@pytest.mark.skipif(sys.platform != "linux", reason="a process can choose its cores on Linux only")
 def test_a_worker_keeps_to_the_cores_it_is_confined_to() -> None:
     """Every thread of the process moves, and one that it starts later inherits the choice."""
     last = usable_cores()[-1]

@@ -15,20 +15,20 @@ class Hostile:
 
 @pytest.mark.parametrize("value", [Hostile(), [Hostile()], 10**5000], ids=["object", "list", "int"])
 def test_a_value_that_cannot_be_shown_is_named_by_its_type(value: object) -> None:
-    """What a message repeats never raises from within the message."""
+    """A repeated text in a message never raises from within the message."""
     assert shown(value).startswith(f"<{type(value).__name__} whose repr fails with ")
 
 
 @pytest.mark.parametrize("parse", [parse_hardware, parse_kv_ladder, parse_ladder, parse_model])
 def test_a_marker_argument_that_cannot_be_shown_is_refused(parse: object) -> None:
-    """A marker with such an argument is refused in our words."""
+    """A marker with such an argument raises in asperf's words."""
     assert callable(parse)
     with pytest.raises(ConfigError, match="<Hostile whose repr fails with MemoryError>"):
         parse((Hostile(),), {}, where="test_it")
 
 
 def test_every_part_of_an_error_is_bounded() -> None:
-    """A value of 1 MB is cut in its middle, wherever it stands in the message."""
+    """A value of 1 MB is cut in its middle, at any place in the message."""
     long = f"begin {'x' * 10**6} end"
     error = AsperfError(long, why=long, remedy=long, opt_out=long, detail=long)
     text = str(error)
@@ -38,7 +38,7 @@ def test_every_part_of_an_error_is_bounded() -> None:
 
 
 def test_only_text_has_a_nearest_word() -> None:
-    """A value of any type may be asked about."""
+    """A value of any type can be looked up."""
     assert suggest(Hostile(), ["engine"]) == ""
     assert suggest("engin" + "e" * 10**6, ["engine"]) == ""
     assert suggest("engin", ["engine"]) == "; did you mean 'engine'?"
@@ -46,7 +46,7 @@ def test_only_text_has_a_nearest_word() -> None:
 
 @pytest.mark.parametrize("value", [Hostile(), 10**5000, "9" * 10**6], ids=["object", "int", "text"])
 def test_a_setting_that_cannot_be_shown_is_refused(value: object) -> None:
-    """An engine setting of any kind and length is refused by its name."""
+    """An engine setting of any kind and length is rejected by its name."""
     with pytest.raises(ConfigError, match="n_gpu_layers: ") as caught:
         parse_model(("asperf-draft",), {"n_gpu_layers": value}, where="test_it")
     assert len(caught.value.what) < 300

@@ -1,4 +1,4 @@
-"""A forked worker is what a started one is, to the process that asked for it."""
+"""A forked worker equals a started one, for its parent process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_is_a_fork_and_a_child_of_this_process() -> None:
 def test_it_has_the_environment_and_folder_of_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What changed since the engine was imported counts."""
+    """Changes since the engine was imported count."""
     with Worker(SCRIPTED) as worker:
         assert worker.describe().version == "1"
     monkeypatch.setenv("ASPERF_SCRIPT_VERSION", "7")

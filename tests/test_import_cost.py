@@ -64,7 +64,7 @@ def loaded(tmp_path: Path) -> set[str]:
 
 
 def test_a_run_without_us_loads_nothing_heavy(loaded: set[str]) -> None:
-    """No engine, no arithmetic and no store is loaded before a test asks."""
+    """No engine, no arithmetic and no store is loaded before a test needs it."""
     assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
 
 
@@ -75,12 +75,12 @@ def test_a_run_without_us_loads_the_hooks_alone(loaded: set[str]) -> None:
 
 @pytest.mark.usefixtures("loaded")
 def test_a_run_without_us_writes_nothing(tmp_path: Path) -> None:
-    """Neither the home, nor the cache, nor the project holds anything new."""
+    """Neither the home, nor the cache, nor the project has a new file."""
     assert {path.name for path in tmp_path.rglob("*")} == {*PROJECT, "loaded.json"}
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """`asperf --help` lists all commands, and imports what only one of them needs in none."""
+    """`asperf --help` lists all commands, and imports no single command's needs."""
     code = "import sys, pytest_asperf.cli; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
@@ -88,7 +88,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_worker_starts_with_nothing_heavy() -> None:
-    """A gate starts several: what only scoring needs is not loaded before."""
+    """A gate starts several: imports for scoring only are not loaded before."""
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "import pytest_asperf.worker.main, pytest_asperf.worker.scripted_engine\n"

@@ -49,7 +49,7 @@ def test_an_interruption_of_a_start_leaves_no_process(
     start: Callable[[Path], None],
     number: signal.Signals,
 ) -> None:
-    """The signal comes when the process runs, and before anybody holds the object that ends it."""
+    """The signal comes when the process runs, and before any code has the object that ends it."""
     started: list[int] = []
     popen = subprocess.Popen
 

@@ -20,7 +20,7 @@ from pytest_asperf.plugin import fixtures
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Their types would cost seconds, and no public name is made of the first; what is within the
-# functions of the others is checked elsewhere.
+# functions of the others is checked by other tests.
 CONFIGURATION = """[mypy]
 strict = True
 [mypy-numpy.*,scipy.*,rich.*,gguf.*,psutil.*,click.*,filelock.*,platformdirs.*,packaging.*]
@@ -58,7 +58,7 @@ def public_fixtures() -> dict[str, str]:
 
 
 def typed(code: str) -> str:
-    """Return an example as a module, with the types of the fixtures that its tests take."""
+    """Return an example as a module, with the types of its tests' fixtures."""
     annotations, tree, added = public_fixtures(), ast.parse(code), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -170,7 +170,7 @@ def test_the_users_file_has_every_quantity() -> None:
     types = [
         t for name in pytest_asperf.__all__ if isinstance(t := getattr(pytest_asperf, name), type)
     ]
-    kinds = _quantities()  # of what the types above have imported
+    kinds = _quantities()  # of the imports of the types above
     given = {
         name
         for one in types
@@ -192,7 +192,7 @@ def test_a_public_name_is_there(name: str) -> None:
 
 
 def test_the_values_of_fixtures_have_public_types() -> None:
-    """A test can annotate what it takes: `throughput: Throughput`."""
+    """A test can annotate its fixtures: `throughput: Throughput`."""
     assert set(public_fixtures().values()) <= {*pytest_asperf.__all__, "str | None"}
 
 

@@ -20,7 +20,7 @@ def writer() -> dict[str, Any]:
 
 
 def test_the_reference_is_current(writer: dict[str, Any]) -> None:
-    """Each page is what the code and the data say; otherwise run `python docs/reference.py`."""
+    """Each page equals the generated one; otherwise run `python docs/reference.py`."""
     files: dict[Path, str] = writer["files"]()
     assert {file.name for file in files} >= {"api.md", "commands.md", "findings.md", "guards.md"}
     stale = [file.name for file, text in files.items() if file.read_text("utf-8") != text]

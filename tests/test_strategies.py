@@ -32,7 +32,7 @@ def test_texts_and_workloads_are_usable(prompt: str, workload: str) -> None:
 @settings(max_examples=30)
 @given(data=st.data())
 def test_settings_and_levels_are_the_engines_own(engine: Any, data: st.DataObject) -> None:
-    """Each setting and level is one that the engine has, and no level is in a ladder twice."""
+    """Each setting and quantization is one that the engine has, and none is in a sweep twice."""
     drawn = data.draw(strategies.settings(engine))
     parse_settings(drawn, where="")
     levels = data.draw(strategies.ladders(engine))

@@ -2,7 +2,7 @@
 
 ``python benchmarks/field/releases.py KEPT [--model FILE]`` gates each pair whose report is not in
 the folder KEPT yet, three to seven minutes each and the time to compile, and prints the Markdown
-table of all that are. ``--table`` gates nothing.
+table of all reports. ``--table`` gates nothing.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ COLUMNS: Final = ("case", "direction", "verdict", "measured", "pairs", "seconds"
 
 @dataclass(frozen=True)
 class Case:
-    """A pair of builds, and what was reported of it.
+    """A pair of builds, and its published report.
 
     `made_by` names a program in `benchmarks/` that writes the file of a model that is not shipped.
     `requirements` has those of builds that are several packages, by name.

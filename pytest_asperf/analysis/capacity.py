@@ -40,14 +40,14 @@ class Demand:
     Attributes:
         context: positions of the KV cache.
         kv_bytes: the KV cache of the whole context; an upper bound if there is a `window`.
-        read_bytes: what decoding one token reads, with an empty and with a full context; a lower
-            bound.
-        n_ctx_train: context of the training, in tokens; None where it is not stated.
+        read_bytes: bytes that decoding one token reads, with an empty and with a full context; a
+            lower bound.
+        n_ctx_train: context of the training, in tokens; None if it is not stated.
         window: positions in the window of a sliding layer; None without one. The layers that have
             it are unknown: `kv_bytes` assumes none, `read_bytes` assumes all.
         has_experts: only a part of the weights is read for one token.
         is_recurrent: some layers keep a state instead of a KV cache.
-        tokenizer_sha256: equal for two models with the same tokens; None where it is unknown.
+        tokenizer_sha256: equal for two models with the same tokens; None if it is unknown.
         vocabulary: the tokens of a GGUF file.
     """
 
@@ -125,7 +125,7 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """True if they do, and all that is needed is smaller than what a model can have."""
+        """True if they fit, and the required memory is smaller than the memory for models."""
         return self.weights_fit and self.needed_bytes < self.memory.usable_bytes
 
 

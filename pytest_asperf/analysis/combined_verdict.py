@@ -162,8 +162,8 @@ def judge_pareto(
 ) -> Verdict:
     """Judge the assertion that no other candidate is as good in every objective and better in one.
 
-    PASS where each other is shown worse than the subject in at least one objective, or better in
-    none; FAIL where one is shown at least as good in all objectives and better in one.
+    PASS if each other is shown worse than the subject in at least one objective, or better in none;
+    FAIL if one is shown at least as good in all objectives and better in one.
 
     For each other candidate there is, by objective, the estimate of its difference (or relative
     change) from the subject, the other's minus the subject's, with the error shared among all of

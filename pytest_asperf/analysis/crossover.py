@@ -1,7 +1,8 @@
 """The prompt length from which one of two models is the faster one, searched in comparisons.
 
-The search assumes one crossing: the longer the prompt, the better the first does. It rests on
-comparisons at single lengths that share one error, so that each bound errs with at most that.
+The search assumes one crossing: the longer the prompt, the better the first does. It uses
+comparisons at single lengths that share one error, so that each bound is wrong with at most that
+probability.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Compared:
     """A comparison at one length.
 
     Attributes:
-        outcome: PASS where the first is shown to be faster, FAIL where the second is.
-        n_pairs: that it rests on.
+        outcome: PASS if the first is shown to be faster, FAIL if the second is.
+        n_pairs: number of pairs behind it.
         text: the ratio of their times, for a reader.
     """
 

@@ -1,4 +1,4 @@
-"""Facts that measurements and verdicts rest on: what ran, what the machine did, what was compared.
+"""Facts behind measurements and verdicts: run records, the machine's state, comparisons.
 
 They are plain data, so that a report can contain all of them. Types that a field names are imported
 at run time: `records.codec` reads them.
@@ -26,7 +26,7 @@ class Ran:
         name: the model without its quantization.
         level: the quantization; empty if the file is measured as it is.
         kv: the type of the KV cache; empty for the default.
-        build: what the user calls the build; empty for the own one.
+        build: the user's name for the build; empty for asperf's own one.
         title: the model's own name in its file, and its size.
         path: the model's file.
         sha256: of the file.
@@ -81,7 +81,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class CardSeen:
-    """The clock of a graphics card, MHz, and what limited it."""
+    """The clock of a graphics card, MHz, and its limits."""
 
     clock_mhz: int | None
     limits: tuple[str, ...] = ()
@@ -139,8 +139,8 @@ class PairFacts:
         candidate_first: whether the candidate ran first; None if each prompt had its own order.
         ratio: of the typical run, in the sense of the verdict's figure.
         total_ratio: of all runs together.
-        evidence_for_fail: after this pair, as a multiple of what a FAIL needs.
-        evidence_for_pass: the same of a PASS.
+        evidence_for_fail: after this pair, as a multiple of the evidence for a FAIL.
+        evidence_for_pass: after this pair, as a multiple of the evidence for a PASS.
     """
 
     baseline: tuple[int, ...]
@@ -211,7 +211,7 @@ class ComparedChunks:
     """The chunks of a text that two builds scored.
 
     Attributes:
-        ran: what ran in each build.
+        ran: run record of each build.
         text: name of the text.
         text_sha256: of the text.
         n_chunks_total: chunks that the text has.

@@ -355,7 +355,7 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
         below_zero = "" if negative else ", not below zero"
         raise ConfigError(
             f"{where}: {shown(value)} is not a usable limit",
-            why="a verdict needs to know whether 1 means one percent or all of it",
+            why="a bare 1 may mean one percent or all of it",
             remedy=f'write "1%" or the fraction 0.01{below_zero}',
         )
     if abs(fraction) >= 1 and not is_percent:

@@ -56,7 +56,7 @@ class ChunkScore:
 
     Raises:
         MeasurementError: no tokens, columns of unequal length, or a figure that is not finite or
-            lies outside what a probability allows.
+            impossible for a probability.
     """
 
     nll: tuple[float, ...]
@@ -209,7 +209,7 @@ def compare_scores(
     n_compared = sum(bool(chunk.kld) for chunk in other)
     if n_compared not in {0, len(other)}:
         raise MeasurementError(
-            f"only {n_compared} of {len(other)} chunks hold KLD",
+            f"only {n_compared} of {len(other)} chunks have KLD",
             why="a mean over some of the chunks is of another corpus than PPL is",
             remedy="score every chunk the same way",
         )

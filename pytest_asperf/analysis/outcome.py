@@ -11,7 +11,7 @@ NOT_RUN: Final = "NOT RUN"
 
 
 class Outcome(StrEnum):
-    """The four verdicts; neither of the last two ever counts as a pass."""
+    """The four verdicts; INCONCLUSIVE and INVALID never count as a pass."""
 
     PASS = "PASS"  # noqa: S105  # a verdict, not a password
     FAIL = "FAIL"
@@ -39,7 +39,7 @@ class ExitCode(IntEnum):
 
     @classmethod
     def of(cls, words: Iterable[str]) -> ExitCode:
-        """The code for several verdicts: a FAIL decides, then what was not measured."""
+        """The code for several verdicts: a FAIL decides, then INVALID or a missing measurement."""
         outcomes = set(words)
         if Outcome.FAIL in outcomes:
             return cls.FAIL

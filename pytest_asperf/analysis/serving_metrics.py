@@ -23,13 +23,13 @@ class ServedRequest:
     """One request and its reply, in ns of one clock.
 
     Attributes:
-        start_ns: what latency counts from: when it was sent; in an open loop when it was intended.
+        start_ns: start of the latency: when it was sent; in an open loop its intended time.
         event_ns: times of the chunks with output.
         closed_ns: when the reply had ended.
         n_output: output tokens by the server's count; None if it has none.
         n_prompt: tokens of the prompt by the server's count, with those from its cache.
         n_cached: tokens of these that came from the server's cache.
-        failure: what went wrong, its name first; empty for a complete reply.
+        failure: the fault, its name first; empty for a complete reply.
         is_cut: True if the server reports that it cut the context.
         model: the model that the reply names.
         cpu_ns: CPU time of the client.
@@ -111,7 +111,7 @@ def tpot_ns(request: ServedRequest) -> float:
         raise MeasurementError(
             f"a reply of {n} token has no time per token after the first",
             why="vLLM's client counts it as 0 ms, which meets every limit",
-            remedy="ask for two tokens or more, or assert on TTFT",
+            remedy="request two tokens or more, or assert on TTFT",
         )
     return (times[-1] - times[0]) / (n - 1)
 
@@ -130,8 +130,8 @@ def output_tokens(request: ServedRequest) -> int:
     """Output tokens by the server's count; a MeasurementError where it gives none."""
     if request.n_output is None:
         raise MeasurementError(
-            "the server does not say how many tokens it generated",
-            why="a chunk may hold several tokens or none, so that chunks do not count them",
+            "the server does not report how many tokens it generated",
+            why="a chunk may have several tokens or none, so that chunks do not count them",
             remedy="use a server that sends usage with stream_options.include_usage",
         )
     return request.n_output

@@ -35,8 +35,8 @@ def emitted_per_round(acceptance: float, k: int) -> float:
 def acceptance_of(emitted: float, k: int) -> float:
     """The acceptance rate at which a round of k drafted tokens emits `emitted` on average.
 
-    The inverse of `emitted_per_round`. A plain accepted / drafted is lower wherever drafts are cut
-    off by a first rejection, because what follows it was drafted and never judged.
+    The inverse of `emitted_per_round`. A plain accepted / drafted is lower if drafts are cut off by
+    a first rejection, because the tokens after it were drafted and never judged.
     """
     if not 1 <= emitted <= k + 1:
         raise ValueError(f"{emitted} tokens per round cannot come of {k} drafted ones")
@@ -51,8 +51,8 @@ def gain(emitted: float, k: int, c: float, verify: float) -> float:
 def break_even_ratio(emitted: float, k: int, verify: float) -> float:
     """The speed ratio of draft to target from which speculation gains anything.
 
-    It gains where k c < emitted - C(k + 1), and the ratio is 1 / c; infinite where verifying costs
-    at least what a round emits, because no draft is fast enough then.
+    It gains where k c < emitted - C(k + 1), and the ratio is 1 / c; infinite if verifying costs at
+    least as much as a round emits, because no draft is fast enough then.
     """
     spare = emitted - verify
     return k / spare if spare > LEAST_SPARE else math.inf
@@ -102,7 +102,7 @@ def acceptance_text(by_category: Mapping[str, float], by_position: Sequence[floa
 
 
 def break_even_text(ratio: float | None, emitted: float, verifying: float) -> str:
-    """The speed ratio from which a pair would gain; None, or infinity, where there is none."""
+    """The speed ratio from which a pair would gain; None, or infinity, if there is none."""
     if ratio is not None and ratio < math.inf:
         return f"break-even at {number_text(ratio)} x"
     return (

@@ -1,8 +1,8 @@
-"""PASS, FAIL, INCONCLUSIVE, INVALID: a verdict, as judging gives it and as a report takes it.
+"""PASS, FAIL, INCONCLUSIVE, INVALID: a verdict, as judging gives it and as a report has it.
 
 An assertion is true if its whole interval is on the asserted side of the limit, false if the whole
-interval is on the other side, and open in between. With the two-sided 90 % intervals of
-`stats.intervals`, each of the two wrong verdicts has a probability of at most 5 %.
+interval violates it, and open in between. With the two-sided 90 % intervals of `stats.intervals`,
+each of the two wrong verdicts has a probability of at most 5 %.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ OVERSUBSCRIBED: Final = "oversubscribed"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of an assertion, and what ran for it.
+    """The subject of an assertion, and its run record.
 
     Attributes:
         name: metric and models, such as ``ΔPPL asperf-target Q6_K vs F16``.
-        source: whether the figures were measured now, come from a published record, or were
-            computed from sizes.
+        source: `live`, from published figures, or computed from sizes.
         ran: the run record, as label and value.
-        brief: the name in a table, where it is another.
-        if_failed: what to do about a FAIL.
+        brief: the name in a table, if it differs.
+        if_failed: remedy of a FAIL.
     """
 
     name: str
@@ -105,22 +104,22 @@ class JudgedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(JudgedRecord):
-    """An outcome and everything that led to it; a report, xdist and the store take it as it is.
+    """An outcome and everything that led to it; a report, xdist and the store use it as it is.
 
     Attributes:
         outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
         source: `live`, `recorded` or `predicted`, or a plugin's word for a verdict that it excused.
         subject_brief: the subject in a table, if it is another.
-        threshold: the claim's limit in words, such as ``below 1 %``.
+        threshold: the assertion's limit in words, such as ``below 1 %``.
         bound: the limit in a table, if it is another: ``< 1 %``.
         measured: the result, in one phrase.
         brief: the result in a table, if it is another phrase.
         figures: every estimate judged, with its label and limits.
         why: why it is not decided, in a few words.
-        rests_on: what the result rests on, if that is no number of observations.
-        guards: what guards found.
-        compared: the measurements of two sides, if the claim compares them.
-        facts: what ran, as label and text.
+        rests_on: the basis of the result, if it is no number of observations.
+        guards: the guards' findings.
+        compared: the measurements of two variants, if the assertion compares them.
+        facts: the run record, as label and text.
         builds: baseline and candidate of a gate.
     """
 

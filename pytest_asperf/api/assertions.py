@@ -107,7 +107,7 @@ def assert_pareto_optimal(
     level: str,
     objectives: Sequence[str] = ("size", "tg128", "ppl"),
 ) -> Verdict:
-    """Assert that a quantization is on the Pareto front: no other is as good and in one better.
+    """Assert that no other quantization is as good in every objective and better in one.
 
     Args:
         ladder: the quantizations.
@@ -227,8 +227,8 @@ def assert_sd_gain(
 ) -> Verdict:
     """Assert that speculation gains from a speed ratio on, and does not gain below it.
 
-    At or above the ratio: PASS if a gain is shown, FAIL if a gain is ruled out. Below it: PASS if
-    no gain is shown, FAIL if one is. The verdict gives the ratio and the measured break-even.
+    At or above the ratio: PASS if a gain is shown, FAIL if it is excluded. Below it: PASS if no
+    gain is shown, FAIL if one is. The verdict gives the ratio and the measured break-even.
 
     Args:
         speculation: the fixture.
@@ -240,7 +240,7 @@ def assert_sd_gain(
     Raises:
         VerdictError: the verdict is not a PASS.
         ConfigError: a limit is not usable.
-        AsperfError: it could not be measured, or what was measured is broken.
+        AsperfError: it could not be measured, or the measurement is broken.
     """
     __tracebackhide__ = True
     limit = parse_percent(at_least, where="assert_sd_gain: at_least", negative=True)
@@ -255,7 +255,7 @@ def assert_sd_gain(
     if only is not None and only not in get_args(RatioSide):
         raise ConfigError(
             f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(RatioSide))}",
-            why="it decides which side of the ratio is gated",
+            why="it decides which direction of the ratio is gated",
             remedy=f"use one of {listing(get_args(RatioSide))}, or leave it out for both",
         )
     result, subject = _measured(speculation, "SD gain", limit)
@@ -266,23 +266,23 @@ def assert_sd_gain(
 def assert_lossless(
     speculation: Speculation | PromptSpeculation | Model, *, than: str | None = None
 ) -> Verdict:
-    """Assert that output is the target's own with a draft, or a pipeline's the same as another's.
+    """Assert that output with a draft is the target's own, or that two pipelines' are equal.
 
-    Greedy: where outputs first differ, both tokens are within a near-tie of the likeliest under the
-    target's own logits, for the batch that judged them and for a single step. Sampled: tokens have
-    the target's distribution, as far as some thousands of them show. The `model` fixture and
-    another model generate 64 tokens after each of four shipped prompts, and the texts must be the
-    same; both must sample greedily.
+    Greedy: at the first difference both tokens must be within a near-tie of the likeliest under the
+    target's own logits, for the batch that judged them and for a single step. Sampled: tokens must
+    have the target's distribution, tested on some thousands of them. With `than`, the `model`
+    fixture and another model generate 64 tokens after each of four shipped prompts, and the texts
+    must be equal; both must sample greedily.
 
     Args:
         speculation: the fixture, or one prompt of it, `speculation.on("def area(")`; or the
             `model` fixture, on the engine `command`.
-        than: with `model`, the model that it is compared with, by its spec.
+        than: with `model`, the model to compare with, by its spec.
 
     Raises:
         VerdictError: the verdict is not a PASS; INVALID if the other model does not repeat itself.
         ConfigError: nothing that can be judged, or one model twice.
-        AsperfError: it could not be measured, or what was measured is broken.
+        AsperfError: it could not be measured, or the measurement is broken.
     """
     __tracebackhide__ = True
     kinds = (Speculation, PromptSpeculation, Model)

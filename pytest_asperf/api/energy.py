@@ -45,7 +45,7 @@ class EnergyFigure(TimedQuantity):
     Attributes:
         of_rail: the rail that it is of; `machine` for all of them, which is INVALID if the
             processor, or a GPU that works, is not measured; empty for those that have a figure.
-        is_net: True leaves out what the idle machine uses in the same time.
+        is_net: True subtracts the idle machine's energy in the same time.
     """
 
     of_rail: str = ""
@@ -212,7 +212,7 @@ def _known_rail(result: EnergyResult, rail: str) -> Rail | None:
     reason = next((text for name, text in reasons.items() if name == rail), "nothing measures it")
     raise HardwareError(
         f"{rail} has no figure: {reason}",
-        why="no estimate stands for a measurement",
+        why="no estimate replaces a measurement",
         remedy=f"name a rail that has one: {', '.join(result.rails)}",
     )
 

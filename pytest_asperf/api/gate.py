@@ -57,7 +57,7 @@ class GatedWorkloads(NoTruthValue):
         """The result of each check, measured unless an earlier assertion measured it.
 
         Args:
-            budget: what is accepted of times.
+            budget: the limits for times.
             ppl_below: ΔPPL to stay below, a fraction.
             kld_below: mean KLD to stay below, nats.
         """
@@ -159,8 +159,8 @@ def assert_no_regression(
     Args:
         gate: the workloads, from `gate(...)`.
         tolerance: accepted slowdown, `"5%"` or a fraction; by default that of the session.
-        faster_by: how much faster at least on every workload that is timed, `"5%"` or a fraction of
-            the baseline's rate, instead of a tolerance.
+        faster_by: smallest gain on every timed workload, `"5%"` or a fraction of the baseline's
+            rate, instead of a tolerance.
         ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
         kld_below: accepted mean KLD of the candidate from the baseline, nats, if `kld` is gated.
 

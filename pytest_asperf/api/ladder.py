@@ -147,7 +147,7 @@ class Ladder(FixtureValue):
     """The `ladder` fixture: the quantizations of a `quant_ladder` or `kv_ladder` marker, in order.
 
     Attributes:
-        base: what each is compared with.
+        base: the baseline of each.
         rungs: quantizations of the weights, or types of the KV cache, by name.
         joint: these and others that are scored in the same pass.
         at_most: the most chunks to score; None for the session's number.
@@ -273,7 +273,7 @@ def assert_ppl_delta(
     Args:
         perplexity: the fixture, or a quantization of a sweep.
         below: the limit, `"1%"` or a fraction.
-        above: the same, if it is to be worse than that.
+        above: the limit that it must exceed instead.
 
     Raises:
         VerdictError: the verdict is not a PASS.

@@ -81,7 +81,7 @@ class Time(TimedQuantity):
 
     @property
     def prefill_share(self) -> Figure:
-        """The share of a whole request until its first output token."""
+        """The share of a request's time before its first output token."""
         self._require_request()
         return self._figure("share of prefill in", SHARE, lambda r: r.prefill_share)
 
@@ -258,7 +258,7 @@ class _Crossing:
         )
 
     def _compared(self, workload: Workload) -> tuple[Compared, tuple[tuple[str, str], ...]]:
-        """Pairs at one length until one variant is shown to be faster, and what ran."""
+        """Pairs at one length until one variant is shown to be faster, and the run record."""
         measurement = self.variants[0].measurement
         # All lengths share the error of either bound.
         beta = measurement.budget.beta / MOST_COMPARISONS

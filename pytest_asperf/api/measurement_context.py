@@ -26,7 +26,7 @@ Measured = TypeVar("Measured")
 
 
 class Record(Protocol):
-    """The record of what one test measures and asserts."""
+    """The record of one test's measurements and assertions."""
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
@@ -53,7 +53,7 @@ class FindVariant(Protocol):
     def __call__(
         self, *, model: str | None, engine: str | None, quant: str | None
     ) -> ModelUnderTest:
-        """The variant; what is not named is as in the test's markers.
+        """The variant; unnamed parts are as in the test's markers.
 
         Raises:
             ConfigError: no such model, engine or quantization, or none that matches.
@@ -87,7 +87,7 @@ class MeasurementContext:
     at_end: Callable[[Callable[[], object]], object] = lambda _: None
 
     def noted(self, result: ThroughputResult) -> tuple[GuardFinding, ...]:
-        """Note a measurement; gives what guards found in it.
+        """Note a measurement; gives the guards' findings in it.
 
         Raises:
             MeasurementError: a guard found it broken.
@@ -104,7 +104,7 @@ class ModelUnderTest:
     """A model as it is measured: its quantization, settings and engine, and in gates its build.
 
     Attributes:
-        measurement: what measures it.
+        measurement: the function that measures it.
         build: the build, None for the installed one.
         is_matched: whether its quantization was chosen as the nearest to another engine's.
     """
@@ -131,14 +131,14 @@ class ModelUnderTest:
     def other(
         self, model: str | None = None, engine: str | None = None, quant: str | None = None
     ) -> ModelUnderTest:
-        """The variant that differs in what is named; itself if nothing is."""
+        """The variant with the named differences; itself without any."""
         if model is engine is quant is None:
             return self
         return self.measurement.find(model=model, engine=engine, quant=quant)
 
 
 def told_apart(one: ModelUnderTest, other: ModelUnderTest) -> tuple[tuple[str, str], str]:
-    """The names of two variants by what differs, and what they have in common."""
+    """The names of two variants by their differences, and their common part."""
     if one.build and other.build and one.ref == other.ref:
         return (one.build.name, other.build.name), f" of {one.ref.title}"
     if one.engine != other.engine:
@@ -243,7 +243,7 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
 
 
 class NoRecord:
-    """Keeps nothing: what measures outside a test has none."""
+    """Keeps nothing: measurements outside of a test have no record."""
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Drop a row."""
@@ -260,7 +260,7 @@ class NoRecord:
     def asserted(self, verdict: Verdict) -> None:
         """Expect nothing of it."""
 
-    def keeps(self, undecided: Verdict) -> bool:  # noqa: ARG002  # as a record of a test takes
+    def keeps(self, undecided: Verdict) -> bool:  # noqa: ARG002  # as for a test's record
         """True if the verdict waits: it does not."""
         return False
 
@@ -269,8 +269,8 @@ def require_kind(given: object, kinds: type | tuple[type, ...], example: str) ->
     """Reject a value that an assertion cannot judge, such as a fixture that was not called.
 
     Args:
-        given: what it was given.
-        kinds: what it can judge.
+        given: its argument.
+        kinds: the types that it can judge.
         example: how it is written.
 
     Raises:

@@ -127,7 +127,7 @@ class Memory(FixtureValue):
 
     @property
     def with_f16_cache(self) -> Memory:
-        """The same model with a KV cache in F16, to compare a quantized one with."""
+        """The same model with a KV cache in F16, to compare with a quantized one."""
         ref = self.variant.ref.with_kv(EngineSettings())
         return replace(self, variant=replace(self.variant, ref=ref))
 
@@ -135,18 +135,18 @@ class Memory(FixtureValue):
 def assert_fits(
     model: Model | AllocatedMemory, hardware: Hardware | str, *, context: int | None = None
 ) -> Verdict:
-    """Assert that a model and its KV cache fit in the memory of hardware.
+    """Assert that a model and its KV cache fit into the hardware's memory.
 
     The weights must be below 60 % of a memory that the system shares, and with the KV cache below
     all of it; on this Mac below Metal's working set, unless all layers stay on the CPU. The `model`
     fixture is judged by sizes, for any hardware and without an engine. `memory(4096)` is judged by
-    what the engine allocated; the verdict compares that with the sizes.
+    the engine's allocations; the verdict compares them with the sizes.
 
     Args:
         model: the fixture, or measured memory.
         hardware: the fixture, or a profile's name.
-        context: tokens; 4096 by default, or the training's if that is less. Measured memory has
-            its own.
+        context: tokens; 4096 by default, or the training context if that is shorter. Measured
+            memory has its own.
 
     Raises:
         VerdictError: the verdict is not a PASS.

@@ -234,7 +234,7 @@ class Model(FixtureValue):
         Args:
             device: `ANE`, `GPU` or `CPU`.
             path: a .mlpackage, .mlmodel or .mlmodelc.
-            units: what Core ML may use: `ALL`, `CPU_AND_NE`, `CPU_AND_GPU`, `CPU_ONLY`.
+            units: Core ML's compute units: `ALL`, `CPU_AND_NE`, `CPU_AND_GPU`, `CPU_ONLY`.
             function: of a model with several.
             observed: `energy("pp512")` of the program that runs the model.
             unlike: a GPU run of the same work, whose time per token must differ.
@@ -273,10 +273,10 @@ class Model(FixtureValue):
         quant: str | None = None,
         **settings: object,
     ) -> TokenScores:
-        """The NLL of each token of a text, given what comes before it.
+        """The NLL of each token of a text, given the text before it.
 
-        With a quantization or settings, that is what is scored, and the KLD is from this model.
-        The models stay loaded until the test ends.
+        With a quantization or settings, that variant is scored, and the KLD is from this model. The
+        models stay loaded until the test ends.
 
         Args:
             text: a text, or token ids from an earlier call.
@@ -315,7 +315,7 @@ class _Plan:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlannedShare(Figure):
-    """The share of a model's cost that a plan places on a device, and what its run showed."""
+    """The share of a model's cost that a plan places on a device, and the evidence of its run."""
 
     plan: _Plan
     observed: EnergyFigure | None

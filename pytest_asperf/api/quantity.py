@@ -96,13 +96,13 @@ class Found:
 
     Attributes:
         estimate: the quantity with its interval.
-        subject: what it is of, and what ran.
-        guard_findings: what guards found in the measurement.
+        subject: its subject, with run record.
+        guard_findings: the guards' findings in the measurement.
         runs: the runs behind it, if a spread or a busy host can matter near a limit.
         per_rate: the quantity for each unit of `runs`.
         remarks: on how it was measured, one line each.
-        before: what a table shows before the quantity, such as the PPL before its change.
-        check: looks at the verdict last, for what matters to some outcomes only.
+        before: text before the quantity in a table, such as the PPL before its change.
+        check: examines the verdict last, for conditions of some outcomes only.
     """
 
     estimate: Estimate
@@ -192,7 +192,7 @@ class Quantity(NoTruthValue, ABC):
 
     @property
     def estimate(self) -> Estimate:
-        """The quantity with its interval, measured if it was not: for code that judges itself."""
+        """The value with its interval, measured if necessary; for your own code."""
         self.record.used()
         return self.find().estimate
 
@@ -325,7 +325,7 @@ class Quantity(NoTruthValue, ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Figure(Quantity):
-    """A quantity that one measurement gives, by `measure`."""
+    """A quantity with a measurement of its own."""
 
     measure: Callable[[], Found]
 

@@ -39,7 +39,7 @@ class TokenScores(NoTruthValue):
         nll: of each scored token, in nats.
         kld: of each scored token's distribution from the test's own model, in nats; empty without
             a quantization or settings.
-        ran: what ran, as a verdict states it.
+        ran: the run record, as a verdict states it.
     """
 
     tokens: tuple[int, ...]

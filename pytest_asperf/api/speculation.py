@@ -40,7 +40,7 @@ class Speculation(FixtureValue):
     """The `speculation` fixture. Nothing runs before a quantity is read or compared.
 
     Attributes:
-        pairing: the draft and the target, and what is generated.
+        pairing: the draft and the target, and the text to generate.
         find: returns the draft of a model spec, None for lookup.
         remote: the RPC server of another machine, if the session names one.
     """
@@ -132,7 +132,7 @@ class Speculation(FixtureValue):
         pairs.
 
         Raises:
-            AsperfError: it cannot be measured, or what was measured is broken.
+            AsperfError: it cannot be measured, or the measurement is broken.
             KeyboardInterrupt: it was stopped before a pair was finished.
         """
         result = self._measured(GainExperiment(self.pairing, self.budget, limits))
@@ -232,7 +232,7 @@ class Speculation(FixtureValue):
         what: str,
         result: SpeculationResult | RemoteDraftingResult | PromptOutput | None = None,
     ) -> Subject:
-        """The subject of an assertion about this pair, with what ran."""
+        """The subject of an assertion about this pair, with its run record."""
         arms = () if result is None else result.ran
         ran = tuple(
             (f"{side} {label}", text)

@@ -88,7 +88,7 @@ def rate(variant: ModelUnderTest, workload: str) -> Rate:
         raise ConfigError(
             f"throughput: {parsed.name} is a latency",
             why="a rate in tok/s is not what a user waits for",
-            remedy=f'take the latency fixture, and write latency("{parsed.name}")',
+            remedy=f'use the latency fixture, and write latency("{parsed.name}")',
         )
     measured = WorkloadRuns(variant, parsed)
 

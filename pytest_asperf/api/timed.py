@@ -78,7 +78,7 @@ class WorkloadRuns:
         """A quantity of the runs.
 
         Args:
-            what: names it, before the workload.
+            what: its name, before the workload.
             of: gives it.
             runs: gives the figure of each run, if a spread or a busy host can matter near a limit.
             are_times: whether these are times.
@@ -115,8 +115,8 @@ class TimedQuantity(Figure):
     """A quantity whose ratio to another one is measured in run pairs.
 
     Attributes:
-        variant: what runs.
-        workload: what it does.
+        variant: the measured variant.
+        workload: its work.
     """
 
     variant: ModelUnderTest
@@ -254,7 +254,7 @@ def _names_of_sides(first: TimedQuantity, second: TimedQuantity) -> tuple[tuple[
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CvFigure(Figure):
-    """The coefficient of variation of a measurement's runs, whatever the setting `max_cv` is."""
+    """The coefficient of variation of a measurement's runs, for any value of `max_cv`."""
 
     measured: WorkloadRuns
 
@@ -294,7 +294,7 @@ def spread_of(timed: TimedQuantity) -> CvFigure:
         findings = found.guard_findings
 
         def check(verdict: Verdict) -> Verdict:
-            # The spread is what is judged. A busy host only adds to it: steady runs are steady.
+            # The spread itself is judged. A busy host only adds to it: steady runs are steady.
             spared = {Voids.SPREAD_SENSITIVE}
             if verdict.outcome is Outcome.PASS:
                 spared.add(Voids.LOAD_SENSITIVE)

@@ -19,7 +19,7 @@ _MAX_CELL: Final = 1 << 16
 #: A decimal comma: a file with semicolons has them because its commas are in numbers.
 _COMMA: Final = re.compile(r"(?<=\d),(?=\d)")
 _FIGURE: Final = re.compile(rf"{NUMBER}(?:[eE][+-]?\d{{1,2}})?")
-#: Of a row of llama-bench's CSV of any release.
+#: For a row of llama-bench's CSV of any release.
 _LEAST_COMMAS: Final = 20
 _LEAST_FIGURES: Final = 8
 
@@ -91,7 +91,7 @@ class DelimitedReader:
 
 
 def lacks_header(lines: Sequence[str]) -> bool:
-    """True if all lines are rows with equally many cells and with figures."""
+    """True if all lines are rows with equally many columns and with figures."""
     for delimiter in _DELIMITERS:
         rows = [_cells(line, delimiter) for line in lines if line.strip()]
         is_table = len(rows) > 1 and len({*map(len, rows)}) == 1 and len(rows[0]) > 2

@@ -71,7 +71,7 @@ def judge_file(reading: FileReading, known: Known) -> FileFindings:
 
 
 def rate_of(samples: Sequence[float], confidence: float, counted: str) -> Estimate:
-    """The median with its interval, or the mean where there are too few for that.
+    """The median with its interval, or the mean if there are too few for that.
 
     Figures that are all equal are rounded, and show no spread: they have no interval.
     """
@@ -88,7 +88,7 @@ def rate_of(samples: Sequence[float], confidence: float, counted: str) -> Estima
 
 
 def widened(estimate: Estimate, rounding: float) -> Estimate:
-    """An interval no narrower than what the printed decimals leave open."""
+    """An interval no narrower than the rounding of the printed decimals."""
     low, high = estimate.point - rounding, estimate.point + rounding
     return replace(estimate, low=min(estimate.low, low), high=max(estimate.high, high))
 
@@ -103,7 +103,7 @@ def _judge_benches(rows: Sequence[BenchRow], known: Known, findings: FileFinding
         _judge_bench(row, name, repetitions, known, findings)
     if printed and not known.options.repetitions:
         findings.notes.append(
-            "this form of llama-bench's output does not say how often a test was run: "
+            "this form of llama-bench's output has no number of repetitions: "
             + (
                 f"n = {DEFAULT_REPETITIONS}, its default, is assumed"
                 if repetitions > 1
@@ -167,7 +167,7 @@ def _judge_roofline(
     if least:
         high = guards.roofline_high(rate, least, bandwidth_gbs, cache_bytes=CACHE_BYTES)
         findings.add(name, high)
-    if row.model_bytes:  # all tensors: at least what a step reads
+    if row.model_bytes:  # all tensors: at least the bytes of a step
         low = guards.roofline_low(rate, row.model_bytes, bandwidth_gbs, cache_bytes=CACHE_BYTES)
         findings.add(name, low)
 
@@ -211,7 +211,7 @@ def _what(log: Log) -> str:
 
 
 def _numbered(runs: Sequence[_T], titles: Sequence[Title]) -> Iterator[tuple[str, _T]]:
-    """Each run with what begins the names of its figures: its title, or its number."""
+    """Each run with the prefix of its figures' names: its title, or its number."""
     yield from zip(prefixes(len(runs), labels(titles)), runs, strict=True)
 
 
@@ -429,7 +429,7 @@ def _share(least: int, most: int, drafted: int) -> str:
 def _show_drafters(
     drafters: Sequence[Drafter], prefix: str, findings: FileFindings, *, are_exact: bool
 ) -> None:
-    """Show what drafted, and the acceptance of each of several drafters."""
+    """Show the drafters, and the acceptance of each of several."""
     if not drafters:
         return
     findings.ran.append((f"{prefix}drafts", ", ".join(drafter.kind for drafter in drafters)))
@@ -491,7 +491,7 @@ def _judge_trials(log: Log, known: Known, findings: FileFindings) -> None:
     if any(not trial.n_gen for trial in mlx.trials):
         findings.notes.append("the sizes are not in these lines: rates are as mlx_lm prints them")
     findings.notes.append(
-        "mlx_lm divides n generated tokens by the time of n - 1 steps, which is taken out here; "
+        "mlx_lm divides n generated tokens by the time of n - 1 steps, which is corrected here; "
         "its prompt rate includes the first decode"
     )
     if mlx.is_cut_short and log.errors.trouble:

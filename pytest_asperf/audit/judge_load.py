@@ -30,7 +30,7 @@ _TOKENS_PER_GAP: Final = 1.25
 
 
 def judge_loads(runs: Sequence[LoadRun], known: Known, findings: FileFindings) -> None:
-    """Show the figures of all runs by our names, what differs from ours, and the guards."""
+    """Show the figures of all runs by asperf's names, differing definitions, and the guards."""
     for prefix, run in zip(prefixes(len(runs), [run.title for run in runs]), runs, strict=True):
         _judge_run(run, prefix, known, findings)
     defined = {figure.definition: None for run in runs for figure in run.figures}

@@ -48,7 +48,7 @@ def parse_options(
     if not 0 < confidence < 1:
         raise ConfigError(
             f"--confidence={confidence} is not between 0 and 1",
-            why="it is the share of intervals that hold the true value",
+            why="it is the share of intervals that contain the true value",
             remedy="leave it out for 0.9, at which verdicts are judged; or give 0.95",
         )
     profile = None

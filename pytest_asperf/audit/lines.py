@@ -40,7 +40,7 @@ _PLUS_MINUS: Final = re.compile(
     "|".join({re.escape("±".encode().decode(page)) for page in _MISREAD})
     + r"|\$?\\pm\b\$?|\\xb1|\\xf1|\ufffd"
 )
-#: Keys of a line in JSON that holds a line of a log: of Docker's files, journalctl and others.
+#: Keys of a JSON line that contains a line of a log: of Docker's files, journalctl and others.
 _LOG_KEYS: Final = ("log", "MESSAGE", "message", "msg", "textPayload", "line")
 _LOGGED: Final = re.compile(rf'\s*\{{.*"(?:{"|".join(_LOG_KEYS)})": *"')
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
@@ -137,7 +137,7 @@ class Layout:
     Attributes:
         indent: blanks before every line.
         width: columns at which a terminal may have broken lines; 0 if none is that long.
-        prefix: what a collector put before every line; None if nothing.
+        prefix: a collector's text before every line; None if there is none.
     """
 
     indent: int = 0
@@ -195,7 +195,7 @@ def _logged_text(line: str) -> str | None:
 
 
 def _plain(line: str) -> str:
-    """A line without colors, quotes and what a web page makes of signs."""
+    """A line without colors, quotes and a web page's replacements of signs."""
     if "\x1b" in line:
         line = _ESCAPE.sub("", line)
     if "\0" in line or not line.isascii():
@@ -223,7 +223,7 @@ _MORE_THAN_BARS: Final = re.compile(r"[^\\s|*+]|\\[^s|]")
 def _shared_prefixes(lines: list[str]) -> list[re.Pattern[str]]:
     """Possible prefixes of every line, shortest first.
 
-    It is the same in most lines but for its numbers, as times and process ids are.
+    It is equal in most lines except for its numbers, such as times and process ids.
     """
     rows = [_TOKEN.findall(line.lstrip()[:200])[:_MOST_TOKENS] for line in lines[:_MOST_LINES]]
     least, pattern, found = max(1, _SHARED * len(rows)), r"\s*", list[str]()
@@ -231,7 +231,7 @@ def _shared_prefixes(lines: list[str]) -> list[re.Pattern[str]]:
     for at in range(_MOST_TOKENS):
         kinds = Counter(_kind(row[at]) for row in rows if len(row) > at)
         kind, n = kinds.most_common(1)[0] if kinds else ("", 0)
-        # No number of a time or an address begins a line, and neither does a cell of a table.
+        # No number of a time or an address begins a line, and neither does a table cell.
         is_within = kind == _DIGITS and last in ":-" and before.isdecimal()
         if _IS_END.fullmatch(last) and not is_within and _MORE_THAN_BARS.search(pattern):
             found.append(pattern + " *")
@@ -248,7 +248,7 @@ def _kind(token: str) -> str:
 
 
 def _without_prefixes(line: str) -> str:
-    """A line without what collectors put before it."""
+    """A line without its collectors' prefixes."""
     line = line.lstrip()
     while prefix := _PREFIX.match(line):
         line = line[prefix.end() :]
@@ -270,7 +270,7 @@ def clean(line: str) -> Iterator[str]:
 
 
 def unwrapped(lines: Iterable[str], width: int) -> Iterator[str]:
-    """Join what a terminal of this width broke: a line of full width that goes on, or a row."""
+    """Join a line that a terminal of this width broke: one of full width that goes on, or a row."""
     whole, is_full = "", False
     for number, line in enumerate(lines):
         if whole and len(whole) < MAX_LINE and _goes_on(whole, line, is_full=is_full):

@@ -56,9 +56,9 @@ _MAX_RUNS: Final = 1000
 
 @dataclass(slots=True)
 class ServingReader:
-    """Gathers each "Serving Benchmark Result" of vLLM, SGLang and what grew out of them.
+    """Gathers each "Serving Benchmark Result" of vLLM, SGLang and their descendants.
 
-    Blocks may stand side by side, if a line has a figure of each.
+    Blocks may be side by side, if a line has a figure of each.
 
     Attributes:
         unread: lines of blocks side by side that have figures of some of them.

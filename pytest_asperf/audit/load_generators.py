@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A quantity by our name: what it is, and what differs from ours; empty if nothing does."""
+    """A quantity by asperf's name: its meaning, and the differences from it; empty without any."""
 
     quantity: str
     text: str
@@ -32,7 +32,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One of a tool's figures: what it is, our unit, and the factor to it."""
+    """One of a tool's figures: its meaning, asperf's unit, and the factor to it."""
 
     definition: Definition
     unit: str = "ms"
@@ -50,7 +50,7 @@ _BEGUN: Final = "the opening of a connection counts, ours begins when it is open
 _TTFT = Definition("TTFT", "request begun to first chunk with output", _BEGUN)
 _TTFT_CHOICES = Definition(
     "TTFT", "request begun to first chunk with choices",
-    "a first chunk that holds a role and no token counts, and the opening of a connection",
+    "a first chunk with a role and no token counts, and the opening of a connection",
 )  # fmt: skip
 _TTFT_EVENT = Definition(
     "TTFT", "request begun to first event, in whole ms",
@@ -66,7 +66,7 @@ _TPOT_CHOICES = Definition(
 )  # fmt: skip
 _TPOT_DONE = Definition(
     "TPOT", "(end of stream - first chunk with output) / (n - 1)",
-    "time after the last token counts, and n is the number asked for where usage is not sent",
+    "time after the last token counts, and n is the requested number if usage is not sent",
 )  # fmt: skip
 _E2E = Definition("E2E", "request begun to last chunk with output", _BEGUN)
 _E2E_CHOICES = Definition(
@@ -451,7 +451,7 @@ _TOOLS: Final[tuple[tuple[set[str], Callable[[Mapping[str, Any]], tuple[LoadRun,
 
 
 def _find(config: Mapping[str, Any], name: str) -> object:
-    """A setting wherever a configuration has it."""
+    """A setting at any place of a configuration."""
     if name in config:
         return config[name]
     parts = (part for value in config.values() for part in (value, *_list(value)[:8]))

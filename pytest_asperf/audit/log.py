@@ -112,7 +112,7 @@ class ErrorReader:
 
     @property
     def trouble(self) -> str:
-        """The first line of what a program may have survived; empty without one."""
+        """The first line of an error that a program may have survived; empty without one."""
         return next(filter(_TROUBLE.search, self.counts), "")
 
     @property
@@ -352,7 +352,7 @@ class Log:
 
     @property
     def timed(self) -> dict[str, list]:  # type: ignore[type-arg]
-        """Requests by program; what a benchmark's own program prints at its end is none."""
+        """Requests by program; the summary of a benchmark's own program is none."""
         is_own = self.bench.rows or self._scores.n_begun or self.drafting.runs() or self.quoted
         return {
             program: requests
@@ -411,7 +411,7 @@ class Log:
 
     @property
     def begun(self) -> str:
-        """What measured nothing, as only its beginning is there; empty without one."""
+        """Tools without results, of which only the beginning is there; empty without one."""
         if self.bench.begun:
             return "llama-bench, without a test: the run measured nothing"
         if self.power.lacks_time:

@@ -12,7 +12,7 @@ from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
 _PLAN: Final = re.compile(r"Timing with (.*)")
 _TRIAL: Final = re.compile(rf"(Trial {COUNT}|Averages): +(.*)")
-#: Sizes and rates, whichever a release prints: `prompt_tokens=1024 and generation_tokens=256.`
+#: Sizes and rates, in either form: `prompt_tokens=1024 and generation_tokens=256.`
 _PAIR: Final = re.compile(rf"(\w+)=({NUMBER})")
 #: A trial's have three decimals; a number with fewer at the end of a line is cut off.
 _WHOLE: Final = re.compile(rf"(\w+)=({NUMBER}(?=,? )|\d{{1,15}}\.\d{{3}})")

@@ -105,7 +105,7 @@ def _name(cell: str) -> str:
 
 
 def _value(name: str, cell: str) -> str:
-    """The figure in a cell, whose unit its column may have; empty without one."""
+    """The figure in a table cell, whose unit its column may have; empty without one."""
     found = _FIGURE.fullmatch(f"{name}: {cell}")
     if found:
         return next(filter(None, found.groups()[2::2]), "")

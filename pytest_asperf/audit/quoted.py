@@ -25,7 +25,7 @@ class Quoted:
 
     Attributes:
         is_lost: whether it is 0 or no number.
-        settings: what may tell it from others of one name.
+        settings: its possible difference from others of one name.
     """
 
     tool: str
@@ -84,7 +84,7 @@ _TABLES: Final[
     (BENCHY, {"model", "test", "e2e_ttft (ms)"}, _benchy),
 )
 _LOWER: Final = [{column.lower() for column in columns} for _, columns, _ in _TABLES]
-#: The same in JSON lines.
+#: The result in JSON lines.
 _JSON_COLUMNS: Final = {
     "pp": "PP", "tg": "TG", "pl": "B", "n_kv": "N_KV", "speed_pp": "S_PP t/s",
     "speed_tg": "S_TG t/s",
@@ -169,7 +169,7 @@ def _benchy_run(run: Mapping[str, Any]) -> Iterator[Quoted]:
 
 def _number(value: object) -> float | None:
     try:
-        number = float(value)  # type: ignore[arg-type]  # anything else is refused below
+        number = float(value)  # type: ignore[arg-type]  # other types raise below
     except (TypeError, ValueError, OverflowError):
         return None
     return number if 0 <= number < 1e15 else None

@@ -29,8 +29,8 @@ class FileReading:
     """One file.
 
     Attributes:
-        format: what it is, in words; empty where it could not be read.
-        problem: why it could not be read; empty where it was.
+        format: its name, in words; empty if it could not be read.
+        problem: why it could not be read; empty if it was.
         cut_lines: lines whose end was not read.
     """
 
@@ -83,7 +83,7 @@ def _read(path: Path) -> FileReading:
                 problem = str(error)  # unless other lines are among its own
             file.seek(0)
         if kind is Kind.CSV:
-            problem = "CSV with columns that audit does not know"
+            problem = "CSV with columns that audit does not read"
         elif lacks_header(head[:_TRIED_LINES]):
             problem = "CSV without its header: a first line must name the columns"
         lines = Lines(file)
@@ -100,8 +100,8 @@ def _read_document(path: Path, document: object) -> FileReading:
     if log.bench.problems:
         raise UnreadableError(log.bench.problems[0])
     if document in ([], {}):
-        raise UnreadableError("JSON that holds nothing: no test was measured")
-    raise UnreadableError(log.named or "JSON of a shape that audit does not know")
+        raise UnreadableError("JSON without content: no test was measured")
+    raise UnreadableError(log.named or "JSON of a shape that audit does not read")
 
 
 def _read_text(path: Path, lines: Lines, head: list[str], problem: str) -> FileReading:
@@ -134,4 +134,4 @@ def _what_it_is(log: Log, problem: str) -> str:
         return f"{n} {UNREAD_ROWS}"
     if log.begun:
         return ": ".join(filter(None, [log.begun, log.errors.trouble]))
-    return log.named or problem or "not the output of a tool that audit knows"
+    return log.named or problem or "not the output of a tool that audit reads"

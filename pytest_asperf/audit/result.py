@@ -25,7 +25,7 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AuditedFigure:
-    """A figure: a `value` with its interval and a remark, or `text` where there is only a point."""
+    """A figure: a `value` with its interval and a remark, or `text` if there is only a point."""
 
     name: str
     value: Estimate | None = None
@@ -42,7 +42,7 @@ class FileFindings:
     """Figures and guard findings of one file, or of several compared.
 
     Attributes:
-        problem: why it could not be read; empty where it was.
+        problem: why it could not be read; empty if it was.
         ran: the run record, as far as the file has it.
         guard_findings: guards that tripped, each with its subject.
     """

@@ -67,7 +67,7 @@ def sniff(head: bytes) -> tuple[Kind, list[str]]:
     ):
         raise UnreadableError("the file is binary")
     if not text.strip():
-        raise UnreadableError("the file holds nothing but white space")
+        raise UnreadableError("the file has nothing but white space")
     return _kind_of_text(text), lines
 
 
@@ -114,7 +114,7 @@ _NAMED: Final = {
     frozenset({"cpu_power", "all_power"}): "macmon's JSON, powers without the interval that they "
     "are of; powermetrics has energies",
     frozenset({"max_recommended_working_set_size", "device_name"}): "MLX's device information, "
-    "which holds no measurement",
+    "which has no measurement",
 }
 
 
@@ -181,7 +181,7 @@ class DocumentReader:
         return True, document
 
     def end(self) -> None:
-        """Give up what is open."""
+        """Drop the open part."""
         self.broken += bool(self._held) and (self.n_read > 0 or '":' in self._held[0])
         self._clear()
 

@@ -273,7 +273,7 @@ _MAX_DEPTH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: what it is about, by column, and its figures, by this package's names."""
+    """One row: its subject, by column, and its figures, by this package's names."""
 
     words: Mapping[str, str]
     numbers: Mapping[str, float]
@@ -314,7 +314,7 @@ class OwnTableReader:
     """Gathers the rows of people's own tables, from tables and from JSON.
 
     Attributes:
-        begun: what is there if a header was read; empty without one.
+        begun: the table so far if a header was read; empty without one.
         unmeasured: rates and PPL of 0 or no number, with their rows.
     """
 
@@ -351,7 +351,7 @@ class OwnTableReader:
 
 
 def is_result(cells: Mapping[Any, Any]) -> bool:
-    """True if one of a row's cells is a figure that makes it a result."""
+    """True if a row has a figure that makes it a result."""
     return bool(_row(cells).numbers.keys() & _TELLING)
 
 

@@ -43,7 +43,7 @@ _OF_PROGRAM: Final = re.compile(
 _TIMINGS: Final = re.compile(
     r"(?:total|load|prompt eval|eval) (?:duration|count|rate): |llama_(?:perf|print)\w*: "
 )
-#: A line of llama.cpp's programs, which are most of a log's, and neither timings nor a title.
+#: A line of llama.cpp's binaries, which are most of a log's, and neither timings nor a title.
 _OF_LOG: Final = re.compile(
     rf"(?:{LOG_PREFIX.pattern})?(?!llama_p)(?:(?:slot|srv|que|res) +\w+: |[a-z]+_\w+: )"
 )

@@ -144,7 +144,7 @@ def _pinned(requirement: Requirement) -> Version:
             return Version(specifiers[0].version)
     except InvalidVersion:  # a prefix, such as ==0.31.*
         pass
-    raise _NoOrderError("only NAME==VERSION says which release is meant")
+    raise _NoOrderError("only NAME==VERSION names a release")
 
 
 def _archives(ends: tuple[Build, Build], earlier: Archive, later: Archive) -> tuple[Candidate, ...]:

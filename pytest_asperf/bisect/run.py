@@ -107,10 +107,10 @@ class BisectRecord:
 def kept_bisection(
     cache: Path, decided_by: Mapping[str, Any], *, seed: int, fresh: bool
 ) -> Iterator[tuple[BisectRecord, str]]:
-    """The record of a bisection, with what an earlier run found, and a remark on it.
+    """The record of a bisection, with an earlier run's results, and a remark on it.
 
     Runs that are decided by equal facts share a record; the seed is for a run that begins again.
-    Builds that could not be made are left out of it: what they lacked, such as the network, may be
+    Builds that could not be made are left out of it: the missing part, such as the network, may be
     there now.
 
     Raises:
@@ -216,7 +216,7 @@ class BisectRequest:
     Attributes:
         candidates: the builds in their order; the first is the baseline.
         cell: the check that gates each of them.
-        limits: what each gate accepts, and what it may cost.
+        limits: the accepted limits of each gate, and its maximal cost.
         is_listed: whether the builds between the ends were named one by one.
     """
 

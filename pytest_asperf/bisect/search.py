@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from pytest_asperf.analysis.verdict import Outcome
 
-#: Gates beyond those of a monotone search, for what skipped and undecided builds cost it.
+#: Gates in addition to those of a monotone search, for skipped and undecided builds.
 _RESERVE: Final = 4
 #: Gates that compare two builds that fail with one another.
 _COMPARISONS: Final = 1
@@ -68,7 +68,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The gate that comes next, and what it is for."""
+    """The next gate, and its purpose."""
 
     gate: GateStep
     purpose: Purpose
@@ -106,7 +106,7 @@ def gates_to_name(n: int) -> int:
 
 
 def gates_at_most(n: int) -> int:
-    """The most gates that are judged, whatever they find: those that share the error."""
+    """The maximal number of judged gates, for any results: those that share the error."""
     return min(n + 1, gates_to_name(n) + _RESERVE + _MAPPED) + (_COMPARISONS if n > 2 else 0)
 
 
@@ -136,7 +136,7 @@ def _next_step(n: int, findings: Mapping[GateStep, GateAnswer]) -> Probe | Answe
 
 
 def _next_check(n: int, findings: Mapping[GateStep, GateAnswer], search: _Search) -> Probe | Answer:
-    """The next gate that checks what the search came to, or the answer."""
+    """The next gate that checks the search's result, or the answer."""
     direct = findings.get(search.step)
     if direct is None:
         return Probe(search.step, "confirm")
@@ -176,12 +176,12 @@ def steps(n: int, findings: Mapping[GateStep, GateAnswer]) -> tuple[GateStep, ..
 
 
 class _Search:
-    """The search for the first build that fails, replayed over what was found.
+    """The search for the first build that fails, replayed over the results.
 
     Attributes:
         after: the last build that passed.
         at: the first that failed.
-        used: what it has seen, by build.
+        used: the results so far, by build.
     """
 
     def __init__(self, n: int, findings: Mapping[GateStep, GateAnswer]) -> None:
@@ -196,7 +196,7 @@ class _Search:
         return GateStep(self.after, self.at)
 
     def probe(self) -> int | None:
-        """The build to gate next; None where the search is over."""
+        """The build to gate next; None if the search is over."""
         while (build := self._choose()) is not None:
             finding = self._findings.get(GateStep(0, build))
             if finding is None:
@@ -252,9 +252,9 @@ class _Search:
 
 
 def _contradiction(direct: GateAnswer, compared: GateAnswer | None) -> str:
-    """Why one step does not explain every FAIL; empty where it does.
+    """Why one step does not explain every FAIL; empty if it does.
 
-    `compared` is the gate of two builds that fail; None where one effect explains them.
+    `compared` is the gate of two builds that fail; None if one effect explains them.
     """
     if direct.outcome in {Outcome.PASS, Outcome.INCONCLUSIVE}:
         return f"the comparison of the two directly is {direct.outcome}"

@@ -1,4 +1,4 @@
-"""The text of a bisection: what it will cost, a line for each gate, the answer, the map."""
+"""The text of a bisection: its cost, a line for each gate, the answer, the map."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def known_so_far(request: BisectRequest, record: BisectRecord) -> str:
     """The results of an interrupted bisection."""
     ends = narrowed(request.n, record.findings)
     if ends is None:
-        return "stopped: nothing is known yet"
+        return "stopped: no result yet"
     left = ends.candidate - ends.base
     after, at = (request.candidates[i].build.name for i in (ends.base, ends.candidate))
     which = f"it is {at}" if left == 1 else f"it is one of {left} behind {after}, up to {at}"
@@ -68,7 +68,7 @@ def known_so_far(request: BisectRequest, record: BisectRecord) -> str:
 
 
 def answer_sections(request: BisectRequest, record: BisectRecord, answer: Answer) -> list[Section]:
-    """The answer: what it is, how large, and how to see it again."""
+    """The answer: the build, the size of the change, and the command that shows it again."""
     judged_gate = record.gates.get(answer.step)
     title = {
         Ending.CULPRIT: f"culprit: {_named(request, answer.at)}",
@@ -156,7 +156,7 @@ def _middle(record: BisectRecord, number: int) -> float:
 
 
 def _again(request: BisectRequest, record: BisectRecord, step: GateStep) -> list[CheckLine]:
-    """The commands that show a step again, or look into it, and what changed in it."""
+    """The commands that show a step again, or look into it, and its changes."""
     builds = [candidate.build for candidate in request.candidates]
     base, candidate = builds[step.base], builds[step.candidate]
     between = range(step.base + 1, step.candidate)

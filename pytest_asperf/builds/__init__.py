@@ -1,1 +1,1 @@
-"""From a build that a user names to what a worker starts from: made once, kept, listed, pruned."""
+"""From a build's name to the command that starts a worker: made once, kept, listed, pruned."""

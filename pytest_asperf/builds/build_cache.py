@@ -1,4 +1,4 @@
-"""From a build that a user names to what a worker starts from, made the first time it is wanted."""
+"""From a build's name to the command that starts a worker, made at its first use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _SHORT_HASH: Final = 10
-_WHY: Final = "the programs are built from it"
+_WHY: Final = "the binaries are built from it"
 
 
 def declared_checkout(source: Checkout, _cache: Path) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _git_command(source: Checkout, *words: str) -> list[str]:
         raise BuildError(
             f"{printable(source.repository)} cannot be read: no git on PATH",
             remedy="install git",
-            opt_out="build the commit yourself, and name the folder of its programs",
+            opt_out="build the commit yourself, and name the folder of its binaries",
         )
     return [git, "-C", str(source.repository), *words]
 
@@ -210,8 +210,8 @@ class BuildCache:
                 return replace(own, python=self._python, libraries=place)
         raise BuildError(
             f"{folder} has no libllama, which the engine {own.engine} loads",
-            why="its programs were linked with llama.cpp inside, or are of another system",
-            remedy=Advice("measure the programs on llama_tools or llama_server", "engine"),
+            why="its binaries were linked with llama.cpp inside, or are of another system",
+            remedy=Advice("measure the binaries on llama_tools or llama_server", "engine"),
         )
 
     def require(self, build: Build) -> None:
@@ -279,7 +279,7 @@ class _Way(NamedTuple):
         declared: the facts that decide it and that are known without running anything.
         recipe: everything that decides it.
         make: makes it in a job's folder; the result is where its parts are.
-        is_resumed: True if an interrupted one goes on from what is there.
+        is_resumed: True if an interrupted one continues from its present state.
     """
 
     how: str
@@ -290,7 +290,7 @@ class _Way(NamedTuple):
 
 
 def _way(source: MadeSource) -> _Way:
-    compiled = "compiled, which may take minutes,"
+    compiled = "compiled, which may last minutes,"
     match source:
         case Archive():
             way = (programs.declared_archive, programs.archive_recipe, programs.unpack_release)
@@ -302,7 +302,7 @@ def _way(source: MadeSource) -> _Way:
             of_source = (programs.declared_source, programs.source_recipe, programs.make_source)
             return _Way(compiled, *of_source, is_resumed=True)
     return _Way(
-        "installed, or compiled, which may take minutes,",
+        "installed, or compiled, which may last minutes,",
         environment.declared_environment,
         environment.environment_recipe,
         environment.make_environment,
@@ -346,10 +346,10 @@ def require_engine(build: Build, engine: Engine) -> None:
     if engine in PROGRAM_ENGINES or not isinstance(build.source, Packages):
         raise ConfigError(
             f"the engine is {engine}, and the build {build.name} is {source_text(build.source)}",
-            why="programs, servers and libraries time different things; only measurements "
+            why="binaries, servers and libraries time different things; only measurements "
             "of one kind can be compared",
             remedy=Advice(
-                "name two folders of programs, or two commits of a checkout, for llama_tools, "
+                "name two folders of binaries, or two commits of a checkout, for llama_tools, "
                 "llama_server or command; two URLs for openai; or two builds of a library",
                 "engine",
             ),
@@ -363,7 +363,7 @@ def require_engine(build: Build, engine: Engine) -> None:
 
 
 def _whole(folder: Path) -> MadeBuild | None:
-    """A finished build that still starts: what an interpreter links to may have gone."""
+    """A finished build that still starts: an interpreter's links may be broken."""
     made = finished(folder)
     if made is None:
         return None

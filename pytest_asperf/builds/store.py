@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER, explained, locked, read_json, write_json
 
-#: Raised where what is made from the same recipe is no longer the same.
+#: Raised if a result of one recipe has changed.
 _FORMAT: Final = 2
 _RECORD: Final = "made.json"
 _KEPT: Final = ("title", "facts", "found", "nbytes", "made_at")
@@ -31,7 +31,7 @@ _SLUG_CHARS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides a build: equal facts are one build, whatever its title."""
+    """Everything that decides a build: equal facts are one build, for any title."""
 
     title: str
     facts: Mapping[str, Any]
@@ -53,8 +53,8 @@ class MadeBuild:
     """A build in the cache; times are seconds since 1970.
 
     Attributes:
-        title: what it is called; of an unfinished one the folder's name.
-        facts: what it is made of.
+        title: its name; the folder's name for an unfinished one.
+        facts: the facts that decide it.
         found: its packages or binaries.
         made_at: None of an unfinished one.
     """
@@ -96,7 +96,7 @@ def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
 
 
 def made_builds(cache: Path) -> Iterator[MadeBuild]:
-    """Yield every build in the cache, and what was left of those that were not finished."""
+    """Yield every build in the cache, and the remains of unfinished ones."""
     root = cache / BUILDS_FOLDER
     with explained(root):
         folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.exists() else []
@@ -105,7 +105,7 @@ def made_builds(cache: Path) -> Iterator[MadeBuild]:
 
 
 def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> None:
-    """Remove a build, so that it is made again when needed; waits for whoever is making it."""
+    """Remove a build, so that it is made again when needed; waits for a process that makes it."""
     with locked(made.folder, on_wait):
         if made.made_at is None and finished(made.folder):
             return  # it has been finished meanwhile

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pytest_asperf.errors import BuildError
 
-#: Variables that compilers, CMake and scikit-build-core read: set by whoever starts us, they decide
-#: what is built as those of the build's own table do.
+#: Variables that compilers, CMake and scikit-build-core read: those of the user's environment
+#: decide the build as much as those of the build's own table.
 _COMPILE: Final = frozenset({
     "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "SDKROOT",
     "MACOSX_DEPLOYMENT_TARGET", "FORCE_CMAKE",
@@ -50,7 +50,7 @@ print(json.dumps({package.metadata["Name"]: package.version for package in packa
 
 
 def compiles_with(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The variables that decide what a compiler makes: declared ones over inherited."""
+    """The variables that decide a compiler's result: declared ones over inherited."""
     inherited = {
         name: text
         for name, text in os.environ.items()
@@ -80,7 +80,7 @@ def child_environment(declared: Iterable[tuple[str, str]]) -> dict[str, str]:
 def run_program(
     command: Sequence[str], declared: Iterable[tuple[str, str]] = ()
 ) -> tuple[int, str, str]:
-    """A program's status, what it printed, and its log."""
+    """A program's status, its output, and its log."""
     try:
         ended = subprocess.run(
             command,

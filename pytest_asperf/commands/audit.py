@@ -35,7 +35,7 @@ _PATH = click.Path(path_type=Path)
     "--repetitions",
     type=click.IntRange(1),
     metavar="N",
-    help="Of llama-bench, if its output lacks them.",
+    help="For llama-bench, if its output lacks them.",
 )
 @click.option(
     "--confidence",

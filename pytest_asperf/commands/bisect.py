@@ -94,9 +94,8 @@ class BisectOptions(NamedTuple):
 
 
 def bisect_builds(options: BisectOptions, *, fresh: bool = False) -> None:
-    """Bisect, and end with what it came to."""
-    # Twice a gate's: the test may go on for as long as it likes, and what one probe leaves open
-    # costs others.
+    """Bisect, and exit with the result's code."""
+    # Twice a gate's: the test may last any time, and a probe left undecided costs others.
     project = open_project(
         defaults={"max_seconds": int(_OWN["max_seconds"])}, tolerance=options.tolerance
     )
@@ -108,7 +107,7 @@ def split_builds(text: str, folder: Path) -> list[str]:
     """The builds that `--builds` names, as written.
 
     A word such as `slow_by=0.1` is a setting of the build before it. A file has a build a line;
-    what follows a # is a remark.
+    text after a # is a remark.
     """
     if text.endswith(_LIST):
         try:
@@ -181,7 +180,7 @@ def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple
 
 
 def _bisect(request: BisectRequest, project: Workspace, *, fresh: bool) -> Answer:
-    """Run it, and print what it finds when it finds it."""
+    """Run it, and print each result at once."""
     import platform
 
     from pytest_asperf.bisect.run import bisect, kept_bisection

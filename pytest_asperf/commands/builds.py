@@ -97,7 +97,7 @@ def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
         if not isinstance(source, MadeSource):
             raise ConfigError(
                 f"{_WHERE}: {build.name} exists already",
-                why="an interpreter or a folder of programs is used as it is",
+                why="an interpreter or a folder of binaries is used as it is",
                 remedy="name a requirement, a wheel, a release, or a checkout at a commit",
             )
         with CommandNotify(stderr_console()) as notify:
@@ -119,7 +119,7 @@ def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
 @click.option("--yes", "really", is_flag=True, help="Remove them; without it they are only listed.")
 @settings()
 def prune_builds(*, older_than: int | None, every: bool, really: bool) -> None:
-    """List or remove builds, and what unfinished ones left.
+    """List or remove builds, and the remains of unfinished ones.
 
     A removed build is made again when it is needed.
     """

@@ -50,7 +50,7 @@ def measured_noise(
 ) -> Calibrated:
     """Compare a build with itself in so many pairs, and keep the machine's noise that they show.
 
-    Nothing is kept where other processes kept cores busy, or where it is too noisy for any gate.
+    Nothing is kept where other processes kept cores busy, or if it is too noisy for any gate.
     """
     budget = Budget(tolerance, pairs, math.inf, seed, min_pairs=pairs)
     experiment = SpeedExperiment(workloads, budget, len(workloads))
@@ -103,7 +103,7 @@ def _refused(
 def calibration_section(calibration: Calibration, tolerance: float) -> Section:
     """The result of a calibration, and whether gates of a tolerance can use it."""
     position = (
-        f"the second run of a pair takes {100 * calibration.position:+.2f} % "
+        f"the second run of a pair costs {100 * calibration.position:+.2f} % "
         f"[{100 * calibration.position_low:.2f}, {100 * calibration.position_high:.2f}] "
         "against the first"
     )
@@ -137,7 +137,7 @@ def _detectable_check(calibration: Calibration, tolerance: float) -> CheckLine:
 
 def _load_check(calibration: Calibration) -> CheckLine:
     if calibration.load_sd is None:
-        detail = "not known: it takes a load for each run, and several repeats in it"
+        detail = "unknown: it needs a load for each run, and several repeats in it"
         remedy = (
             "calibrate a shorter workload too, such as --workload=tg32, of a model quick to load"
         )

@@ -33,10 +33,10 @@ class OtherFigures(Protocol):
     """Figures without a report, which a comparison shows next to reports."""
 
     def rows(self, name: str) -> list[tuple[str, ...]]:
-        """Machine, what, value, GB/s and share of each figure of that name; empty for no name."""
+        """Machine, quantity, value, GB/s and share of each figure of that name; empty for none."""
 
     def statements(self, alike: Sequence[Sequence[OnMachine]]) -> Iterator[str]:
-        """Lines on statements about several machines, of what these measured alike."""
+        """Lines on statements about several machines, by these machines' equal measurements."""
 
 
 @command()
@@ -46,7 +46,7 @@ class OtherFigures(Protocol):
     "prices",
     metavar="MACHINE=AMOUNT",
     multiple=True,
-    help="What a machine costs, for tok/s per 1000 of it; repeatable.",
+    help="Price of a machine, for tok/s per 1000 of it; repeatable.",
 )
 @settings("store")
 def compare(reports: tuple[str, ...], prices: tuple[str, ...]) -> None:

@@ -42,7 +42,7 @@ class ComparedReport:
         name: how the user named it.
         profile: of the measured hardware; None if it is unknown.
         values: by the id of the series; of several in one series, the last.
-        step_bytes: by series, what a step of TG reads of the memory that the profile is of.
+        step_bytes: by series, bytes that a step of TG reads of the profile's memory.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ComparedReport:
     step_bytes: Mapping[str, int]
 
     def anywhere(self) -> dict[str, SeriesValue]:
-        """The values by what a series is but for its machine; ratios depend on theirs."""
+        """The values by their series without its machine; ratios depend on theirs."""
         return {
             replace(one.key, machine="").id: one
             for one in self.values.values()
@@ -125,7 +125,7 @@ class OnMachine:
     """A value on one machine.
 
     Attributes:
-        energy: of the same workload, in J/token, where it was metered.
+        energy: of the same workload, in J/token, if it was metered.
         gbs: the bandwidth that it used.
         share: of the published bandwidth.
     """
@@ -158,7 +158,7 @@ def on_machine(report: ComparedReport, value: SeriesValue) -> OnMachine:
 
 
 def ran_otherwise(one: ComparedReport, other: ComparedReport) -> list[tuple[str, str, str]]:
-    """The differences of what ran, if both measured: label and both texts, each once."""
+    """The differences of run records, if both measured: label and both texts, each once."""
     found: dict[tuple[str, str, str], None] = {}
     others = {**other.anywhere(), **other.values}
     for id_, value in {**one.anywhere(), **one.values}.items():

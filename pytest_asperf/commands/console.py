@@ -82,7 +82,7 @@ def print_error(error: AsperfError) -> None:
 
 
 def print_sections(sections: Iterable[Section], *, last_line: str = "") -> None:
-    """Print what was looked at, and one line that sums it up."""
+    """Print the examined parts, and one line that sums them up."""
     console = Console(highlight=False)
     columns = _columns(console)
     for number, section in enumerate(sections):
@@ -126,7 +126,7 @@ def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> N
 
 
 def print_text(console: Console, text: str) -> None:
-    """Print one text, wrapped where it is read on a terminal."""
+    """Print one text, wrapped if it is read on a terminal."""
     for line in _wrap(text, _columns(console), "", " " * 4):
         console.print(Text(line), soft_wrap=True)
 

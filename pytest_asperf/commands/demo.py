@@ -53,7 +53,7 @@ def demo() -> None:
             print_verdict(out, verdict.outcome, f"{claim.title}: {found(verdict)}", why)
     print_text(out, "")
     for what_to_do in dict.fromkeys(advice):
-        print_text(out, f"What to do: {what_to_do}.")
+        print_text(out, f"Remedy: {what_to_do}.")
     seconds = time.monotonic() - began
     print_text(out, f"{seconds:.0f} s. Next: asperf init MODEL.gguf writes tests of your model.")
     if advice:

@@ -1,4 +1,4 @@
-"""`asperf doctor`: what is detected here, and what would disturb a measurement."""
+"""`asperf doctor`: detected hardware and engines, and disturbances of a measurement."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @click.option(
     "--measure-bandwidth", is_flag=True, help="Measure the memory bandwidth now (2 to 8 s)."
 )
-@click.option("--run", is_flag=True, help="Start the interpreter and programs of asperf.toml.")
+@click.option("--run", is_flag=True, help="Start the interpreter and binaries of asperf.toml.")
 @reports("json")
 def doctor(*, measure_bandwidth: bool, run: bool, reports: Sequence[ReportTarget]) -> None:
-    """List what is detected, and what would disturb a measurement.
+    """List detected hardware and engines, and disturbances of a measurement.
 
     Without --run, the interpreter and binaries that only the project's file names are not started.
 

@@ -142,7 +142,7 @@ def _profile_check(machine: Machine) -> CheckLine:
     profile = machine.profile
     if profile is None:
         option = session_option("hardware")
-        remedy = f"if you know it to be one, name it: pytest {option}=NAME"
+        remedy = f"if it is one, name it: pytest {option}=NAME"
         return CheckLine("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
     doubt = "" if profile.confidence == "high" else f"; {profile.confidence} confidence"
     return CheckLine("profile", "ok", f"{profile.id}: {profile.name}{doubt}")
@@ -209,7 +209,7 @@ def _bandwidth_check(
         words.append(f"{measured.gbs:.1f} GB/s measured on {measured.measured_on}")
     if words:
         return CheckLine("bandwidth", "ok", ", ".join(words))
-    remedy = "run `asperf doctor --measure-bandwidth`, or let the first test that needs it do so"
+    remedy = "run `asperf doctor --measure-bandwidth`, or run a test that needs it"
     return CheckLine("bandwidth", "unknown", "neither published nor measured yet", remedy)
 
 
@@ -294,7 +294,7 @@ _RUN: Final = "if you trust it, start it: asperf doctor --run"
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The facts of machine, engines and cache, and what would disturb a measurement made now.
+    """The facts of machine, engines and cache, and disturbances of a measurement made now.
 
     The memory bandwidth (`measured`) is None if unknown.
     """

@@ -59,7 +59,7 @@ def gate_builds(
     tolerance: str | None = None,
     only_list: bool = False,
 ) -> None:
-    """Gate, and end with what it came to."""
+    """Gate, and exit with the result's code."""
     from pytest_asperf.engine_process import engine_priority
     from pytest_asperf.report import github
 
@@ -105,7 +105,7 @@ def run_cells(
 ) -> GateOutcome:
     """The decided checks; each is printed at once, but passes only count in the progress line.
 
-    `on_cell` gets what there is after each of them.
+    `on_cell` gets the results so far after each of them.
     """
     from pytest_asperf.analysis.verdict import Outcome
     from pytest_asperf.gate.cells import shared_by
@@ -146,7 +146,7 @@ def print_plan(
     priority: str | None,
     only_list: bool,
 ) -> None:
-    """Print what will be compared, at which priority of engines and at what cost.
+    """Print the comparison, the engines' priority and the cost.
 
     With `only_list` also each check.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def gated(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that name what is gated."""
+    """The options that name the checks."""
     options = (
         model_option(
             "--model",

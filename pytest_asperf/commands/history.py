@@ -217,7 +217,7 @@ def with_state(
     help="So many points (default: 60).",
 )
 def show_series(series: str, last: int) -> None:
-    """Draw one series, its steps, and what changed between sessions."""
+    """Draw one series, its steps, and the changes between sessions."""
     from pytest_asperf.nightly.steps import LOOKED_AT, state_of, threshold_of
 
     with history_of() as opened:
@@ -266,7 +266,7 @@ def list_sessions(kind: str) -> None:
 @history.command("import")
 @click.argument("files", metavar="JSON...", nargs=-1, required=True, type=_PATH)
 def import_reports(files: tuple[Path, ...]) -> None:
-    """Store JSON reports, or what `asperf history export` wrote."""
+    """Store JSON reports, or the output of `asperf history export`."""
     documents = [one for path in files for one in _documents(path)]
     for one in documents:
         figures_of(read(one["document"], one["where"]), one["where"])  # before anything is stored

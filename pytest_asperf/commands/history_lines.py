@@ -1,4 +1,4 @@
-"""A series as lines of text: one for each session, with a change of what ran between them."""
+"""A series as lines of text: one for each session, with changes of the run record between them."""
 
 from __future__ import annotations
 

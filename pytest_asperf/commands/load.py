@@ -122,7 +122,7 @@ def _request(name: str) -> Workload:
 
 
 def _loads(text: str, option: str) -> list[float]:
-    """Loads, ascending; a ConfigError for what are none."""
+    """Loads, ascending; a ConfigError for other texts."""
     from pytest_asperf.errors import ConfigError, shown
 
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.config.spec import ModelSpec
 
-_REMOVE: Final = "run `asperf models verify --remove`: it is made again when it is next asked for"
+_REMOVE: Final = "run `asperf models verify --remove`: it is made again when it is next needed"
 
 
 @click.group(cls=Group, invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""`asperf nightly`: measures the current build against a fixed baseline, and gates what changed."""
+"""`asperf nightly`: measures the current build against a fixed baseline, and gates new builds."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class NightReport:
     def _answer(self, text: str, exit_code: ExitCode) -> None:
         if text not in self._answers:
             self._answers.append(text)
-        # A FAIL decides, then what is undecided.
+        # A FAIL decides, then an undecided check.
         if exit_code and self.exit_code != ExitCode.FAIL:
             self.exit_code = exit_code
 
@@ -262,8 +262,8 @@ def nightly(
 ) -> None:
     """Measure the current build against a fixed baseline.
 
-    BASE is a build that stays the same; CURRENT is the build to watch, or `newest`.
-    Gates what changed since the last nightly run. A series that became slower is a FAIL.
+    BASE is a build that stays fixed; CURRENT is the build to watch, or `newest`. A build that
+    changed since the last nightly run is gated. A series that became slower is a FAIL.
     """
     options = GateOptions(base, current, arguments=("BASE", "CURRENT"), **words)
     report = NightReport(time.time(), notify)
@@ -313,7 +313,7 @@ def _measure(
     pairs: int,
     name: str,
 ) -> None:
-    """Measure tonight's pairs, gate what changed, and store both."""
+    """Measure tonight's pairs, gate a changed build, and store both."""
     from pytest_asperf.hardware.readiness import readiness
     from pytest_asperf.nightly.record import (
         changes_between,

@@ -21,8 +21,8 @@ _LISTED: Final = 8
 
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--units", metavar="UNITS", default="ALL", help="What Core ML may use.")
-@click.option("--function", metavar="NAME", help="Of a model with several.")
+@click.option("--units", metavar="UNITS", default="ALL", help="The devices that Core ML may use.")
+@click.option("--function", metavar="NAME", help="For a model with several.")
 @reports("json")
 def placement(
     file: Path, units: str, function: str | None, reports: Sequence[ReportTarget]

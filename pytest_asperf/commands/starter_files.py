@@ -160,7 +160,7 @@ def _weights(model: GivenModel) -> int:
 
 def _read(path: Path, folder: Path, memory: MemoryCapacity | None) -> GivenFile:
     text = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
-    # `~` at the start of a path is somebody's home.
+    # `~` at the start of a path is a user's home.
     text = str(path) if text.startswith("~") else text
     try:
         text.encode()
@@ -310,7 +310,7 @@ def configuration(
 
 
 def _assigned(key: str, value: str) -> str:
-    """A setting as a configuration file has it, with what it does."""
+    """A setting as a configuration file has it, with its meaning."""
     return f"{f'{key} = {value}':{_WIDTH}}  # {DECLARED[key].help}"
 
 

@@ -189,7 +189,7 @@ def _url(value: object) -> str:
     if parts.username or parts.password or parts.query:
         # A message may be published, and shows nothing of it.
         raise ConfigError(
-            "the URL of a server holds a user, a password or a query",
+            "the URL of a server has a user, a password or a query",
             why="it would be printed and stored with each result",
             remedy=Advice("write the URL alone; a key is read from a variable", "api_key_variable"),
         )

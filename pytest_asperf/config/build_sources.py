@@ -109,7 +109,7 @@ class Packages:
     """Packages to install in an environment of their own.
 
     Attributes:
-        requirements: what an index or a URL has, as PEP 508 writes it.
+        requirements: packages in an index or at a URL, as PEP 508 writes it.
         files: wheels and source distributions on this machine.
         engines: the engines in it; None if unknown.
     """
@@ -227,7 +227,7 @@ def parse_source(
         f"{where}: unknown build {shown(text)}{suggest(text, [*known, *DISTRIBUTIONS])}",
         remedy=f"use one of {listing(known)}; a requirement, such as llama-cpp-python==0.3.35; a "
         "build number of llama.cpp, such as b10429; the path of a Python interpreter, of a wheel, "
-        "of a llama.cpp release, of a folder of llama.cpp's programs, or of a "
+        "of a llama.cpp release, of a folder of llama.cpp's binaries, or of a "
         "checkout of llama.cpp with @COMMIT behind it; or declare the build in "
         "[tool.asperf.builds.NAME] of pyproject.toml",
     )
@@ -279,7 +279,7 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
 
 
 def _place(text: str, folder: Path, *, where: str) -> Source:
-    """Read a path by what is there."""
+    """Read a path by its actual content."""
     path = Rules(folder).path.checked(text, where)
     repository, at, commit = text.rpartition("@")
     if at and not path.exists() and not text.lower().endswith(ARCHIVES):

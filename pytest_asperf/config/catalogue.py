@@ -109,7 +109,7 @@ class Catalogue:
     def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:
         """The build that `BUILD,key=value,...` means; settings alone are settings over `current`.
 
-        BUILD is `current`, the name of a build, or what `parse_source` reads.
+        BUILD is `current`, the name of a build, or a text for `parse_source`.
         """
         name, words = split_build(text, where=where)
         pairs = (word.partition("=") for word in words)
@@ -177,7 +177,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
         )
     if ref.level not in {None, level}:
         raise ConfigError(
-            f"{where}: quantization {level} is asked for, but the model spec is {ref.label}",
+            f"{where}: quantization {level} is requested, but the model spec is {ref.label}",
             why="only one of the two can be measured",
             remedy="name the quantization once: in the model spec, or in a quant or "
             "quant_ladder marker",

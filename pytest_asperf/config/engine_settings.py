@@ -130,7 +130,7 @@ class EngineSettings:
 
 _SHARES: Final = re.compile(r"\d{1,6}(\.\d{1,6})?(/\d{1,6}(\.\d{1,6})?){0,15}", re.ASCII)
 
-#: Options of a server that decide where it listens, and what it serves.
+#: Options of a server that decide its address and its model.
 _OURS: Final = frozenset({"--port", "--host", "-m", "--model", "--api-key"})
 
 #: The settings that decide the type of the KV cache.

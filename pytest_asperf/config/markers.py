@@ -212,7 +212,7 @@ def parse_hardware(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: s
     required = [key for key, value in kwargs.items() if value is not None]
     if not names and not required:
         raise _unusable(
-            "nothing is asked for", f"name a profile, or one of {listing(_LEAST)}", where=where
+            "it has no condition", f"name a profile, or one of {listing(_LEAST)}", where=where
         )
     return HardwareMark(names, **{key: table.need(key, _LEAST[key]) for key in required})
 

@@ -102,7 +102,7 @@ class Phase:
         run: the program and its arguments, with placeholders.
         reader: how its times are read; None if it prints none.
         stdin: whether the prompt is its standard input.
-        proof: patterns that must match what it prints, by what they show, such as `device`.
+        proof: patterns that must match its output, by the fact that they prove, such as `device`.
     """
 
     run: tuple[str, ...]
@@ -169,12 +169,14 @@ def _require_whole(pipeline: Pipeline, table: CheckedTable) -> None:
         table.refuse("phases", "give the first program the prompt: {prompt}, {prompt_file} in "
                      "`run`, or stdin = true")  # fmt: skip
     if "n_tokens" not in phases[-1].placeholders:
-        table.refuse("phases", "write {n_tokens} where the last program takes how many to generate")
+        table.refuse(
+            "phases", "write {n_tokens} for the last program's number of tokens to generate"
+        )
     if len([p for p in phases if "handover" in p.placeholders]) == 1:
         table.refuse("phases", "write {handover} in the program that reads that file, too")
     if pipeline.clock == "program" and not all(phase.reader for phase in phases):
-        table.refuse("phases", "say with `reads`, `patterns` or `json` how each program's times "
-                     'are read, or time whole processes with clock = "wall"')  # fmt: skip
+        table.refuse("phases", "give each program `reads`, `patterns` or `json` for its times, "
+                     'or time whole processes with clock = "wall"')  # fmt: skip
 
 
 def _phase(table: CheckedTable) -> Phase:
@@ -202,7 +204,7 @@ def _reader(table: CheckedTable) -> Reader | None:
     """How the times of a phase are read, by one of three keys."""
     ways = [key for key in ("reads", "patterns", "json") if key in table.values]
     if len(ways) > 1:
-        table.refuse(ways[1], f"keep {' or '.join(ways)}: each says how the output is read")
+        table.refuse(ways[1], f"keep {' or '.join(ways)}: each is a way to read the output")
     if ways == ["reads"]:
         return READERS[table.need("reads", one_of(READERS))]
     text = table.get("text", _PATTERN) or ""
@@ -218,7 +220,7 @@ def _reader(table: CheckedTable) -> Reader | None:
         name = unknown[0] if unknown else "no group"
         raise ConfigError(
             f"{table.at(ways[0])}: {shown(name)} is not a quantity{suggest(name, FIELDS)}",
-            why="a name says what a number is, and its unit",
+            why="a name means a quantity and its unit",
             remedy=f"name groups (?P<prompt_ms>...), or keys of json: {listing(FIELDS)}",
         )
     for key, path in keys.items():

@@ -12,7 +12,7 @@ class SoFar:
 
     Attributes:
         figure: the estimate, with its interval.
-        counted: what the steps are, such as ``pairs``.
+        counted: the steps' unit, such as ``pairs``.
         expected: steps in all that will probably decide it.
         place: which of several measurements it is, such as ``2/13 decided``.
         left_s: seconds until all of them are over.

@@ -143,7 +143,7 @@ class Rules:
     @property
     def tools(self) -> Rule[Path]:
         """A folder of binaries."""
-        accepts = "the path of a folder that has llama.cpp's programs"
+        accepts = "the path of a folder with llama.cpp's binaries"
         return Rule(partial(_tools, folder=self.folder), accepts)
 
     @property

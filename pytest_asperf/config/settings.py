@@ -34,8 +34,8 @@ class Setting:
 
     Attributes:
         rule: the name of its rule in `setting_rules.Rules`.
-        help: what it does, in a line.
-        metavar: what its value is called; empty if only a configuration file has it.
+        help: its meaning, in a line.
+        metavar: its value's name; empty if only a configuration file has it.
         why: why its value matters, for errors.
         word: its name in options, if that is not its key.
         shown: its default as a user types it, if the value does not show it.
@@ -144,7 +144,7 @@ class Settings:
     chunks: int | None = setting(
         default=40,
         rule="count_or_all",
-        text="chunks that perplexity is taken over",
+        text="chunks for perplexity",
         metavar="N|all",
         why="PPL and its interval rest on them",
     )
@@ -170,13 +170,13 @@ class Settings:
     url: str | None = setting(
         default=None,
         rule="url",
-        text="server that the engine openai asks; it must be running",
+        text="server of the engine openai; it must be running",
         metavar="URL",
     )
     api_key_variable: str = setting(
         default="OPENAI_API_KEY",
         rule="variable",
-        text="variable of the environment that holds its key",
+        text="variable of the environment with its key",
         metavar="NAME",
         why="a key belongs neither in a file nor on a command line",
     )
@@ -246,7 +246,7 @@ class Settings:
         rule="duration",
         text="longest wait for one other measurement on this machine, such as 90s",
         metavar="S",
-        why="a measurement that never ends would hold up every other",
+        why="a measurement that never ends would block every other",
         shown="10min",
     )
     report: tuple[ReportTarget, ...] = setting(
@@ -274,7 +274,7 @@ class Settings:
         rule="duration",
         text="longest time of one of several machines, such as 30min",
         metavar="S",
-        why="a slow machine would hold up all others",
+        why="a slow machine would block all others",
         shown="no limit",
     )
     cache: Path | None = setting(
@@ -287,7 +287,7 @@ class Settings:
         default=600,
         rule="seconds",
         text="seconds after which a call to the engine, or its start, is given up",
-        why="a hang would hold up every test behind it",
+        why="a hang would block every test behind it",
     )
     findings: tuple[Path, ...] = setting(
         default=(),
@@ -302,7 +302,7 @@ class Settings:
     )
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """An object, of what is a dataclass from the first one on."""
+        """An object, of a dataclass from the first one on."""
         if not is_dataclass(cls):
             dataclass(frozen=True)(cls)
         return super().__new__(cls)

@@ -23,7 +23,7 @@ VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
 
 _VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
 
-#: Kinds of variants with the number that each has where none is named; None where one must be.
+#: Kinds of variants with the number that each has where none is named; None if one must be.
 _VARIANTS: Final[dict[VariantKind, int | None]] = {
     "layers": None,
     "experts": 8,
@@ -34,7 +34,7 @@ _VARIANTS: Final[dict[VariantKind, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A change of a model that keeps what it computes and not what that costs.
+    """A change of a model that keeps its results and not their cost.
 
     Attributes:
         kind: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward
@@ -85,7 +85,7 @@ class ModelSpec:
         engine: the engine that runs it; None is the session's.
         own_settings: settings for one engine only, over `settings`.
         corpus: a text file to score for PPL, or None for the shipped held-out corpus.
-        variant: what is made of the source before it is measured or quantized, None for nothing.
+        variant: the padding of the source before it is measured or quantized, None for nothing.
         pipeline: the external programs of the engine `command`.
     """
 
@@ -119,7 +119,7 @@ def _on(engine: Engine | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model at a quantization (`asperf-target:Q6_K`); level None is the model's own file."""
+    """A model at a quantization (`asperf-target:Q6_K`); without one it is the model's own file."""
 
     spec: ModelSpec
     level: str | None = None
@@ -145,7 +145,7 @@ class ModelRef:
 
 Rollback = Literal["auto", "trim", "checkpoint"]
 
-#: The draft that is no model: what followed the last occurrence of the text's end.
+#: The draft that is no model: the text after the last occurrence of the text's end.
 NGRAM_DRAFT: Final = "ngram"
 
 
@@ -157,7 +157,7 @@ class Pairing:
         k: tokens drafted per round.
         temperature: 0 for greedy decoding; otherwise tokens are sampled at it.
         n_tokens: tokens generated after each prompt.
-        rollback: how rejected tokens are dropped; `auto` is whatever the engine can.
+        rollback: how rejected tokens are dropped; `auto` is the engine's own choice.
     """
 
     target: ModelRef

@@ -84,7 +84,7 @@ class CheckedTable:
                 )
 
     def get(self, key: str, rule: Rule[T]) -> T | None:
-        """A key's value, None where it is absent."""
+        """A key's value, None if it is absent."""
         return self.need(key, rule) if key in self.values else None
 
     def need(self, key: str, rule: Rule[T]) -> T:
@@ -100,11 +100,11 @@ class CheckedTable:
         return self.need(key, one_of(valid))
 
     def text(self, key: str, *, required: bool = False) -> str:
-        """A text, empty where it is absent."""
+        """A text, empty if it is absent."""
         return self.need(key, TEXT) if required else self.get(key, _ANY_TEXT) or ""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts, empty where it is absent."""
+        """A list of texts, empty if it is absent."""
         return self.get(key, TEXTS) or ()
 
     def entries(self, key: str) -> list[object]:

@@ -28,7 +28,7 @@ class UnreadableTextError(ValueError):
 
 
 def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
-    """The content of a regular file; UnreadableTextError where there is none, or too much of it."""
+    """The content of a regular file; UnreadableTextError if there is none, or too much of it."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -109,7 +109,7 @@ def open_document(text: str, where: str) -> CheckedTable:
     """The content of a TOML text that says `schema = 1`."""
     content = parse_toml(text, where, parse_float=Decimal)
     if content.get("schema") != _SCHEMA or isinstance(content["schema"], bool):
-        raise broken(where, f"does not say schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
+        raise broken(where, f"has no schema = {_SCHEMA}", f"write schema = {_SCHEMA} first")
     return CheckedTable(where, content)
 
 
@@ -132,7 +132,7 @@ def shipped_texts(folder: str) -> tuple[tuple[str, str], ...]:
 
 def broken(where: str, problem: str, remedy: str) -> ConfigError:
     """The error for a file that cannot be used at all."""
-    why = "what the file says would be left out"
+    why = "the file's text would be ignored"
     return ConfigError(f"{where} {problem}", why=why, remedy=remedy)
 
 
@@ -182,7 +182,7 @@ def find_document(folder: Path) -> CheckedTable:
     ]
     if len(documents) > 1:
         raise ConfigError(
-            f"{folder}: both {_SHARED_FILE} ([tool.asperf]) and {OWN_FILE} hold settings",
+            f"{folder}: both {_SHARED_FILE} ([tool.asperf]) and {OWN_FILE} have settings",
             why="which of the two a run would follow is a guess",
             remedy="keep them in one of the two files",
         )

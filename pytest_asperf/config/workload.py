@@ -36,7 +36,7 @@ _WORKLOAD: Final = re.compile(
     rf"(?P<kind>pp|tg|itl|ttft)(?P<tokens>[1-9]\d{{0,6}})(@d(?P<depth>\d{{1,7}}))?{_SUFFIXES}"
 )
 
-#: A prompt and at least two tokens after it: the first one is what TTFT times.
+#: A prompt and at least two tokens after it: TTFT times the first one.
 _REQUEST: Final = re.compile(
     rf"pp(?P<prompt>[1-9]\d{{0,6}})\+tg(?P<tokens>[2-9]|[1-9]\d{{1,6}}){_SUFFIXES}"
 )
@@ -58,7 +58,7 @@ class Workload:
         users: number of users with simultaneous requests to a server.
         metered: whether its energy is judged, in J per token, and not its time.
         warm: whether the server has just read the prompts, so that they are in its cache.
-        percentile: of the requests, or tokens, of a pair that is judged; 0 for what is typical.
+        percentile: of the requests, or tokens, of a pair that is judged; 0 for the median.
         timed: of `pp` and `tg`, whether the time of a prompt or a token is judged, and not the
             rate.
         sampled: how a token is sampled after each, timed too: `topk0`, of the whole vocabulary, or
@@ -97,7 +97,7 @@ class Workload:
 
     @property
     def unit(self) -> str:
-        """The unit of what it is judged by."""
+        """The unit of its judgement."""
         return "J/token" if self.metered else "tok/s" if self.is_rate else "ms"
 
     @property
@@ -185,7 +185,7 @@ def parse_workload(
         if name == kind:
             raise ConfigError(
                 f"{where}: {name} is the time of a load",
-                remedy=f'take the latency fixture, as in assert latency("{name}") <= "2 s"',
+                remedy=f'use the latency fixture, as in assert latency("{name}") <= "2 s"',
             )
     if re.match(f"{_METERED}(pp|tg)", name):
         timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
@@ -194,7 +194,7 @@ def parse_workload(
         raise ConfigError(
             f"{where}: {timed.name} is an energy",
             why="J per token are read from counters over many runs",
-            remedy=f'take the energy fixture, or gate("{timed.name}")',
+            remedy=f'use the energy fixture, or gate("{timed.name}")',
         )
     workload = _named(name)
     if workload is None:
@@ -219,7 +219,7 @@ def parse_workload(
 
 
 def _named(name: str) -> Workload | None:
-    """The workload of a name; None where it is no such name."""
+    """The workload of a name; None if it is no such name."""
     match = _REQUEST.fullmatch(name) or _WORKLOAD.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The parent's end of a worker: its process, what it answers, and the types of the answers."""
+"""The parent's end of a worker: its process, its answers, and their types."""
 
 from pytest_asperf.engine_process.facts import (
     ContextFacts as ContextFacts,

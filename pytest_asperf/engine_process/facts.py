@@ -34,7 +34,7 @@ class EngineMemory:
     Attributes:
         weights: the weights, as they lie in memory.
         kv: the KV cache, and the state of recurrent layers.
-        compute: what steps compute in, at its largest.
+        compute: the compute type of steps, at its largest.
     """
 
     weights: int
@@ -85,7 +85,7 @@ class MetalFacts:
 
     @classmethod
     def parse(cls, answer: object) -> Self | None:
-        """Read what a worker found in a log; None if Metal was not used."""
+        """Read a worker's findings in a log; None if Metal was not used."""
         return parsed(cls, answer, "metal") if answer else None
 
     @property
@@ -116,7 +116,7 @@ class EngineFacts:
     """The facts that an engine reports about itself; None if it does not report one.
 
     Attributes:
-        priority: of its process, where that is not the usual one.
+        priority: of its process, if that is not the usual one.
         cannot: requests that the engine does not support, with the reason: an operation, a setting,
             or `setting=value`.
         metal: a Mac's GPU, if the engine reports it before it loads a model.
@@ -174,7 +174,7 @@ class RemoteFacts:
 
     Attributes:
         round_trip_us: of a small request, before the load.
-        bandwidth_mbs: of a tensor sent and read back over TCP, None where it cannot be measured.
+        bandwidth_mbs: of a tensor sent and read back over TCP, None if it cannot be measured.
         offers_rdma: whether the server would leave TCP for RDMA.
         after: the same when the model was freed.
     """
@@ -209,11 +209,11 @@ class LoadedFacts:
 
     Attributes:
         layers_offloaded: layers on a GPU, the output head counted as one.
-        tokens: what the engine is fed with, where it chooses that by itself.
+        tokens: the engine's own tokens, if it chooses them by itself.
         served: the server in words, if it is one: its build and slots, and its unknown facts; for a
             command line its programs.
         slow_by: share by which the engine was slowed on request.
-        logits_seen: what showed that logits are numbers, where timed runs do not show them.
+        logits_seen: the evidence that logits are numbers, if timed runs do not show them.
         bytes_per_token: bytes that a step reads, for a model whose file does not show them.
         weights_mib: the weights' buffers by device.
         remote: the machine that computes instead of this one.
@@ -262,7 +262,7 @@ class ContextFacts:
         flash_attn: `on`, `off`, `unknown`, or the engine's own words.
         rollback: how rejected tokens are removed, in a context that speculates.
         peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
-        drafted: what a server drafted and accepted in the last run, in words.
+        drafted: a server's drafted and accepted tokens in the last run, in words.
         client: the cost of requests to a server, in words.
         states: a server's own facts before and after a run: its slots, and its constant facts;
             empty if it reports none.
@@ -305,8 +305,8 @@ class ContextFacts:
 def parsed(kind: type[Value], answer: object, key: str, **given: object) -> Value:
     """A dataclass of an answer, each field that is not given checked against its declared type.
 
-    A field without a default must be in the answer, null only where its type admits None. One
-    with a default keeps that where it is null or missing. Objects that are empty count as null.
+    A field without a default must be in the answer, null only where its type admits None. One with
+    a default keeps that if it is null or missing. Objects that are empty count as null.
     """
     table, values = _table(answer, key), dict(given)
     types = _types(kind)  # type: ignore[arg-type]  # a class is hashable
@@ -345,7 +345,7 @@ def required(answer: Mapping[str, object], key: str, kind: type[Value]) -> Value
 
 
 def optional(answer: Mapping[str, object], key: str, kind: type[Value]) -> Value | None:
-    """A field of a type; None where it is null or missing."""
+    """A field of a type; None if it is null or missing."""
     value: Value | None = _value(kind, answer.get(key), key)
     return value
 

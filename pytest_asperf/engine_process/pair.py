@@ -24,8 +24,8 @@ class StepCosts:
     Attributes:
         target_ns: by positions in the batch, times of the target's batches.
         draft_ns: times of the draft's steps: the `first` of a round, or the `first_of_two` tokens
-            after a round in which all was accepted, and each `next`; empty where it is no model.
-        draft_alone: the draft generating by itself; nothing where it is no model.
+            after a round in which all was accepted, and each `next`; empty if it is no model.
+        draft_alone: the draft generating by itself; nothing if it is no model.
     """
 
     target_ns: Mapping[int, tuple[int, ...]]
@@ -73,7 +73,7 @@ class WorkerPair:
     draft: str | None
 
     def open(self, n_ctx: int, k: int, rollback: str) -> dict[str, ContextFacts]:
-        """Open contexts for `n_ctx` tokens; what they resolved to, by the name of the model.
+        """Open contexts for `n_ctx` tokens; their resolved settings, by the name of the model.
 
         A rollback of `auto` is any that works; one that does not work raises.
         """

@@ -1,8 +1,8 @@
 """A worker's process: start it, send requests, survive its end.
 
 A worker that crashes, hangs, or speaks nonsense is a result: each becomes an error that names the
-signal and the engine's last log lines, and the session goes on. Ctrl-C waits until what it would
-leave behind can be cleaned up.
+signal and the engine's last log lines, and the session goes on. Ctrl-C waits until its remains can
+be cleaned up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REPORT: Final = "the log below is the engine's own; report it to the engine wit
 _MEMORY: Final = (
     "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, "
     "quantization or "
-    "context; the kernel's log says whether it was that"
+    "context; the kernel's log has the reason"
 )
 _COMPILED: Final = (
     "if llama.cpp was compiled on another processor, or by gcc 12 on one with AMX, compile it with "
@@ -57,7 +57,7 @@ class EngineRefusedError(EngineError):
     def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
         package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
         super().__init__(
-            f"{request}: the engine refused ({kind}): {message}",
+            f"{request}: the engine reported an error ({kind}): {message}",
             remedy=str(_remedy(kind, engine, request)).format(package=package),
             detail=log,
         )
@@ -74,7 +74,7 @@ _BREAKING: Final = {
 }
 
 _LIBRARIES: Final = ("llama_cpp", "mlx")
-#: Engines that can do an operation, of those that others refuse.
+#: Engines that can do an operation that others do not support.
 _ABLE: Final[dict[str, tuple[Engine, ...]]] = {
     **dict.fromkeys(("prompt", "generate", "first_token"), (*_LIBRARIES, "llama_tools")),
     **dict.fromkeys(("tokenize", "score"), (*_LIBRARIES, "llama_tools", "llama_server")),
@@ -95,8 +95,8 @@ _LONGEST_LINE: Final = 300
 _REMEDIES: Final = {
     Guard.BROKEN_LOGITS: Guard.BROKEN_LOGITS.remedy,
     "command": "run the command line by hand, and compare its output with what the phase reads",
-    "context": "ask for less context, or for a smaller depth",
-    "decode": "the engine failed while computing; its log says where",
+    "context": "request less context, or a smaller depth",
+    "decode": "the engine failed while computing; its log has the place",
     "group": "look at the log of the process that failed, or leave `processes` out",
     "import": Advice(
         "install the engine: pip install {package} (if pip finds none, it does not run on this "
@@ -107,13 +107,13 @@ _REMEDIES: Final = {
     "libraries": Advice(
         "name libraries that this system and llama-cpp-python fit, or declare the build with the "
         "llama-cpp-python of about their time: requirements = ['llama-cpp-py-sync==0.9102', "
-        "'llama-cpp-python==0.3.23']; or measure a release's programs",
+        "'llama-cpp-python==0.3.23']; or measure a release's binaries",
         engine="llama_tools",
     ),
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, quantization or context, or close other programs",
-    "vectors": "the vectors tell nothing of the texts: the file or a kernel is broken",
-    "non-finite": "the model's output holds NaN or infinity or overflows: the file or kernel is "
+    "vectors": "the vectors do not depend on the texts: the file or a kernel is broken",
+    "non-finite": "the model's output has NaN or infinity or overflows: the file or kernel is "
     "broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
     "serves one at a time",
@@ -128,13 +128,13 @@ _REMEDIES: Final = {
     "program": "correct `run` of the model's phases, or install the program",
     "quantize": "choose a quantization that this file can be quantized to",
     "tool": "run the program by hand; report it to llama.cpp with the model named",
-    "tools": Advice("name a folder that has all of llama.cpp's programs", "tools"),
+    "tools": Advice("name a folder with all of llama.cpp's binaries", "tools"),
     "version": "set what both versions have, or leave this version out",
 }
 
 
 def _remedy(kind: str, engine: Engine, request: str) -> str | Advice:
-    """The remedy of a refusal; of an operation that others have, with their names."""
+    """The remedy of an engine's error; for an operation of other engines, with their names."""
     if kind != "unsupported":
         return _REMEDIES.get(kind, "read the engine's log below")
     able = _ABLE.get(request.split()[1], _LIBRARIES)
@@ -272,7 +272,7 @@ def start_interpreter(
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The logical cores that a worker can be confined to; none where none can be chosen."""
+    """The logical cores that a worker can be confined to; none if none can be chosen."""
     return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
 
 
@@ -349,14 +349,14 @@ class EngineProcess:
         return _indented([explains, "...", *lines] if explains else lines)
 
     def confine(self, cores: Collection[int]) -> None:
-        """Have every thread run on these cores only; an OSError where nobody may choose them."""
+        """Have every thread run on these cores only; an OSError if they cannot be chosen."""
         self._cores = tuple(cores)
         if sys.platform == "linux":
             for thread in Path(f"/proc/{self.pid}/task").iterdir():
                 with suppress(ProcessLookupError):  # a thread may end at any moment
                     os.sched_setaffinity(int(thread.name), cores)
         else:
-            raise OSError("only Linux lets a process choose its cores")
+            raise OSError("a process can choose its cores on Linux only")
 
     def call(self, op: str, *, timeout_s: float | None = None, **args: Any) -> dict[str, Any]:
         """Send one request and wait for the answer.
@@ -368,7 +368,7 @@ class EngineProcess:
         if self._requests < 0:
             raise WorkerError(
                 f"{self.build.engine} {op}: this worker has been ended",
-                why="a worker that failed once is not asked again",
+                why="a worker that failed once gets no further request",
                 remedy="start another",
             )
         self._next_id += 1
@@ -382,7 +382,7 @@ class EngineProcess:
         return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:
-        """Write a request; whatever hinders that shows in the reply that does not come."""
+        """Write a request; an obstacle shows in the missing reply."""
         view = memoryview(message)
         while view:
             left_s = max(0.0, deadline - time.monotonic())
@@ -443,9 +443,9 @@ class EngineProcess:
         self.close()
         return WorkerError(
             f"{self.build.engine} {op}: no answer within {timeout_s:g} s, the process was ended",
-            why="a hang would hold up every test behind it",
+            why="a hang would block every test behind it",
             remedy="find what hangs with the log below",
-            opt_out="raise `call_timeout_s` under [tool.asperf] where the work takes longer",
+            opt_out="raise `call_timeout_s` under [tool.asperf] if the work needs more time",
             detail=self.log_tail,
             did="hung",
             manner=f"no answer within {timeout_s:g} s",
@@ -481,7 +481,7 @@ class EngineProcess:
         return started
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, in any state."""
         if self._requests >= 0:
             os.close(self._requests)
             os.close(self._replies)
@@ -489,7 +489,7 @@ class EngineProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.5)
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # and what it started
+            os.killpg(self._process.pid, signal.SIGKILL)  # and its children
         self._process.wait()
         self._log_thread.join(timeout=1.0)
 
@@ -526,7 +526,7 @@ _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupts_later() -> Iterator[Callable[[], None]]:
-    """Delay KeyboardInterrupt until the block ends, or until it calls what it is given.
+    """Delay KeyboardInterrupt until the block ends, or until it calls its argument.
 
     A process that is just being started has no object yet that could end it.
 

@@ -39,7 +39,7 @@ class RawRun:
     Attributes:
         step_ns: wall time of each decode call.
         peak_rss_bytes: the worker's peak resident memory so far.
-        logits: those after the last token, None where the engine shows none.
+        logits: those after the last token, None if the engine shows none.
         requests: those of a server's users, which were sent at once.
     """
 
@@ -62,8 +62,8 @@ class RunRemains:
 
     Attributes:
         n_held: tokens in the memory by its own report; None without one.
-        rows: logits by position: the last one's, and those of tokens that were decoded again after
-            what the run left before them. Empty if the engine does not show them.
+        rows: logits by position: the last one's, and those of tokens that were decoded again with
+            the run's state before them. Empty if the engine does not show them.
     """
 
     n_held: int | None
@@ -74,7 +74,7 @@ class RunRemains:
 class ToolSpeculation:
     """The counts of an engine's own program for speculation.
 
-    `n_accepted` is None where checkpoints make tokens count twice.
+    `n_accepted` is None if checkpoints make tokens count twice.
     """
 
     n_emitted: int
@@ -121,7 +121,7 @@ class Worker(EngineProcess):
         self.call("share", folder=str(folder))
 
     def load(self, name: str, path: Path, settings: EngineSettings) -> LoadedFacts:
-        """Load a model file under a name; what it resolved to."""
+        """Load a model file under a name; its resolved settings."""
         answer = self.call("load", model=name, path=str(path), settings=settings.as_dict())
         return self.parsed(f"load {name}", lambda: LoadedFacts.parse(answer))
 

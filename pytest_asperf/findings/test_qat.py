@@ -78,7 +78,7 @@ def test_qat_generates_as_fast(ladder: Ladder, quants: tuple[str, str]) -> None:
     budget_s = ladder.measurement.budget.max_seconds
     if budget_s < _PAIRS_S:
         pytest.skip(
-            f"5 % takes MLX up to {_PAIRS_S} s of pairs without a GPU: "
+            f"5 % costs MLX up to {_PAIRS_S} s of pairs without a GPU: "
             f"--asperf-max-seconds={_PAIRS_S}, not {budget_s:g}"
         )
     qat, ptq = (ladder[quant].throughput("tg16") for quant in quants)

@@ -56,7 +56,7 @@ def test_q3_k_m_costs_a_4b_much(perplexity: Quant) -> None:
 @pytest.mark.finding("q4-elbow")
 @pytest.mark.quant_ladder("Q4_K_M", "Q3_K_M")
 def test_the_loss_doubles_below_q4_k_m(ladder: Ladder) -> None:
-    """Down to Q4_K_M everything costs less than half of what Q3_K_M costs."""
+    """Down to Q4_K_M every quantization costs less than half of Q3_K_M's cost."""
     assert ladder["Q4_K_M"].delta / ladder["Q3_K_M"].delta < 1 / 2
 
 
@@ -102,7 +102,7 @@ def test_q8_0_has_most_speed_for_its_loss(ladder: Ladder) -> None:
 @pytest.mark.finding("k-quant-loss")
 @pytest.mark.quant_ladder("Q4_K_M", "Q4_0")
 def test_q4_0_loses_three_times_as_much(ladder: Ladder) -> None:
-    """Q4_K_M costs less than a third of what Q4_0 costs."""
+    """Q4_K_M costs less than a third of Q4_0's cost."""
     assert ladder["Q4_K_M"].delta / ladder["Q4_0"].delta < 1 / 3
 
 

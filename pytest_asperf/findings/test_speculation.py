@@ -72,7 +72,7 @@ def test_a_small_draft_makes_a_9b_a_quarter_faster(speculation: Speculation) -> 
 @pytest.mark.finding("sd-small-draft-gains")
 @pytest.mark.speculative(**_PUBLISHED)
 def test_a_small_draft_speeds_up_its_target(speculation: Speculation) -> None:
-    """The draft makes the target faster, whatever the speed ratio."""
+    """The draft makes the target faster, for any speed ratio."""
     assert speculation.gain > 0
 
 

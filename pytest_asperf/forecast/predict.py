@@ -49,7 +49,7 @@ class ForecastRequest:
 
     Attributes:
         memory_gb: memory of the named hardware, in GB as on the box.
-        context: positions of the KV cache, None for 4096 or the training's, where that is less.
+        context: positions of the KV cache, None for 4096 or the training's, if that is less.
         draft_ratio: speed of the draft over the target's, if it was measured.
         verify: costs of verifying, as `2:1.6,5:2.1`.
         acceptance: acceptance rate, None for a table of several.
@@ -198,7 +198,7 @@ def _folder(name: str, catalogue: Catalogue) -> Path | None:
     try:
         path = parse_path(name, catalogue.folder)
         return path.resolve() if path.is_dir() else None
-    except (ValueError, OSError):  # the catalogue's error names what it accepts
+    except (ValueError, OSError):  # the catalogue's error names the accepted values
         return None
 
 
@@ -215,7 +215,7 @@ def _hardware(request: ForecastRequest) -> Hardware:
     if request.memory_gb is not None and request.hardware == "auto":
         raise ConfigError(
             "--memory is given for this machine",
-            remedy="name the hardware to ask about with --hardware=NAME",
+            remedy="name the hardware with --hardware=NAME",
         )
     return in_force(request.hardware, detect(), memory_gb=request.memory_gb)
 

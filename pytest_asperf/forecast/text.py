@@ -23,7 +23,7 @@ _GPU_SHARE: Final = 2 / 3
 
 
 def sections(prediction: Prediction) -> tuple[Section, ...]:
-    """The prediction for a reader: the machine, each model, and what a draft gives each."""
+    """The prediction for a reader: the machine, each model, and a draft's effect on each."""
     models = (
         Section(printable(forecast.demand.label), tuple(_model_checks(forecast, types, prediction)))
         for forecast, types in zip(prediction.forecasts, prediction.kv_types, strict=True)
@@ -57,8 +57,8 @@ def _finite(value: Any) -> Any:
 def rows(prediction: Prediction) -> tuple[tuple[str, ...], ...]:
     """A table of the models, its head first.
 
-    Weights and KV cache are in GiB; then the weights' share of memory, whether all fits, the
-    ceiling of TG with an empty context, and what is expected of it.
+    Weights and KV cache are in GiB; then the weights' share of memory, the fit, the ceiling of TG
+    with an empty context, and the expected part of it.
     """
     head = ("model", "GiB", "KV GiB", "share", "fits", "ceiling", "tok/s")
     return (head, *(_row(forecast) for forecast in prediction.forecasts))
@@ -121,7 +121,7 @@ def _kv_check(demand: Demand, types: tuple[str, str]) -> CheckLine:
     if demand.window is not None:
         detail += f"; an upper bound, since layers with a window keep only {demand.window}"
     if demand.n_ctx_train is not None and demand.context > demand.n_ctx_train:
-        remedy = f"ask for at most --context={demand.n_ctx_train}"
+        remedy = f"use at most --context={demand.n_ctx_train}"
         return CheckLine("KV cache", "warning", f"{detail}; more than it was trained on", remedy)
     return CheckLine("KV cache", "ok", detail)
 
@@ -132,7 +132,7 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
         yield CheckLine("fits", "unknown", f"the memory of {printable(hardware)} is unknown")
         return
     needed, memory = memory_text(fit.needed_bytes), fit.memory
-    detail = f"weights and KV cache take {needed} of {memory.usable_text}"
+    detail = f"weights and KV cache need {needed} of {memory.usable_text}"
     if not fit.fits:
         remedy = "a smaller quantization, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
         yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
@@ -140,7 +140,7 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
     is_unknown = memory.is_shared and memory.gpu_limit_bytes is None
     if is_unknown and fit.needed_bytes > _GPU_SHARE * memory.nbytes:
         remedy = "on a Mac, see what the engine logs as recommendedMaxWorkingSetSize"
-        detail += "; macOS lets a GPU hold 2/3 and more of it, by version and size"
+        detail += "; macOS gives a GPU 2/3 and more of it, by version and size"
         yield CheckLine("fits", "warning", f"yes, perhaps not on the GPU: {detail}", remedy)
         return
     yield CheckLine("fits", "ok", f"yes: {detail}")
@@ -158,7 +158,9 @@ def _rate_checks(forecast: Forecast, ceiling: BandwidthBound | Failure) -> Itera
         known = (
             f"its {memory_text(ceiling.cache_bytes)} of" if ceiling.cache_bytes else "the largest"
         )
-        detail += f", from memory; but {known} last-level cache can hold what a token reads"
+        detail += (
+            f", from memory; but {known} last-level cache can have the bytes that a token reads"
+        )
         yield CheckLine("ceiling", "warning", detail, "measure it: no ceiling of memory bounds it")
         return
     yield CheckLine("ceiling", "ok", f"{detail}; bandwidth / bytes read per token")
@@ -169,7 +171,7 @@ def _rate_checks(forecast: Forecast, ceiling: BandwidthBound | Failure) -> Itera
         detail += f" dense models {REACHED_SHARE[0]:.0%} to {REACHED_SHARE[1]:.0%}"
     else:
         low, high = REACHED_SHARE
-        detail = f"{rates}: {low:.0%} to {high:.0%} of it, as published guides say;"
+        detail = f"{rates}: {low:.0%} to {high:.0%} of it, by published guides;"
         detail += " models under a few GiB reach less"
     yield CheckLine("expected", "ok", detail)
 
@@ -183,9 +185,9 @@ def _speculation_section(
     if speculation.ratio is None:
         checks.append(CheckLine("ratio", "unknown", "not given", "give --draft or --draft-ratio"))
     else:
-        rule = "says it pays" if speculation.ratio >= RULE_RATIO else "says it does not pay"
+        rule = ": it pays" if speculation.ratio >= RULE_RATIO else ": it does not pay"
         detail = f"draft {speculation.ratio:.2f}x as fast; {speculation.ratio_basis}"
-        checks.append(CheckLine("ratio", "ok", f"{detail}; the {RULE_RATIO:g}x rule {rule}"))
+        checks.append(CheckLine("ratio", "ok", f"{detail}; the {RULE_RATIO:g}x rule{rule}"))
     for cost, payoffs in speculation.rows:
         checks.append(CheckLine("verifying", "ok", cost.basis))
         checks += [_payoff_check(payoff) for payoff in payoffs]

@@ -91,7 +91,7 @@ class GateCell:
 
     Attributes:
         ref: the model, with the engine settings that it runs with.
-        workload: what is timed, or checked.
+        workload: the timed or checked work.
         pairing: of speculation, the model as the target and its draft; None for lookup in the text.
     """
 
@@ -134,9 +134,9 @@ class Outlook:
 
     Attributes:
         n: how many units were measured.
-        counted: what they are, such as ``pairs``.
+        counted: their unit, such as ``pairs``.
         spent_s: seconds of these pairs.
-        units_left: units that would decide it, None where more would not.
+        units_left: units that would decide it, None if more would not.
         spread: robust standard deviation of log ratios from pair to pair; None of other units.
     """
 
@@ -164,15 +164,15 @@ class CellResult:
     Attributes:
         cell: the check.
         elapsed_s: its duration, loads included.
-        verdict: the verdict, None where it could not be measured.
-        error: why it could not, or what broke the measurement.
-        note: remarks on the machine, whatever the verdict, one a line.
+        verdict: the verdict, None if it could not be measured.
+        error: the reason why it could not, or the fault of the measurement.
+        note: remarks on the machine, for any verdict, one a line.
         interrupted: whether it was stopped from outside.
-        outlook: what it still needs; None once it is decided.
+        outlook: the remaining need; None once it is decided.
         same_runs: True if runs that leave flash attention to the engine decide this check, because
             both builds chose the setting that it requests.
-        effect: the change of PPL, the KLD, or the change of the total time whichever cost decided,
-            so that gates can be compared; None where nothing was measured, or several things were.
+        effect: the change of PPL, the KLD, or the change of the total time for any deciding cost,
+            so that gates can be compared; None if nothing was measured, or several things were.
     """
 
     cell: GateCell
@@ -192,7 +192,7 @@ class CellResult:
 
     @property
     def counted(self) -> str:
-        """How many pairs, chunks or prompts the verdict rests on."""
+        """The number of pairs, chunks or prompts behind the verdict."""
         if self.same_runs:
             return "same runs as auto"
         figures = () if self.verdict is None else self.verdict.figures
@@ -221,7 +221,7 @@ class CellResult:
 
 
 def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
-    """Read the name of what a gate decides.
+    """Read the name of a gate's check.
 
     Raises:
         ConfigError: it names nothing that a gate can decide.

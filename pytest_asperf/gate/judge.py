@@ -128,7 +128,7 @@ def _manner(error: EngineError) -> str:
     return f"{error.did}{f' ({error.manner})' if error.manner else ''}"
 
 
-#: Tests of a speculation that can FAIL by chance: of its time, and of what is accepted.
+#: Tests of a speculation that can FAIL by chance: of its time, and of its acceptance.
 _TESTS_OF_SPECULATION: Final = 2
 _SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
@@ -162,12 +162,12 @@ def judge_cells(
         runner: of the engine that the models run on.
         cells: the checks to decide.
         builds: baseline and candidate.
-        limits: what is accepted, and what all of it may cost.
+        limits: the accepted limits, and the maximal cost of all.
 
     Yields:
-        Each result once it is decided, and those that are not when the budget is spent; after an
-        interruption what was measured so far. It is INVALID where the measurement broke, as when
-        the processes of both builds died.
+        Each result once it is decided, and the undecided ones when the budget is spent; after an
+        interruption the measurements so far. It is INVALID if the measurement broke, as when the
+        processes of both builds died.
 
     Raises:
         BuildError: a build cannot be made, so that no check can be decided.
@@ -407,7 +407,7 @@ def _of_chunks(group: Turns, result: PplComparison, visit_s: float) -> list[Cell
         is_ppl = isinstance(cell.workload, GateCheck) and cell.workload.kind == "ppl"
         test = result.test if is_ppl else result.drift
         if test is None:
-            raise ValueError(f"{cell.name} was not asked for")
+            raise ValueError(f"{cell.name} was not requested")
         effect = None
         if test.n:
             effect = test.kld.estimate if isinstance(test, DriftTest) else test.estimate

@@ -68,7 +68,7 @@ _CHECKS_OF_ENCODER: Final = (GateCheck.EMBEDDINGS, GateCheck.MEMORY)
 _NO_ENCODERS: Final[Mapping[ModelRef, tuple[str, int]]] = MappingProxyType({})
 #: Engines that show logits inside of their runs, whatever the depth.
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
-#: Engines that count what they allocate.
+#: Engines that count their allocations.
 _COUNTING_MEMORY: Final = ("llama_cpp", "mlx")
 _PP: Final = Workload("pp", 512)
 _TG: Final = Workload("tg", 128)
@@ -134,7 +134,7 @@ def named_cells(
 
     Args:
         models: the models; each has them all.
-        workloads: what is timed or checked.
+        workloads: the timed or checked work.
         pairs: target and draft of each speculation check; none for lookup in each model's own text.
     """
     cells = []
@@ -255,7 +255,7 @@ def shipped_models_of(
 
 
 def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[Pairing, ...]:
-    """The shipped pair, or nothing where the engine cannot speculate."""
+    """The shipped pair, or nothing if the engine cannot speculate."""
     if engine not in _SHIPPED_PAIR:
         return ()
     draft, target = (

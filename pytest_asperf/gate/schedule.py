@@ -39,7 +39,7 @@ class Turns:
     Attributes:
         cells: the undecided checks.
         visits: how often they were measured.
-        earlier: what the last visit came to.
+        earlier: the last visit's result.
         results: of the undecided checks, as far as they were measured.
     """
 
@@ -165,7 +165,7 @@ class Schedule:
         return [] if self._now is None else [self._now]
 
     def _expected_s(self) -> float:
-        """Seconds until all are decided, as far as what was measured shows; at most the budget."""
+        """Seconds until all are decided, by the measurements so far; at most the budget."""
         expected_s = 0.0
         for group in (*self.undecided, *self._in_hand()):
             of_group = group.expected_s if group.visits else self._unmeasured_s(group)
@@ -278,7 +278,7 @@ def cost_text(cells: Sequence[GateCell], costs: Mapping[GateCell, CellCost]) -> 
         f"{name} {percent_text(c.spread)} of {c.measured_on}" for name, c in sorted(known.items())
     )
     n_like = sum(not cost.is_own for cost in costs.values())
-    alike = f", {n_like} of them taken to be like it" if n_like else ""
+    alike = f", {n_like} of them assumed to be like it" if n_like else ""
     n_checks = len(cells) - len(costs)
     checks = (
         f"{n_checks} check{'s' * (n_checks > 1)} that {'are' if n_checks > 1 else 'is'} not timed"

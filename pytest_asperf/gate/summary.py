@@ -33,8 +33,8 @@ class GateOutcome:
 
     Attributes:
         builds: names of baseline and candidate.
-        plan: what was to be decided.
-        limits: what is accepted, in words.
+        plan: the checks.
+        limits: the accepted limits, in words.
         results: of the checks that were begun and ended, in the plan's order.
         elapsed_s: time of all.
         interrupted: whether it was stopped from outside.

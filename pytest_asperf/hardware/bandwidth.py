@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MIB = 1 << 20
-# Caches do not evict strictly in order: a buffer of four times the last cache level was still read
-# up to 1.4 times as fast as memory, one of eight times as fast as one of more.
+# Caches do not evict strictly in order: a buffer of four times the last cache was still read up to
+# 1.4 times as fast as memory, one of eight times as fast as one of more.
 _CACHE_MULTIPLE = 8
 _LEAST_CACHE_MULTIPLE = 4
 #: If the cache's size cannot be read: no system-level cache of a single chip is larger.
@@ -127,7 +127,7 @@ def plan_measurement(threads: int, cache_bytes: int | None, available_bytes: int
         raise HardwareError(
             f"{memory_text(available_bytes)} of free memory do not suffice to measure the memory "
             f"bandwidth with {memory_text(cache)} of cache",
-            why="a buffer that the cache holds would measure the cache",
+            why="a buffer in the cache would measure the cache",
             remedy="free memory, or raise the container's memory limit",
             opt_out=Advice("use a published figure instead", "hardware"),
         )

@@ -97,7 +97,7 @@ def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) ->
 
     Args:
         path: a .mlpackage, a .mlmodel or a compiled .mlmodelc.
-        units: what Core ML may use.
+        units: Core ML's compute units.
         function: of a model with several; `main`, or the only one, by default.
 
     Raises:
@@ -134,7 +134,7 @@ def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) ->
 def _no_plan(path: Path, reason: str, log: str) -> HardwareError:
     return HardwareError(
         f"Core ML made no plan of {printable(path)}: {printable(reason, 300)}",
-        why="nothing is known of where it would run",
+        why="its device would be unknown",
         remedy="pip install 'pytest-asperf[coreml]' if coremltools is missing (macOS 14.4 or "
         "newer), or allow CPU_ONLY: the Neural Engine's compiler may end the process",
         detail=log,

@@ -36,7 +36,7 @@ def described(plan: Any, operation: Any) -> dict[str, Any]:
 
 
 def plan_of(coremltools: Any, path: str, units: str) -> dict[str, Any]:
-    """The plan of a model, by function, compiled first where it is not."""
+    """The plan of a model, by function, compiled first if it is not."""
     with tempfile.TemporaryDirectory() as folder:
         if not path.rstrip("/").endswith(".mlmodelc"):
             compiled = f"{folder}/model.mlmodelc"

@@ -24,7 +24,7 @@ GPU_BUSY_PERCENT = 10
 class Condition:
     """One thing that decides whether a measurement made now would be worth anything.
 
-    `unknown` is what could not be read, which is not the same as `ok`.
+    `unknown` could not be read, which differs from `ok`.
     """
 
     name: str
@@ -95,8 +95,8 @@ def judge_virtualisation(
         return Condition(name, "ok", "none found")
     detail = "guest of a hypervisor"
     if stolen_cores is not None:
-        detail += f"; {stolen_cores:.2f} cores taken by others just now"
-    remedy = "trust comparisons made in pairs here; take absolute figures on bare metal"
+        detail += f"; {stolen_cores:.2f} cores used by others just now"
+    remedy = "trust comparisons made in pairs here; measure absolute figures on bare metal"
     return Condition(name, "disturbing", detail, remedy)
 
 
@@ -112,7 +112,7 @@ def judge_cards(cards: Sequence[CardReading]) -> Condition:
         if (card.busy_percent or 0) > GPU_BUSY_PERCENT:
             faults.append(f"{number}: {card.name}: {card.busy_percent} % busy")
     if faults:
-        remedy = "end other GPU work, let the card cool, check its power limit"
+        remedy = "end other GPU work, wait until the card has cooled, check its power limit"
         return Condition(name, "disturbing", "; ".join(faults), remedy)
     if any(card.clock_reasons is None or card.busy_percent is None for card in cards):
         return Condition(name, "unknown", "the driver does not report clock limits or utilisation")

@@ -17,7 +17,7 @@ from pytest_asperf.hardware.profiles import Match, Profile, find_bins, find_prof
 
 
 def detect() -> Machine:
-    """The facts of this machine; what cannot be read or is ambiguous is unknown."""
+    """The facts of this machine; unreadable or ambiguous ones are unknown."""
     system = platform.system()
     if system == "Darwin":
         return macos.read_machine()
@@ -51,7 +51,7 @@ class BandwidthBound:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The meaning of the setting `hardware` for a run; the `hardware` fixture.
+    """The `hardware` fixture: the hardware whose limits and figures a run uses.
 
     Attributes:
         machine: this machine.
@@ -72,7 +72,7 @@ class Hardware:
         return self.declared is None or self.declared == self.machine.profile
 
     def is_one_of(self, names: Iterable[str]) -> bool:
-        """True if it is any of the hardware named, which without a name is any at all.
+        """True if it is one of the named hardware; always True without a name.
 
         A chip's name means all of its variants. An unknown name raises HardwareError.
         """
@@ -138,11 +138,11 @@ class Hardware:
 
     @property
     def gpu_cores(self) -> int | None:
-        """GPU cores, None where they are unknown."""
+        """GPU cores, None if unknown."""
         return self.profile.gpu_cores if self.profile else None
 
     def headline(self, *, brief: bool = False) -> str:
-        """One line: what is selected, and whether it was detected or declared."""
+        """One line: the selected hardware, detected or declared."""
         how = "detected" if self.declared is None else "declared"
         name = self.name
         if self.profile is not None:
@@ -182,10 +182,10 @@ def _is_any_of(bins: Sequence[Profile], machine: Machine) -> bool:
 def memory_of(
     hardware: Hardware, memory_gb: int | None = None, *, option: str = ""
 ) -> MemoryCapacity | None:
-    """The memory of the hardware selected, None where its size cannot be read.
+    """The memory of the hardware selected, None if its size cannot be read.
 
     A profile that is not this machine has `memory_gb`, in GB as on the box, or the most that it is
-    sold with; `option` is what gives `memory_gb`, if anything does.
+    sold with; `option` is the source of `memory_gb`, if there is one.
     """
     profile, machine = hardware.declared, hardware.machine
     if profile is not None and (memory_gb or not hardware.is_this_machine):

@@ -76,7 +76,7 @@ def match_gpus(gpus: Sequence[Gpu]) -> Match:
     if len(names) > 1:
         return Match((), f"cards of several kinds: {', '.join(sorted(names))}")
     if any(gpu.partitioned for gpu in gpus):
-        return Match((), "the card is partitioned (MIG): its published limits do not hold")
+        return Match((), "the card is partitioned (MIG): its published limits do not apply")
     return match_profile(names.pop())
 
 
@@ -324,7 +324,7 @@ def parse_stall_percent(text: str) -> float | None:
 
 
 def read_throttle_events(root: Path = _ROOT) -> int | None:
-    """How often the cores were throttled since boot; None where nothing counts it."""
+    """How often the cores were throttled since boot; None if nothing counts it."""
     files = (root / _CPU).glob("cpu[0-9]*/thermal_throttle/*_throttle_count")
     counts = [probe.whole_number(probe.read(file)) for file in files]
     known = [count for count in counts if count is not None]
@@ -346,7 +346,7 @@ def read_clock_policies(root: Path = _ROOT) -> tuple[ClockPolicy, ...]:
 
 
 def read_discharging(root: Path = _ROOT) -> bool | None:
-    """True if a system battery is being drained; None where there is none."""
+    """True if a system battery is being drained; None if there is none."""
     statuses = [
         probe.read(supply / "status")
         for supply in (root / "sys/class/power_supply").glob("*")
@@ -364,14 +364,14 @@ def judge_throttling(before: int | None, after: int | None) -> Condition:
         return Condition(name, "unknown", "no throttle counters here", remedy)
     if after > before:
         detail = f"throttled {after - before} times just now"
-        return Condition(name, "disturbing", detail, "let the machine cool")
+        return Condition(name, "disturbing", detail, "wait until the machine has cooled")
     return Condition(name, "ok", f"not throttled just now ({after} times since boot)")
 
 
 def judge_power(
     policies: Sequence[ClockPolicy], platform_profile: str | None, *, discharging: bool | None
 ) -> Condition:
-    """Judge what keeps the processor from its full clock."""
+    """Judge the limits of the processor's clock."""
     name = "power mode"
     faults = list(dict.fromkeys(policy.fault for policy in policies if policy.fault))
     if platform_profile == "low-power":

@@ -1,4 +1,4 @@
-"""The facts of one machine, as far as they could be read; what could not be is None."""
+"""The facts of one machine, as far as they could be read; others are None."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Gpu:
     """One graphics processor.
 
     Attributes:
-        memory_bytes: its own memory; None where it shares the machine's.
+        memory_bytes: its own memory; None if it shares the machine's.
         partitioned: the driver splits it (NVIDIA MIG), so that its published limits do not apply.
     """
 
@@ -75,7 +75,7 @@ class Machine:
         translated: whether the interpreter runs under binary translation (Rosetta).
         profile_note: why there is no profile; empty when there is one.
         bandwidth: of the profile's memory: the machine's own for Apple silicon, the card's for a
-            graphics card. None where it is not published or not certain.
+            graphics card. None if it is not published or not certain.
     """
 
     os: str

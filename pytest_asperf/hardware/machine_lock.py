@@ -59,7 +59,7 @@ class Holder:
 
     @property
     def state(self) -> str:
-        """``ended`` or ``stopped``; empty where it runs."""
+        """``ended`` or ``stopped``; empty if it runs."""
         try:
             process = psutil.Process(self.pid)
             if abs(process.create_time() - self.started_s) > _SAME_START_S:
@@ -97,7 +97,7 @@ def holder_of(path: Path) -> Holder | None:
         with _opened(path, os.O_RDONLY) as fd:
             note = json.loads(os.pread(fd, _MAX_BYTES, 0))
         return _holder(note)
-    # RecursionError: of a note nested by somebody without need.
+    # RecursionError: for a deeply nested note.
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
@@ -108,7 +108,7 @@ def _holder(note: dict[str, object]) -> Holder:
         raise ValueError
     if type(started_s) is not float or type(since_s) is not float:
         raise TypeError
-    time.localtime(since_s)  # OverflowError or ValueError for what is no time
+    time.localtime(since_s)  # OverflowError or ValueError for an invalid time
     return Holder(pid, started_s, since_s, printable(note["command"], _MAX_COMMAND))
 
 
@@ -120,7 +120,7 @@ def _command() -> str:
 def _write(path: Path, content: bytes) -> None:
     with suppress(OSError), _opened(path, os.O_RDWR) as fd:
         before = os.pread(fd, len(_HEAD), 0)
-        # A link to somebody's file would be overwritten: it is locked and not written.
+        # A link to another user's file would be overwritten: it is locked and not written.
         if os.fstat(fd).st_nlink == 1 and before in {b"", _HEAD}:
             os.ftruncate(fd, 0)
             os.pwrite(fd, content, 0)
@@ -188,7 +188,7 @@ class MachineQueue:
             self._acquire(lock)
         except OSError as err:
             raise CacheError(
-                f"the machine's measurement lock {self._path} cannot be taken: {err.strerror}",
+                f"the machine's measurement lock {self._path} is not available: {err.strerror}",
                 why="two measurements at once disturb each other",
                 remedy=f"make the file writable for user {os.getuid()}, or remove it",
             ) from err
@@ -232,11 +232,11 @@ def _taken(lock: FileLock) -> bool:
 
 def _busy(path: Path, holder: Holder | None, limit_s: float) -> BusyError:
     if holder is None:
-        remedy = f"find out who holds the lock: fuser {path}"
+        remedy = f"find the process that has the lock: fuser {path}"
     elif holder.state == "ended":
-        remedy = f"another process holds the lock since pid {holder.pid} ended: fuser {path}"
+        remedy = f"another process has the lock since pid {holder.pid} ended: fuser {path}"
     elif holder.state:
-        remedy = f"let it go on (kill -CONT {holder.pid}), or end it (kill -KILL {holder.pid})"
+        remedy = f"resume it (kill -CONT {holder.pid}), or end it (kill -KILL {holder.pid})"
     else:
         remedy = f"wait until it is over, or end it (kill {holder.pid})"
     return BusyError(

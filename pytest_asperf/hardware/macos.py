@@ -235,9 +235,9 @@ def parse_swap_used(text: str) -> int | None:
 
 
 def parse_thermal_pressure(text: str) -> int | None:
-    """The level that ``notifyutil -g`` prints behind the key; None for 0.
+    """The number that ``notifyutil -g`` prints behind the key; None for 0.
 
-    It prints 0 for a key that nobody sets, so that 0 does not show a nominal state.
+    It prints 0 for an unset key, so that 0 does not show a nominal state.
     """
     match = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([1-9])\s*$", text, re.MULTILINE)
     return int(match[1]) if match else None
@@ -275,7 +275,7 @@ def judge_thermal(level: int | None, names: tuple[str, ...]) -> Condition:
     detail = f"{level} ({names[level] if level < len(names) else 'not a known level'})"
     if level == 0:
         return Condition(name, "ok", detail)
-    return Condition(name, "disturbing", detail, "let the machine cool until the level is 0")
+    return Condition(name, "disturbing", detail, "wait until the machine has cooled to level 0")
 
 
 def judge_memory_level(level: int | None) -> Condition:
@@ -331,7 +331,7 @@ def judge_translation(sysctl: Mapping[str, str]) -> Condition:
 
 
 def read_thermal_pressure() -> int | None:
-    """The level of thermal pressure now, 1 to 4; None if it is nominal or not reported."""
+    """The thermal pressure now, 1 to 4; None if it is nominal or not reported."""
     return parse_thermal_pressure(probe.run(("/usr/bin/notifyutil", "-g", _THERMAL_KEY)) or "")
 
 

@@ -37,7 +37,7 @@ class CardReading:
     Attributes:
         partitioned: True if MIG splits the card; None if the driver does not report it.
         busy_percent: share of the last sampling period in which a kernel ran.
-        clock_reasons: NVML's bit mask of what limits the clock now.
+        clock_reasons: NVML's bit mask of the clock's limits now.
     """
 
     name: str

@@ -43,11 +43,11 @@ class Profile:
         id: ``<chip>`` or ``<chip>-<bin>``, e.g. ``m2ultra-76``.
         brand_string: the operating system's or driver's name of the chip; variants may share it.
         cores_by_level: physical CPU cores by core type, fastest first; empty for a graphics card.
-        ane_tops: neural engine, 10^12 operations/s as published; None where nothing is.
+        ane_tops: neural engine, 10^12 operations/s as published; None if nothing is.
         bandwidth_gbs: memory bandwidth as advertised, decimal GB/s.
         bandwidth_theoretical_gbs: bus width times transfer rate, if both are known.
         sold_memory_gb: memory sizes of this chip variant, only if they distinguish it from another.
-        unconfirmed: fields that rest on a derivation or on general knowledge.
+        unconfirmed: fields from a derivation or from general knowledge.
     """
 
     id: str
@@ -110,7 +110,7 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
 
     Args:
         text: the document; its schema is described at the head of ``data/hardware.toml``.
-        where: what an error calls the document.
+        where: the document's name in an error.
 
     Raises:
         HardwareError: the document is not valid; names the chip and key.
@@ -173,7 +173,7 @@ def find_profile(name: str, *, memory_gb: int | None = None) -> Profile:
     if len({profile.bandwidth_gbs for profile in named}) > 1:
         several = ", ".join(f"{profile.id} ({profile.bandwidth_gbs:g} GB/s)" for profile in named)
         raise HardwareNameError(
-            f"hardware {shown(name, 80)} stands for several chips: {several}",
+            f"hardware {shown(name, 80)} means several chips: {several}",
             why="they differ in memory bandwidth, which bounds the token rate",
             remedy=Advice("name the variant, such as", hardware=named[-1].id),
             opt_out=Advice("use what is detected", hardware="auto"),

@@ -1,7 +1,7 @@
 """The identity of this machine, and the records of a kind of machine that are kept.
 
-The name is short, no two machines share it, and nobody can trace it. A record is one JSON file
-below the cache folder.
+The name is short, unique, and cannot be traced to a person. A record is one JSON file below the
+cache folder.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def record_path(cache_dir: Path, name: str, machine: Machine) -> Path:
 
 
 def load_record(path: Path, schema: int) -> dict[str, Any] | None:
-    """A record, None where there is none of this schema; its values are not checked."""
+    """A record, None if there is none of this schema; its values are not checked."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        # Absent or not ours: what is learned next replaces it.
+        # Absent or not asperf's: the next result replaces it.
         return None
     return record if isinstance(record, dict) and record.get("schema") == schema else None
 

@@ -1,4 +1,4 @@
-"""The machine during a measurement: a thread samples it, and guards judge what it saw."""
+"""The machine during a measurement: a thread samples it, and guards judge the samples."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Watched:
     @property
     def remarks_on_pairs(self) -> tuple[str, ...]:
         """The load in words: both variants of a pair share it, so it voids nothing."""
-        return tuple(f"{f.guard}: {f.found}; both sides share it" for f in self.guard_findings)
+        return tuple(f"{f.guard}: {f.found}; both variants share it" for f in self.guard_findings)
 
     def _held_down(self) -> dict[str, float]:
         """The reasons for a throttled clock, each with its share of the samples."""
@@ -177,7 +177,7 @@ class Sampler(Protocol):
         """The machine now."""
 
     def close(self) -> None:
-        """Free what sampling needed."""
+        """Free the samplers' resources."""
 
 
 class MachineSampler:

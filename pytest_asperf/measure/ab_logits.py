@@ -91,7 +91,7 @@ def replied_in_turn(
 
     Args:
         worker: the process.
-        name: what the model is called in it.
+        name: the model's name in it.
         turns: for each message its conversation's number, and the tokens that it adds.
         n_new: tokens of a reply.
         n_ctx: tokens that the caches have room for.

@@ -75,7 +75,7 @@ class PplComparison:
         elapsed_s: duration of the scoring.
         seed: of the chunks' order.
         ran: run record of each build, baseline first.
-        text: what was scored, in random order.
+        text: the scored text, in random order.
         interrupted: whether it was stopped from outside.
         depth: tokens before those that were scored; 0 for half of a chunk.
     """
@@ -194,7 +194,7 @@ class PplExperiment:
 
     def _order(self, n_chunks: int, n_in_order: int) -> list[int]:
         """Indices of the chunks as they are drawn, the first few in the text's order."""
-        # Drawn without replacement: what the tests' error bounds rest on.
+        # Drawn without replacement: the basis of the tests' error bounds.
         drawn = random.Random(self.seed).sample(range(n_chunks), n_chunks)  # noqa: S311  # logged
         return sorted(drawn[:n_in_order]) + drawn[n_in_order:]
 

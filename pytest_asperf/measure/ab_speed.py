@@ -102,7 +102,7 @@ class WorkloadPairs:
     """One workload's pairs so far, and its test.
 
     Attributes:
-        workload: what is timed.
+        workload: the timed work.
         test: decides.
         pairs: in the order they ran.
         elapsed_s: duration of its runs.
@@ -188,12 +188,12 @@ class ABResult:
     Attributes:
         by_workload: in the requested order.
         draws_cores: True if each pair ran on a random draw of the cores, equal for both variants.
-        budget: what it could cost.
+        budget: its maximal cost.
         ran: run record of each variant, baseline first.
         same_tokens: True if both variants got equal tokens.
         interrupted: whether it was stopped from outside.
-        surroundings: what it ran in.
-        phases: in which energy was measured, where it was.
+        surroundings: its conditions.
+        phases: in which energy was measured, if it was.
     """
 
     by_workload: tuple[WorkloadPairs, ...]
@@ -216,8 +216,8 @@ class SpeedExperiment(OfAnyModel):
     """Times workloads of one model in pairs of two variants.
 
     Attributes:
-        workloads: what is timed.
-        budget: what it may cost.
+        workloads: the timed work.
+        budget: the maximal cost.
         comparisons: tests that share the error of a FAIL, these workloads among them.
         visit: continues the pairs of an earlier one.
         evidence_elsewhere: for a FAIL, of tests among those that have ended.
@@ -327,7 +327,7 @@ def time_pairs(lease: MachineLease, open_arms: OpenArms, experiment: SpeedExperi
     Args:
         lease: where and how.
         open_arms: start baseline and candidate; they are ended here.
-        experiment: what is timed.
+        experiment: the timed comparison.
     """
     conditions = readiness()
     result = run_pairs(open_arms, experiment, lease.progress)

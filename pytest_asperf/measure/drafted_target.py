@@ -42,7 +42,7 @@ def room_after_prompt(n_tokens: int, k_max: int) -> int:
     - the draft by itself: P + n - 1, as the target alone.
     - single batches after half of the output: P + n // 2 + k_max + 1. The target's batch has up to
       k_max + 1 tokens; the draft catches up with 2 and drafts k - 1 more, which are as many.
-    - a batch of a round that is repeated to compare logits: what the round had.
+    - a batch of a round that is repeated to compare logits: the round's own length.
 
     Acceptance does not change this length: rejected tokens are dropped, and a replay from a
     checkpoint ends at the last accepted token.
@@ -55,13 +55,13 @@ class DraftedTarget(TimedArm):
 
     Args:
         side: the target, and a draft that is a model.
-        pairing: what is generated.
+        pairing: the models and the text.
         lease: has the deadline of one call to the engine.
         cache: files from earlier processes of the variant.
 
     Attributes:
         prompts: category and tokens of each, once they are opened.
-        contexts: what the contexts resolved to, by `TARGET` and `DRAFT`.
+        contexts: the resolved contexts, by `TARGET` and `DRAFT`.
     """
 
     timed = TARGET
@@ -146,7 +146,7 @@ class DraftedTarget(TimedArm):
             self._draft_alone.close()
 
     def end(self) -> None:
-        """Free what another machine computed, and note how fast the link to it was at the end."""
+        """Free models on another machine, and note the link's speed at the end."""
         if any(facts.remote for facts in self._loaded.values()):
             self._close_contexts()
             self.note_links()

@@ -109,7 +109,7 @@ class EnergyExperiment:
                     raise MeasurementError(
                         f"{self.workload.name} has no energy",
                         why="only metered workloads have",
-                        remedy="ask for jtg128 or jpp512",
+                        remedy="use jtg128 or jpp512",
                     )
                 phases.append(run.phase)
             ran = running.ran(run.context)

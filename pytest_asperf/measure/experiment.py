@@ -39,7 +39,7 @@ class Arm:
         settings: engine settings of the model in this variant.
         model: the model file.
         workload: its own workload if it differs from the pair's, otherwise None.
-        build_name: what the user calls the build; empty for the own one.
+        build_name: the user's name for the build; empty for asperf's own one.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Experiment(Protocol[Result_co]):
 
         Raises:
             EngineError: a process died or reported an error.
-            MeasurementError: what was measured is broken.
+            MeasurementError: the measurement is broken.
         """
 
 
@@ -192,7 +192,7 @@ class Visit(Generic[Result_co]):
     Attributes:
         number: from 0.
         max_seconds: seconds of it after which nothing further is begun.
-        earlier: what the visit before came to, None for the first.
+        earlier: the result of the visit before, None for the first.
         most_seconds: seconds of it up to which pairs go on if that will decide them.
     """
 
@@ -205,7 +205,7 @@ class Visit(Generic[Result_co]):
         """This visit as one to a part of the experiment, less the seconds already spent.
 
         Args:
-            earlier: what the visit before came to for the part.
+            earlier: the part's result in the visit before.
             spent_s: seconds of this visit.
         """
         left = (max(0.0, limit - spent_s) for limit in (self.max_seconds, self.most_seconds))

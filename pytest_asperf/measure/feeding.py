@@ -94,7 +94,7 @@ def fed_with(
             remedy=Advice("measure it on llama_cpp, mlx or a server", "engine"),
         )
     if workload.users > 1 or workload.warm:
-        asks = "asks for a cached prompt" if workload.warm else f"has {workload.users} users"
+        asks = "needs a cached prompt" if workload.warm else f"has {workload.users} users"
         raise UnfitError(
             f"{workload.name} {asks}, and {worker.build.engine} is not a server",
             why="a library works for one at a time, and keeps no prompts by itself",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
     from pytest_asperf.measure.feeding import Corpus
 
-#: llama-perplexity's default context, and what published figures use.
+#: llama-perplexity's default context, also of published figures.
 PPL_N_CTX: Final = 512
 
 #: Share of the free memory for models; contexts and logits use the rest.
@@ -161,7 +161,7 @@ def score_ladder(
     """Score every chunk with every model; all after the first are compared with the first.
 
     `progress` is given the scores so far, now and then. For each model there are its scores by
-    chunk, and what its context resolved to.
+    chunk, and its resolved context.
     """
     contexts: dict[str, ContextFacts] = {}
     scores: dict[str, list[ChunkScore]] = {name: [] for name in names}

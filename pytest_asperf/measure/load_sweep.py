@@ -35,7 +35,7 @@ class LoadWork:
 
     Attributes:
         is_open: True if loads are requests per second, False if they are users.
-        text: what prompts are made of.
+        text: source of prompts.
     """
 
     is_open: bool
@@ -57,7 +57,7 @@ class MeasuredLoad:
 
     @cached_property
     def point(self) -> LoadPoint | None:
-        """The point of the curve; None where no request was answered."""
+        """The point of the curve; None if no request was answered."""
         if not metrics.complete(self.requests):
             return None
         return metrics.load_point(self.load, self.requests)

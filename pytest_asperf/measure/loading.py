@@ -74,7 +74,7 @@ class LoadingArm(RunningArm):
         """Do nothing: a load shares only the file with the other variant."""
 
     def ran(self, context: ContextFacts | None) -> Provenance:
-        """The run record, with the kind of load and what was cached before each."""
+        """The run record, with the kind of load and the cached share before each."""
         ran = super().ran(context)
         return replace(ran, made=(*ran.made, ("load", self._text()))) if self._shares else ran
 
@@ -87,7 +87,7 @@ class LoadingArm(RunningArm):
         facts = self.loaded
         if facts.loads_each_run or facts.load_ns <= 1:
             raise UnfitError(
-                f"{self.worker.build.engine} does not say how long a load takes",
+                f"{self.worker.build.engine} does not report the duration of a load",
                 why="a server by URL is loaded already, and a program loads within each run",
                 remedy="measure it on llama_cpp, mlx, llama_server or mlx_server",
             )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Tokens that fill the context if no depth is requested, and tokens decoded at its end.
 _FILLED: Final = 512
 _DECODED: Final = 16
-_WHY: Final = "what a model takes is the engine's own count"
+_WHY: Final = "a model's memory is the engine's own count"
 
 
 def _require_counted(worker: Worker) -> None:
@@ -38,7 +38,7 @@ def _require_counted(worker: Worker) -> None:
 def _counted(ran: Provenance) -> EngineMemory:
     if ran.memory is None:
         raise MeasurementError(
-            f"{ran.model}: the engine does not say what it allocated",
+            f"{ran.model}: the engine does not report its allocations",
             why=_WHY,
             remedy="measure on llama_cpp or mlx; an engine without a figure cannot be judged",
         )
@@ -171,7 +171,7 @@ class MemoryABExperiment(OfAnyModel):
     def _fill(
         self, running: RunningArm, arm: Arm, lease: MachineLease
     ) -> tuple[ContextFacts, int, int]:
-        """Fill the context; what it resolved to, the peak resident memory, and the tokens."""
+        """Fill the context; its resolved settings, the peak resident memory, and the tokens."""
         worker = running.worker
         n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
         running.require_context(MODEL, n_ctx, f"memory at {n_ctx}")

@@ -149,7 +149,7 @@ class EnergyMeter:
         """Repeat runs until every counter has its window.
 
         Args:
-            what: for a message.
+            what: its name in a message.
             run_once: does one run.
             on_gpu: whether layers of the model are on a GPU.
 
@@ -166,7 +166,7 @@ class EnergyMeter:
         return MeteredRun(phase, runs[-1].context)
 
     def close(self) -> None:
-        """Free what the counters need."""
+        """Free the counters' resources."""
         self._meter.close()
 
     def _phase(self, began_s: float, runs: Sequence[RawRun]) -> PhaseEnergy:

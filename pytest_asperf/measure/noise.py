@@ -1,7 +1,7 @@
 """The measured noise of this machine: calibrations and self-checks, below the cache folder.
 
-One file for each kind of machine. It is read by every gate and never stops one: what is absent or
-broken counts as not measured.
+One file for each kind of machine. It is read by every gate and never stops one: an absent or broken
+part counts as not measured.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _kind(calibration: Calibration) -> tuple[str, str, str]:
 def _calibration(data: object) -> Calibration | None:
     """Read one from a file that anybody may have written to."""
     try:
-        found = Calibration(**data)  # type: ignore[arg-type]  # what it is not is refused below
+        found = Calibration(**data)  # type: ignore[arg-type]  # other types raise below
         dt.date.fromisoformat(found.measured_on)
         words = (found.workload, found.engine, found.model, found.model_sha256)
         optional = (found.load_sd or 0.0, found.pair_s or 0.0)
@@ -178,7 +178,7 @@ def _calibration(data: object) -> Calibration | None:
         bounds = (found.position_low, found.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
-        # Earlier versions kept what a busy machine showed.
+        # Earlier versions kept calibrations of a busy machine.
         sound = sound and found.spread >= 0 <= (found.pair_s or 0.0) and is_fit(found.spread)
     except (TypeError, ValueError, OverflowError):
         return None

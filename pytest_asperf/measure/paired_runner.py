@@ -71,7 +71,7 @@ class Pair:
     Attributes:
         baseline_costs: of the baseline's runs, by run pair: times in ns, or energies in nJ; or one
             percentile of the times of their tokens, or requests.
-        candidate_costs: the same of the candidate's.
+        candidate_costs: of the candidate's runs, by run pair.
         candidate_first: True if the candidate ran first in the first run pair, a random choice; the
             order alternates after that.
         n_tokens: that the cost of a run of the baseline, and of the candidate, is divided by.
@@ -280,7 +280,7 @@ class PairedRunner:
         """Run everything uncounted; its duration decides the length of a pair.
 
         Args:
-            workloads: what is timed.
+            workloads: the timed work.
             left_s: for all pairs. Processes are kept if that is too little for `_LEAST_OPENED`.
         """
         runs_ns = {}
@@ -326,7 +326,7 @@ class PairedRunner:
         """Run one workload's run pairs of the pair; a random choice decides which variant begins.
 
         Args:
-            workload: what is timed.
+            workload: the timed work.
             pairs_before: its pairs so far.
             alone: whether no other workload runs in this pair.
         """
@@ -398,7 +398,7 @@ class PairedRunner:
         self._is_used = False
 
     def _spare_cores(self) -> set[int]:
-        """Cores on which the next processes can be started during a pair; none where too few.
+        """Cores on which the next processes can be started during a pair; none if too few.
 
         Nor where memory is too small for two more copies of the model.
         """

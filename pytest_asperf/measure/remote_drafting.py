@@ -1,4 +1,4 @@
-"""A draft on another machine against the same draft here: what the distance costs.
+"""A draft on another machine against the same draft here: the cost of the distance.
 
 A pair is the suite of prompts in both variants, greedily. On each prompt both run back to back, in
 random order. Each variant has a process; a server serves one client.

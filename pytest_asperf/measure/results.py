@@ -43,21 +43,21 @@ _DEVICES_SHOWN: Final = 4
 
 @dataclass(frozen=True)
 class Provenance:
-    """Run record: what really ran.
+    """Run record: the actual run.
 
     Attributes:
         model: the model's spec.
         path: its file.
         sha256: the file's hash.
         engine: the engine's own facts.
-        loaded: what the model resolved to.
-        context: what the context resolved to, None before there is one.
+        loaded: the model's resolved settings.
+        context: the resolved context, None before there is one.
         requested: the requested engine settings.
         made: the types of a mixed file, and how a build that was made here came about, as label and
             text.
-        title: the model's own name in its file, and its size; empty where the file has neither.
+        title: the model's own name in its file, and its size; empty if the file has neither.
         ref: the model as requested.
-        build_name: what the user calls the build; empty for the own one.
+        build_name: the user's name for the build; empty for asperf's own one.
     """
 
     model: str
@@ -146,7 +146,7 @@ class Provenance:
 
     @property
     def _server(self) -> str:
-        """The server in words, with its options and what it drafted in the last run."""
+        """The server in words, with its options and its drafted tokens in the last run."""
         args = self.requested.server_args
         options = f"; options {args}" if args else ""
         drafted = f"; {self.context.drafted}" if self.context and self.context.drafted else ""
@@ -200,7 +200,7 @@ class Provenance:
 class TimedLoad:
     """The runs timed on one load of a model, in their order.
 
-    The warm-up before them is not counted; there is none where the engine warms itself up.
+    The warm-up before them is not counted; there is none if the engine warms itself up.
     """
 
     warm_up: RawRun | None
@@ -217,12 +217,12 @@ class ThroughputResult:
     """Repetitions of one workload on one model.
 
     Attributes:
-        workload: what was timed.
+        workload: the timed work.
         loads: the model's loads, of one counted run each, or one load of all runs.
-        bytes_per_token: bytes that one step of TG reads at this depth, None where unknown.
-        ran: the run record; of the last load where there are several.
+        bytes_per_token: bytes that one step of TG reads at this depth, None if unknown.
+        ran: the run record; of the last load if there are several.
         watched: the machine during the runs.
-        examined: what one of the runs left; None if the engine does not show it.
+        examined: the state after one of the runs; None if the engine does not show it.
     """
 
     workload: Workload
@@ -233,7 +233,7 @@ class ThroughputResult:
     examined: ExaminedRun | None = None
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Label and text of what ran, and of what one of the runs left."""
+        """Label and text of the run record, and of the state after one of the runs."""
         if self.workload.is_load:
             return self.ran.rows()
         return (*self.ran.rows(), ("timed work", str(self.examined or NOT_EXAMINED)))
@@ -282,7 +282,7 @@ class ThroughputResult:
 
     @property
     def prefill_share(self) -> Estimate:
-        """The share of a whole request until its first output token."""
+        """The share of a request's time before its first output token."""
         return self.over_runs([run.step_ns[0] / run.elapsed_ns for run in self.runs], SHARE)
 
     @property
@@ -325,11 +325,11 @@ class LevelResult:
         chunks: raw scores by chunk.
         baseline_chunks: the baseline's scores of the same chunks, in the same pass.
         size_bytes: size of the file.
-        text: what was scored.
+        text: the scored text.
         ran: the run record.
         baseline_ran: run record of the baseline.
-        same: how the files show that this is the baseline over again; empty where they do not.
-        why_lossless: why it may score exactly as the baseline does; empty where it may not.
+        same: how the files show that this is the baseline over again; empty if they do not.
+        why_lossless: why it may score exactly as the baseline does; empty if it may not.
         peak_rss_bytes: the worker's peak resident memory, with all quantizations loaded together.
         work: only quantizations scored on equal work can be compared.
     """
@@ -356,7 +356,7 @@ class LevelResult:
         return [chunk.nll for chunk in self.chunks]
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return what ran, and on which text, as label and text."""
+        """Return the run record and the text, as label and text."""
         return (*self.ran.rows(), ("text", str(self.text)))
 
 
@@ -366,8 +366,8 @@ class LadderResult:
 
     Attributes:
         rungs: the measured quantizations.
-        failures: what could not be.
-        note: how it was measured, where that was not all models in one pass.
+        failures: quantizations that could not be scored.
+        note: how it was measured, if that was not all models in one pass.
     """
 
     rungs: Mapping[ModelRef, LevelResult]

@@ -233,7 +233,7 @@ class MeasurementRunner:
 
         Args:
             sides: baseline and candidate; or one variant, for experiments that compare its runs.
-            experiment: what is measured.
+            experiment: the measurement.
             status: gives which of several comparisons it is, and seconds until all are over.
 
         Raises:

@@ -47,7 +47,7 @@ class ArmCache:
 
     Attributes:
         folder: filled caches of the engine: the text before a timed run.
-        fed: what they were fed with, by workload.
+        fed: their tokens or prompts, by workload.
         prompts: of a suite, by the room for them.
         loaded_from: the share of the model's file that was cached before each timed load; None if
             the system does not report it.
@@ -84,7 +84,7 @@ class TimedArm(RunningBuild, ABC):
         return self.facts(self.timed)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
-        """The run record, with what the last run's context resolved to.
+        """The run record, with the last run's resolved context.
 
         Raises:
             MeasurementError: the engine did not run as requested.
@@ -120,7 +120,7 @@ class TimedArm(RunningBuild, ABC):
         """Do a piece of the run's own work, to remove the other variant's data from the caches."""
 
     def examine_last(self, coin: random.Random) -> ExaminedRun | None:  # noqa: ARG002  # see below
-        """Examine what the last timed run left; None if the engine does not show it.
+        """Examine the state after the last timed run; None if the engine does not show it.
 
         Raises:
             WorkerError: the engine died.
@@ -193,7 +193,7 @@ class RunningArm(TimedArm):
         return require_sound(f"{workload.name} {self._arm.name}", run, workload)
 
     def examine_last(self, coin: random.Random) -> ExaminedRun | None:
-        """Examine what the last timed run left; None if the engine does not show it."""
+        """Examine the state after the last timed run; None if the engine does not show it."""
         if self._last is None:
             return None
         (call, run), self._last = self._last, None

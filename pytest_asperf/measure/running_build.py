@@ -74,7 +74,7 @@ class RunningBuild:
         )
 
     def hold(self, arms: Mapping[str, Arm]) -> Self:
-        """Have exactly these models loaded: free others, and load what is missing."""
+        """Have exactly these models loaded: free others, and load missing ones."""
         for name in list(self._arms):
             if name not in arms or not self._has(name, arms[name]):
                 self.unload(name)
@@ -139,7 +139,7 @@ class RunningBuild:
 
         Args:
             name: the model.
-            context: what the last run's context resolved to; None before there is one.
+            context: the last run's resolved context; None before there is one.
 
         Raises:
             MeasurementError: the engine did not run as requested, or the model's files have
@@ -181,7 +181,7 @@ class RunningBuild:
                 f"{what} needs a context of {n_ctx} tokens, and {self._arms[name].ref.label} was "
                 f"trained on {n_ctx_train}",
                 why="what a model does beyond its context is not what its users see",
-                remedy=f"stay within {n_ctx_train} tokens, depth included, or take another model",
+                remedy=f"stay within {n_ctx_train} tokens, depth included, or use another model",
             )
 
 

@@ -83,7 +83,7 @@ class GainExperiment:
                     so_far = SoFar(f"gain {shown(test.estimate)}" if test.n else "", "pairs")
                     lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs, so_far)
                     pair = suite.run_pair()
-                    # The target alone as the candidate: what it is slower by is the gain.
+                    # The target alone as the candidate: its slowdown is the gain.
                     cost = log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns)
                     test.update(cost)
                     pairs.append(pair)
@@ -181,7 +181,7 @@ class _Suite:
         costs: list[StepCosts] = []
         for number in order:
             runs.append(self._run(number))
-            # Between the runs, so that what disturbs them disturbs the costs alike.
+            # Between the runs, so that a disturbance hits the costs alike.
             costs += self._costs(runs[-1])
         for size in self._sizes:
             costs.append(self._drafted.costs(runs[-1], (1 + _SWEEP_REPEATS) * [size]))
@@ -213,8 +213,8 @@ class SpeculationExperiment:
     a pair is a prompt.
 
     Attributes:
-        pairing: what is run; greedily, whatever temperature it names.
-        budget: what it may cost.
+        pairing: the pair to run; greedily, for any temperature in it.
+        budget: the maximal cost.
         comparisons: tests that share the error of a FAIL, this one among them.
         visit: continues the pairs of an earlier one, whose outputs are already compared.
     """
@@ -225,7 +225,7 @@ class SpeculationExperiment:
     visit: Visit[SpeculationComparison] = field(default_factory=Visit)
 
     def run(self, lease: MachineLease) -> SpeculationComparison:
-        """Count what is accepted, look for changed output, then time the pairs.
+        """Count accepted tokens, compare output, then time the pairs.
 
         Raises:
             EngineError: a process died or reported an error.
@@ -289,10 +289,10 @@ class _Rehearsal:
 def _rehearse(
     drafted: DraftedTarget, progress: Callable[[int, int], object], *, with_alone: bool
 ) -> _Rehearsal:
-    """Run every prompt once, and count what is accepted.
+    """Run every prompt once, and count accepted tokens.
 
     Args:
-        drafted: what runs.
+        drafted: the running pair.
         progress: called with prompts done and prompts in all.
         with_alone: whether outputs are compared with those of the target alone.
     """

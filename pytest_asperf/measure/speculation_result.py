@@ -70,7 +70,7 @@ class SuitePair:
 
     @property
     def verify(self) -> dict[int, float]:
-        """By positions in a batch, what verifying it costs, in steps: C."""
+        """By positions in a batch, the cost of verifying it, in steps: C."""
         times = self.costs.target_ns.items()
         return {size: statistics.fmean(ns) / self.step_ns for size, ns in times}
 
@@ -185,7 +185,7 @@ class SpeculationComparison:
     """Speculation of one target and draft in two variants.
 
     Attributes:
-        pairing: what was run.
+        pairing: the pair that ran.
         speed: the pairs.
         counts: of baseline and candidate.
         categories: of each prompt.
@@ -276,12 +276,12 @@ class SpeculationResult:
     """A draft and a target, against the target alone.
 
     Attributes:
-        pairing: what was measured.
+        pairing: the measured pair.
         categories: of each prompt.
         pairs: the suite in both variants, in the order of the runs.
         gain: rate with the draft over that of the target alone, less 1.
-        divergences: where greedy outputs part; empty if sampled, or stopped before the search.
-        contexts: what the contexts resolved to, by `target` and `draft`.
+        divergences: where greedy outputs diverge; empty if sampled, or stopped before the search.
+        contexts: the resolved contexts, by `target` and `draft`.
         reloads: whether each pair began with a load.
         seed: of the random order.
         ran: run record of the target, and of a draft that is a model.
@@ -338,7 +338,7 @@ class SpeculationResult:
 
     @cached_property
     def verify(self) -> dict[int, Estimate]:
-        """C: what verifying a batch costs, by its positions, in steps of the target alone."""
+        """C: the cost of verifying a batch, by its positions, in steps of the target alone."""
         costs = [pair.verify for pair in self.pairs]
         sizes = sorted(costs[0])
         return {size: self._median([cost[size] for cost in costs], _TIMES) for size in sizes}
@@ -379,17 +379,17 @@ class SpeculationResult:
 
     @property
     def break_even_ratio(self) -> float:
-        """Speed ratio from which this draft, as often accepted, would gain; infinite where none.
+        """Speed ratio from which this draft, as often accepted, would gain; infinite if none.
 
-        The ratio at hand times what drafting costs over what it may cost, where the prediction is
-        0. For rounds that are all alike, and c the reciprocal of the ratio, that is
+        The present ratio times the cost of drafting over its break-even cost, at which the
+        prediction is 0. For rounds that are all alike, and c the reciprocal of the ratio, that is
         `sd_model.break_even_ratio`.
         """
         return self._break_even(self.ratio.point, self.c.point, self.predicted_gain.point)
 
     @property
     def break_even(self) -> Estimate:
-        """The same with an interval over the pairs.
+        """The break-even ratio with an interval over the pairs.
 
         Raises:
             MeasurementError: in some pair no ratio would be enough.

@@ -34,7 +34,7 @@ class TextScore:
 
     Attributes:
         tokens: the whole text.
-        score: of the tokens that were scored; with KLD where there is a baseline.
+        score: of the tokens that were scored; with KLD if there is a baseline.
     """
 
     tokens: tuple[int, ...]
@@ -89,7 +89,7 @@ class ScoresExperiment(SharedProcess):
 class PromptOutput:
     """The greedy text after one prompt, with the draft and without.
 
-    `divergence` is where the two part; None where they do not.
+    `divergence` is where the two part; None if they do not.
     """
 
     run: PromptRun

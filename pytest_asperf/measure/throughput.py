@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 
-#: Steps of a TG warm-up: enough to touch all weights and to compile what is compiled.
+#: Steps of a TG warm-up: enough to touch all weights and to compile all kernels.
 _WARM_UP_STEPS: Final = 8
 
 #: A GPU is warm where two runs in a row differ by no more than this share, or one is this long.
@@ -59,9 +59,9 @@ def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TimedRuns:
-    """The loads of a model and their runs, and what examining one of the runs showed.
+    """The loads of a model and their runs, and the result of examining one of the runs.
 
-    `examined` is None if the engine does not show what its runs left.
+    `examined` is None if the engine does not show its state after a run.
     """
 
     loads: tuple[TimedLoad, ...]
@@ -134,7 +134,7 @@ def _throughput(
 def _show_rates(
     lease: MachineLease, label: str, workload: Workload, runs: Mapping[str, Sequence[RawRun]]
 ) -> None:
-    """Show how far a workload is, and the rate where there is one model."""
+    """Show how far a workload is, and the rate if there is one model."""
     done, total = sum(map(len, runs.values())), lease.plan.repetitions * len(runs)
     rates = [1e9 * run.n_tokens / max(1, run.elapsed_ns) for of in runs.values() for run in of]
     is_shown = done and len(runs) == 1 and workload.is_rate

@@ -1,4 +1,4 @@
-"""Examines what a timed run left in the engine, so that nothing is timed that was not computed.
+"""Examines the engine's state after a timed run, so that only computed work is timed.
 
 After a run that is drawn at random, some of its positions are decoded again, each alone, with the
 memory that the run left. The same tokens are computed in one batch of a fresh memory, and the run
@@ -106,7 +106,7 @@ class ExaminedRun:
         return guards.unlike_baseline(self.left.rows, baseline.left.rows)
 
 
-#: Of baseline and candidate; None for an engine that does not show its state after a run.
+#: Baseline and candidate; None for an engine that does not show its state after a run.
 ExaminedPair: TypeAlias = "tuple[ExaminedRun | None, ExaminedRun | None]"
 
 
@@ -116,7 +116,7 @@ class TimedCall:
 
     Attributes:
         worker: the process.
-        name: what the model is called in it.
+        name: the model's name in it.
         tokens: that the call leaves in the memory.
         depth: those of them that were there beforehand, untimed.
         time: makes the same call of other tokens.
@@ -129,7 +129,7 @@ class TimedCall:
     time: Callable[[Sequence[int]], RawRun]
 
     def examine(self, run: RawRun, coin: random.Random) -> ExaminedRun | None:
-        """Examine what the call's last run left; None if the engine does not show it.
+        """Examine the state after the call's last run; None if the engine does not show it.
 
         The next run finds no memory that it could go on with.
 

@@ -82,7 +82,7 @@ def require_unchanged(model: LocatedModel) -> None:
         raise MeasurementError(
             f"{model.ref.title}: {model.path} changed while it was measured",
             why="runs of two files would be one figure, under the hash of the first",
-            remedy="let nothing write to it during the measurement, and run the test again",
+            remedy="keep other programs from writing to it, and run the test again",
         )
 
 

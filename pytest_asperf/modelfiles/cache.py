@@ -39,7 +39,7 @@ _MAX_SIDECAR_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """One file of the cache, with what its sidecar records.
+    """One file of the cache, with its sidecar's content.
 
     Attributes:
         problem: why it is not to be used (`discard` it); None for an intact file.
@@ -98,7 +98,7 @@ def build_once(
 
 
 def verify(path: Path, *, full: bool = False) -> str | None:
-    """The problem with a cached file, by size or in full by SHA-256; None where it is intact."""
+    """The problem with a cached file, by size or in full by SHA-256; None if it is intact."""
     recorded = read_json(_beside(path, _SIDECAR))
     try:
         nbytes = _size(path)
@@ -126,7 +126,7 @@ def _is_intact(path: Path) -> bool:
         return True
     if verify(path, full=True) is not None:
         return False
-    with suppress(OSError):  # what cannot be noted is compared again
+    with suppress(OSError):  # an unwritten note means comparing again
         write_json(sidecar, {**recorded, _CHANGED: changed_ns}, owner=path)
     return True
 
@@ -168,7 +168,7 @@ def file_sha256(path: Path, *, cache: Path) -> str:
     if remembered == identity and isinstance(digest, str):
         return digest
     digest = _sha256(path)
-    with suppress(OSError):  # what cannot be remembered is computed again
+    with suppress(OSError):  # an unwritten result means computing again
         memo.parent.mkdir(parents=True, exist_ok=True)
         write_json(memo, {**identity, "sha256": digest}, owner=memo)
     return digest
@@ -284,7 +284,7 @@ def write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> Non
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The content of a small file of ours, empty where it cannot be read."""
+    """The content of a small file of ours, empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_MAX_SIDECAR_BYTES))

@@ -25,7 +25,7 @@ CONVERTER_VERSION: Final = 1
 #: The files that are read from a folder in Hugging Face format.
 HF_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json")
 
-#: Parts of a layer: what GGUF calls them, and what Hugging Face does.
+#: Parts of a layer: GGUF's name, and Hugging Face's.
 LLAMA_PARTS: Final = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -272,7 +272,7 @@ def _mismatch(path: Path, reason: str) -> ModelError:
     return ModelError(
         f"{path}: {reason}",
         why="the weights are not those that its config.json describes",
-        remedy="take both files from the same model",
+        remedy="use both files of one model",
     )
 
 
@@ -284,11 +284,11 @@ def _converted(path: Path, stored: StoredTensor, tensor: _Mapped) -> NDArray[Any
 def _narrowed(path: Path, stored: StoredTensor, tensor: _Mapped) -> NDArray[Any]:
     values = stored.as_float32()
     if not np.isfinite(values).all():
-        raise _mismatch(path, f"{tensor.source} holds infinite or undefined numbers")
+        raise _mismatch(path, f"{tensor.source} has infinite or undefined numbers")
     if tensor.is_norm:
         return values
     if np.abs(values).max() > np.finfo(np.float16).max:
-        raise _mismatch(path, f"{tensor.source} holds numbers too large for F16")
+        raise _mismatch(path, f"{tensor.source} has numbers too large for F16")
     return values.astype(np.float16)
 
 

@@ -17,7 +17,7 @@ from pytest_asperf.modelfiles.cache import file_sha256, folder_sha256
 from pytest_asperf.modelfiles.gguf_read import gguf_parts
 from pytest_asperf.modelfiles.mlx_read import hashed_files
 
-#: Bytes of `st_blocks`' unit, whatever the file system's blocks are.
+#: Bytes of `st_blocks`' unit, independent of the file system's blocks.
 _BLOCK_BYTES: Final = 512
 
 
@@ -112,13 +112,13 @@ def drop(files: Sequence[Path]) -> None:
     if hasattr(os, "posix_fadvise"):
         for path in files:
             with path.open("rb") as file:
-                with suppress(OSError):  # of a file system that nobody can write to
+                with suppress(OSError):  # of a read-only file system
                     os.fsync(file.fileno())  # pages that are not written yet stay
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     elif not probe.run((*_PURGE[:2], "-l", _PURGE[2])) or probe.run(_PURGE, timeout_s=60) is None:
         raise _kept("only root may empty the file cache here", "run `sudo -v` first")
     if (share := cached_share(files) or 0.0) > _COLD:
-        remedy = "end what else reads it, and keep it on a disk (tmpfs is memory)"
+        remedy = "end other programs that read it, and keep it on a disk (tmpfs is memory)"
         raise _kept(f"{share:.0%} of {files[0].name} stays in the file cache", remedy)
 
 
@@ -152,13 +152,13 @@ class HashedFiles:
 
 
 def hash_files(path: Path, *, cache: Path) -> HashedFiles:
-    """Hash a file, or what decides how the model in a folder computes."""
-    state = state_of(path)  # before the hash: what is written meanwhile is then seen as a change
+    """Hash a file, or the files that decide how the model in a folder computes."""
+    state = state_of(path)  # before the hash: a write during it then counts as a change
     return HashedFiles(path, model_sha256(path, cache=cache), state, cache)
 
 
 def state_of(path: Path) -> FileState:
-    """The differences after a file was written to or replaced; none where it is missing."""
+    """The differences after a file was written to or replaced; none if it is missing."""
     try:
         stats = [(str(file), file.stat()) for file in _files(path)]
     except OSError:

@@ -144,9 +144,9 @@ def read_header(file: BinaryIO, *, size: int, path: Path) -> GgufHeader:
     _check_version(cursor)
     n_tensors, n_keys = cursor.u64(), cursor.u64()
     if n_keys > _MAX_KEYS:
-        cursor.fail(f"it claims {n_keys:,} metadata keys")
+        cursor.fail(f"its header counts {n_keys:,} metadata keys")
     if n_tensors > _MAX_TENSORS:
-        cursor.fail(f"it claims {n_tensors:,} tensors")
+        cursor.fail(f"its header counts {n_tensors:,} tensors")
     values = _read_values(cursor, n_keys)
     alignment = _alignment(cursor, values)
     tensors = _read_tensors(cursor, n_tensors, alignment=alignment)

@@ -61,7 +61,7 @@ class GgufInfo:
         n_nextn_layers: layers at the end that only multi-token prediction uses.
         shape: the sizes that distinguish its quantizations from other models.
         vocabulary: the tokens, to find a draft with other padding; None without a vocabulary.
-        encoder: what it is if it does not continue a text, and by which sign; otherwise empty.
+        encoder: its kind if it does not continue a text, and the sign of it; otherwise empty.
     """
 
     path: Path
@@ -262,7 +262,7 @@ def _check_format(path: Path, head: bytes, size: int) -> None:
 
 
 _FETCH: Final = "fetch the real file: "
-#: Beginnings of files that are given for a GGUF file, with what they are and what to do.
+#: Beginnings of files that users name instead of a GGUF file, with their kind and the remedy.
 _OTHERS: Final = (
     (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer", f"{_FETCH}`git lfs pull`"),
     (
@@ -364,7 +364,8 @@ class _Fields:
     ) -> int:
         key = self._key(template)
         value = self._values.get(key)
-        # A few architectures state per layer what others state once; the largest is the model's.
+        # A few architectures state per layer a value that others state once; the largest is the
+        # model's.
         if isinstance(value, tuple) and value and all(type(item) is int for item in value):
             value = max(value)
         if key not in self._values and default is not None:

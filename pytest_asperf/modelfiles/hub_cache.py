@@ -70,7 +70,7 @@ def hf_source(spec: ModelSpec, folder: Path) -> Path:
     raise ModelError(
         f"{spec.hub_id} is neither the folder {folder} nor in the local Hugging Face cache {hub}",
         why="nothing is downloaded: a measurement never begins with a transfer of gigabytes that "
-        "nobody asked for",
+        "nobody requested",
         remedy=f"correct the path, or fetch the model once: hf download {spec.hub_id}",
     )
 

@@ -159,7 +159,7 @@ def require_quantizable(info: GgufInfo, level: str) -> None:
     if level in NEED_IMPORTANCE:
         raise UnfitError(
             f"{info.path}: {level} cannot be made without an importance matrix",
-            why="llama.cpp refuses to quantize to so few bits without one",
+            why="llama.cpp does not quantize to so few bits without one",
             remedy="make the file with `llama-quantize --imatrix`, and give it under `files`",
         )
     matrices = [t for t in info.tensors if _is_quantised(t)]

@@ -45,7 +45,7 @@ class LocatedModel:
     Attributes:
         sha256: its hash; of a folder or of several parts, over names and hashes of the files.
         info: the facts in the headers, None for a script.
-        files: what was hashed, to see later whether it is still there.
+        files: the hashed files, to check later that they are unchanged.
     """
 
     ref: ModelRef
@@ -101,7 +101,7 @@ class LocatedModel:
 
 
 class ModelLocator:
-    """Locates models for one build, making files where they are not made yet."""
+    """Locates models for one build, making files if they are not made yet."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class ModelLocator:
         return self._description
 
     def locate(self, ref: ModelRef) -> LocatedModel:
-        """A model's file, made if need be; located again where its files have changed."""
+        """A model's file, made if need be; located again if its files have changed."""
         sources = source_state(ref)
         known_sources, known = self._located.get(ref, (None, None))
         if known is not None and known_sources == sources and is_unchanged(known):
@@ -334,7 +334,7 @@ def shown_same(base: LocatedModel, model: LocatedModel) -> str:
 def why_lossless(base: LocatedModel, model: LocatedModel) -> str:
     """The reason why a quantization may score exactly as its baseline; empty without one."""
     types = float_types(base.info, model.info)
-    return f"{types[0]} and {types[1]} hold the same weights unquantized" if types else ""
+    return f"{types[0]} and {types[1]} have equal unquantized weights" if types else ""
 
 
 def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
@@ -345,7 +345,7 @@ def same_tokenizer(base: LocatedModel, model: LocatedModel) -> LocatedModel:
         raise ModelError(
             f"{model.ref.label} and {base.ref.label} have different tokenizers",
             why="their tokens differ: PPL and KLD cannot be compared, nor one draft for the other",
-            remedy="compare quantizations of one model, made from the same source; take a "
+            remedy="compare quantizations of one model, made from the same source; use a "
             "draft of the target's family",
         )
     return model

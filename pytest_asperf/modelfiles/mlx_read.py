@@ -82,7 +82,7 @@ def inspect_mlx(folder: Path) -> MlxInfo:
     config = _configuration(folder)
     tensors = tuple(t for path in weight_files(folder) for t in list_tensors(path))
     if not tensors:
-        raise _incomplete(folder / "model*.safetensors", "holds no tensor: it has no weights")
+        raise _incomplete(folder / "model*.safetensors", "it has no tensor, so no weights")
     scheme = _scheme(config)
     if scheme is not None:
         _require_packed(folder, tensors, scheme)
@@ -135,7 +135,7 @@ def unquantised_misfit(info: MlxInfo, group_size: int) -> TensorEntry | None:
 
 
 def hashed_files(folder: Path) -> tuple[Path, ...]:
-    """The files of a folder that decide what is measured, sorted by name."""
+    """The files of a folder that decide a measurement, sorted by name."""
     return tuple(sorted(p for p in folder.iterdir() if p.suffix in _HASHED and p.is_file()))
 
 
@@ -218,7 +218,7 @@ def _tokenizer_sha256(folder: Path) -> str:
         raise _incomplete(folder, f"has no tokenizer (none of {', '.join(_TOKENIZERS)})")
     if path.name != "tokenizer.json":
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    # A saved copy is spelled differently; what splits text stays.
+    # A saved copy is spelled differently; the splitting rules stay.
     content = _json(path)
     model = content.get("model")
     if not isinstance(model, dict) or "vocab" not in model:

@@ -196,13 +196,13 @@ def _require_even_heads(source: Path, settings: Mapping[str, Any], variant: Vari
         raise ModelError(
             f"{source}: no {variant.kind} can be made of it for MLX, its heads are not as wide "
             "together as the model",
-            why="the architecture that the variant would have cannot say so",
+            why="the padded model's architecture has no key for it",
             remedy="use a shipped model, such as asperf-target+experts=8",
         )
 
 
 def _named(name: str, values: NDArray[Any], kind: str) -> tuple[str, NDArray[Any]] | None:
-    """A tensor as mlx-lm has it, None for what its architecture has not."""
+    """A tensor as mlx-lm has it, None for one that its architecture lacks."""
     names = _WHOLE | LLAMA_PARTS | _NAMES[kind]
     prefix, part = "", name
     if name.startswith("blk."):

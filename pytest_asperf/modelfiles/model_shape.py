@@ -10,7 +10,7 @@ from pytest_asperf.errors import printable
 
 #: Converters pad a vocabulary to a multiple of up to this many tokens.
 _PADDING: Final = 256
-#: By the field: what a message calls it, and where config.json has it.
+#: By the field: its name in a message, and its place in config.json.
 _HF_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "n_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "n_embd": ("hidden_size", "n_embd", "d_model"),
@@ -19,7 +19,7 @@ _HF_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "n_ff": ("intermediate_size", "n_inner", "ffn_dim"),
     "n_vocab": ("vocab_size",),
 }
-#: The fields that mean the same in GGUF and in config.json, and what a message calls them.
+#: The fields with one meaning in GGUF and in config.json, and their names in a message.
 _COMMON: Final = {"n_layers": "layers", "n_embd": "embedding width", "n_heads": "heads"}
 _OWN: Final = {
     "architecture": "architecture",

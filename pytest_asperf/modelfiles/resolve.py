@@ -206,7 +206,7 @@ def _copy_fields(reader: GGUFReader, writer: GGUFWriter, architecture: str) -> N
 
 
 def _add_fields(writer: GGUFWriter, varied: VariedModel) -> None:
-    """Write what the variant has and the model has not, or has otherwise."""
+    """Write the parts of the padded model that the model lacks, or has otherwise."""
     writer.add_block_count(varied.n_layers)
     if varied.variant.kind == "experts":
         writer.add_expert_count(varied.variant.n)

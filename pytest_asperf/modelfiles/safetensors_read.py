@@ -96,7 +96,7 @@ def _read_header(path: Path) -> tuple[tuple[TensorEntry, ...], int]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
-                raise truncated(path, f"its header claims {length:,} bytes of its {size:,}")
+                raise truncated(path, f"its header counts {length:,} bytes of its {size:,}")
             header = _parse(path, file.read(length))
     except OSError as error:
         raise _unreadable(path, error) from error

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 _DEFAULT_CONTEXT: Final = 4096
 _STATE: Final = re.compile(r"\.(ssm_|time_mix_|shortconv)")
 
-#: Bits per weight of a file at each quantization. Of one type: from ggml's block sizes. Of a
-#: mixture: llama.cpp, tools/quantize/README.md, Llama-3.1-8B; Q3_K_M from its published file of
-#: 4.02 GB.
+#: Bits per weight of a file at each quantization. Sources: ggml's block sizes; for a mixture
+#: llama.cpp, tools/quantize/README.md, Llama-3.1-8B; Q3_K_M from its published file of 4.02 GB.
 BITS_PER_WEIGHT: Final[dict[str, float]] = {
     "F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5, "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6,
     "TQ1_0": 1.6875, "TQ2_0": 2.0625, "MXFP4_MOE": 4.25, "NVFP4": 4.5, "Q1_0": 1.125, "Q2_0": 2.25,
@@ -97,7 +96,7 @@ def encoder_of(ref: ModelRef) -> tuple[str, int] | None:
 
 
 def trained_context(ref: ModelRef) -> int | None:
-    """The context that a model was trained on, in tokens, from the headers of what it is made of.
+    """A model's training context in tokens, from the headers of its source.
 
     None if they do not show it, and for a script.
     """

@@ -40,7 +40,7 @@ class StateSpace:
 
     Attributes:
         d_inner: channels.
-        n_heads: heads that share a time step; 0 where each channel has its own.
+        n_heads: heads that share a time step; 0 if each channel has its own.
         d_conv: positions that are convolved.
         d_state: numbers that each channel remembers.
         dt_rank: rank of the time step's projection, where channels have their own.

@@ -1,4 +1,4 @@
-"""The nightly run: its record, the changes since the last one, and missing nights.
+"""The nightly run: its record, the changes since the last one, and nights without a run.
 
 The memory of a job is its last run, and a run that was begun and did not end.
 """
@@ -91,7 +91,7 @@ def missed_nights(last: float, now: float) -> int:
 def restorable(build: Build, report: Report) -> str:
     """A text that names tonight's build in later runs too, when `current` is another one.
 
-    It is the text that named it, where that is no release that an index has.
+    It is the text that named it, if that is no release that an index has.
     """
     from pytest_asperf.config.build_sources import Interpreter  # noqa: PLC0415
     from pytest_asperf.config.engines import DISTRIBUTIONS  # noqa: PLC0415
@@ -124,7 +124,7 @@ class LastNight:
 
     Attributes:
         time: when it began, seconds since the epoch.
-        facts: what its results depended on.
+        facts: the facts that its results depended on.
         build: a name of the build that was measured, which still means that build.
     """
 
@@ -186,7 +186,7 @@ def one_at_a_time(cache: Path, job: str, began: float) -> Iterator[str]:
         ) from None
     except OSError as error:
         raise CacheError(
-            f"the lock of the job {printable(job)} cannot be taken: {error.strerror}",
+            f"the lock of the job {printable(job)} is not available: {error.strerror}",
             why="two at once would disturb each other",
             remedy=f"make {mark.parent} writable, or set ASPERF_CACHE to another folder",
         ) from error

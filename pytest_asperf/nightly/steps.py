@@ -40,7 +40,7 @@ class SeriesState:
         points: those that count, one per run.
         steps: the steps between them. Their log ratios are those of a time or a size: above 0 is
             slower, or more.
-        is_time: whether "slower" is what more of it means.
+        is_time: True if a larger value means "slower".
     """
 
     points: tuple[StoredPoint, ...]

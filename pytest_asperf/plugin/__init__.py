@@ -1,4 +1,4 @@
-"""The hooks: each guards, imports what it needs, and delegates."""
+"""The hooks: each guards, imports its own needs, and delegates."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Print what is measured with, if anything will be measured.
+    """Print the session's measuring conditions, if anything will be measured.
 
     Here, because the engine is started for it, and pytest calls this hook only if tests are to
     run: listings of tests, fixtures or markers start nothing that the project's file names.
@@ -315,7 +315,7 @@ def _reports(config: pytest.Config) -> list[Any]:
 
 
 def _measured(config: pytest.Config) -> list[Any]:
-    """The test reports that carry rows, and what an interrupted test noted."""
+    """The test reports that carry rows, and an interrupted test's notes."""
     from pytest_asperf.plugin.stash import unreported
 
     reports = [report for report in _reports(config) if hasattr(report, "asperf_rows")]

@@ -26,7 +26,7 @@ def noted_in(
 ) -> list[Noted]:
     """The records of test reports in the order they were noted.
 
-    `machines` names the machine of each xdist worker, where there are several.
+    `machines` names the machine of each xdist worker, if there are several.
     """
     return [
         Noted(report.nodeid, record, machines.get(worker_of(report), ""))

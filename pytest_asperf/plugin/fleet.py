@@ -108,7 +108,7 @@ class Fleet:
             self._errors.setdefault(worker, (printable(error, 300), remedy))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what a machine has finished, and note its name where the user gave none."""
+        """Count a machine's finished tests, and note its name if the user gave none."""
         worker = worker_of(report)
         self._finished[worker] += report.when == "teardown"
         if told := getattr(report, "asperf_machine", None):
@@ -122,7 +122,7 @@ class Fleet:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Name the machines that did not measure all, and what to do."""
+        """Name the machines that did not measure all, with the remedy."""
         for absent in self.absent():
             terminalreporter.line(f"asperf: {_line(absent)}", red=True)
 

@@ -48,7 +48,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     if "url" in values and settings.engine != "openai":
         raise ConfigError(
             f"{session_option('url')} names a server, and the engine is {settings.engine}",
-            why="no engine in use would ask it",
+            why="no selected engine would use it",
             remedy=Advice(
                 "name the engine too; if single models name it, write `url` in the configuration "
                 "file",
@@ -58,7 +58,7 @@ def parse_settings(config: pytest.Config, catalogue: Catalogue) -> Settings:
     if "tools" in values and settings.engine not in FOLDER_ENGINES:
         raise ConfigError(
             f"{session_option('tools')} names a folder, and the engine is {settings.engine}",
-            why="its programs would not be run",
+            why="its binaries would not be run",
             remedy=Advice(
                 "name llama_tools, llama_server or command too; if single models name that engine, "
                 "write `tools` in the configuration file",
@@ -97,7 +97,7 @@ def marks_of(item: pytest.Item) -> Marks:
 def read_marks(node: pytest.Item) -> Marks:
     """The requests of a test's markers, each kind from the closest marker.
 
-    Of a `quant` and a `quant_ladder` marker the closer one counts; they cannot be at one place.
+    The closer one of `quant` and `quant_ladder` counts; they cannot be at one place.
     """
     _require_known(node)
     levels = _closest_levels(node)

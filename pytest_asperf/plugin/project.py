@@ -24,7 +24,7 @@ def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
     """
     working = config.invocation_params.dir
     starts = {path.parent for path in tests} or set(_named(config))
-    # By its resolved path, a file counts once, whichever links lead to it.
+    # By its resolved path, a file counts once, for any links to it.
     found = {
         file.resolve(): file for start in sorted(starts) if (file := nearest_configuration(start))
     }

@@ -42,7 +42,7 @@ def was_configured(config: pytest.Config) -> bool:
 def add_options(parser: pytest.Parser) -> None:
     """Register the options of a run."""
     group = parser.getgroup("asperf", "performance of local LLM inference")
-    # Without a default, because only what a user typed may override the configuration file.
+    # Without a default, because only typed options may override the configuration file.
     for option, key in OPTIONS.items():
         group.addoption(
             option,

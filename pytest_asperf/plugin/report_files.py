@@ -35,7 +35,7 @@ _MEASURED: Final = {"live", "elsewhere"}
 
 
 def store_so_far(config: pytest.Config, reports: Sequence[Any], began: float) -> None:
-    """Keep in the history what the tests have measured until now, so that a kill loses none of it.
+    """Store the tests' measurements so far in the history, so that a kill loses none of them.
 
     A report that cannot be stored now is tried again, and reported, at the end of the session.
     """

@@ -257,13 +257,13 @@ def check_item(item: pytest.Item) -> None:
             raise ConfigError(
                 f"{item.nodeid}: a {name} marker on a test that uses none of its fixtures",
                 why="the test would run once and measure none of the quantizations",
-                remedy=f"take the perplexity, throughput, model, {fixture} or ladder fixture",
+                remedy=f"use the perplexity, throughput, model, {fixture} or ladder fixture",
             )
     if marks.speculative is not None and not {"speculation", "gate"} & names:
         raise ConfigError(
-            f"{item.nodeid}: a speculative marker on a test that does not take its fixture",
+            f"{item.nodeid}: a speculative marker on a test without its fixture",
             why="the test would measure no speculation",
-            remedy='take the speculation fixture, or gate for gate("sd")',
+            remedy='use the speculation fixture, or gate for gate("sd")',
         )
     if marks.hardware is not None and (reason := session_of(item.config).unmet(marks.hardware)):
         skip("test", reason)

@@ -52,7 +52,7 @@ class TerminalNotify:
     # Looked up when they are used: options are read before pytest registers its reporter.
     @cached_property
     def _terminal(self) -> Any:
-        # An xdist worker has a terminal reporter too, and nobody to read it.
+        # An xdist worker has a terminal reporter too, without a reader.
         is_read = not hasattr(self._config, "workerinput")
         return self._config.pluginmanager.get_plugin("terminalreporter") if is_read else None
 
@@ -62,7 +62,7 @@ class TerminalNotify:
 
     @property
     def _is_watched(self) -> bool:
-        """True if somebody sees a line that comes and goes."""
+        """True if a reader sees a line that comes and goes."""
         is_quiet = self._terminal is None or self._config.get_verbosity() < 0
         return not is_quiet and self._terminal.isatty and os.environ.get("TERM") != "dumb"
 
@@ -101,13 +101,13 @@ class TerminalNotify:
                 self._terminal.write(f"asperf: {text}\n", flush=True)
 
     def take_waited(self) -> bool:
-        """True if anything was waited for since the last call, unless somebody saw it."""
-        self.done()  # what waits need not measure afterwards
+        """True if there was an unseen wait since the last call."""
+        self.done()  # a waiting process need not measure afterwards
         waited, self._has_waited = self._has_waited, False
         return waited
 
     def _opened(self) -> ProgressLine:
-        """The line, on the terminal itself: what a test prints is captured meanwhile."""
+        """The line, on the terminal itself: a test's output is captured at this time."""
         if self._line is not None:
             return self._line
         from pytest_asperf.report.progress_line import CursorConsole, ProgressLine  # rich
@@ -147,8 +147,8 @@ class Session:
         folder: of the configuration file, where relative paths start.
         written: at the end of the session, the report files.
         unwritten: at the end of the session, the reports that could not be written, and why.
-        stored: at the end of the session, what was kept in the history.
-        closing: lines that the session ends with, whatever its verbosity.
+        stored: at the end of the session, its part in the history.
+        closing: the session's last lines, at any verbosity.
     """
 
     def __init__(self, config: pytest.Config, folder: Path) -> None:

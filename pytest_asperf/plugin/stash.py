@@ -170,7 +170,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     None if it needs no error. A test that has raised one of its own keeps that.
     """
     course = _course_of(item)
-    course.is_over = True  # what is asserted in its tear-down can wait for nothing
+    course.is_over = True  # an assertion in its tear-down can wait for nothing
     if course.forgotten:
         return forgotten_by(item)
     # The second limit of a chain can have decided it.

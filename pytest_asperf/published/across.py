@@ -40,7 +40,7 @@ class PublishedFigures:
         return [row for one in documents if one.source.id == name for row in _as_recorded(one)]
 
     def statements(self, alike: Sequence[Sequence[OnMachine]]) -> Iterator[str]:
-        """Each statement about machines that are all here, and what they show."""
+        """Each statement about machines that are all here, and their result."""
         settings = open_project().settings
         findings = load_findings(settings.findings, settings.records)
         for finding, title, verdict in _judged(findings, alike):
@@ -51,7 +51,7 @@ class PublishedFigures:
 def _judged(
     findings: Findings, alike: Sequence[Sequence[OnMachine]]
 ) -> Iterator[tuple[Finding, str, Verdict]]:
-    """Each statement about machines that are all here, what it was tried on, and its verdict."""
+    """Each statement about machines that are all here, its basis, and its verdict."""
     for finding in findings.findings:
         for every in alike:
             here = {one.report.profile.id: one for one in every if one.report.profile}
@@ -131,7 +131,7 @@ def _cell(name: str, value: SeriesValue) -> RecordedCell:
 
 
 def _as_recorded(document: Document) -> Iterator[tuple[str, ...]]:
-    """Published TG with its share of the bandwidth: machine, what, value, GB/s and share."""
+    """Published TG with its share of the bandwidth: machine, quantity, value, GB/s and share."""
     for table in document.tables:
         for row in table.rows:
             cells = {cell.metric: cell for _, cell in row.cells}

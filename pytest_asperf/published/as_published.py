@@ -1,4 +1,4 @@
-"""`assert_as_published`: whether a quantity is still what a document published."""
+"""`assert_as_published`: asserts that a quantity still equals a published figure."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _TOO_WIDE: Final = (
     "more runs here would not decide it: the published figure is too uncertain; allow a larger "
     "difference with within=, or name a figure with a smaller spread"
 )
-_IF_FAILED: Final = "compare what ran with what the document says of its run"
+_IF_FAILED: Final = "compare the run record with the document's"
 
 
 def assert_as_published(measured: Rate | Scored, address: str, within: LimitText = "5%") -> Verdict:
-    """Assert that a quantity is still what a document published, on the machine that it names.
+    """Assert that a quantity still equals a published figure, on the document's machine.
 
     Both intervals count: the measured one, and that of the published figure if its spread is
     published. Otherwise the figure is used as printed. On other hardware, or on another engine than
@@ -48,8 +48,8 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
     Args:
         measured: TG or PP, `throughput("tg128")`; or `perplexity.delta`.
         address: of the figure, `"atom-paper/three-machines/m2ultra-76/tg"`.
-        within: how far it may be from the figure either way, `"5%"` or a fraction of it; of a ΔPPL
-            in percentage points.
+        within: accepted difference from the figure, `"5%"` or a fraction of it; for a ΔPPL in
+            percentage points.
 
     Raises:
         VerdictError: the verdict is not a PASS.
@@ -87,7 +87,7 @@ def _evidence(record: Record) -> Evidence:
 class _Live:
     """A measured figure, with its metric and unit as documents write them.
 
-    `runs` is None for what does not depend on the machine.
+    `runs` is None for a quantity that does not depend on the machine.
     """
 
     found: Found
@@ -122,7 +122,7 @@ def _live(measured: Rate | Scored) -> _Live:
 
 
 def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) -> None:
-    cell.value  # noqa: B018  # refuses a word and a bound
+    cell.value  # noqa: B018  # a word or a bound raises
     wanted, scope = (live.metric, live.unit), cell.scope
     if (cell.metric, cell.unit) != wanted or scope.draft:
         drafted = f" with the draft {scope.draft}" if scope.draft else ""
@@ -150,7 +150,7 @@ def _require_same_work(live: _Live, cell: RecordedCell) -> None:
             remedy=f'measure throughput("{scope.workload}")',
         )
     if not scope.hardware or published_estimate(cell).point <= 0:
-        lacks = "is not above 0" if scope.hardware else "does not say on which hardware"
+        lacks = "is not above 0" if scope.hardware else "does not name its hardware"
         raise ConfigError(
             f"{_WHERE}: {cell.id} {lacks}, so it is not a rate of a machine",
             why="a rate is compared on the machine that it was measured on",

@@ -23,31 +23,31 @@ from pytest_asperf.report.sections import CheckLine, Section
 _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 _HEAD: Final = """# All published findings
 
-What five published documents say of LLM inference on Apple Silicon, and what their figures show.
+Statements of five published documents on LLM inference on Apple Silicon, and the verdicts on them.
 Written by `asperf findings --report md:-`; the data are in `pytest_asperf/data/findings` and
 `pytest_asperf/data/recorded`.
 
-`pytest --pyargs pytest_asperf.findings` judges these statements: live where this machine is the
-hardware that a statement is about and a test measures it, else by the recorded figures. A verdict
-on recorded figures fails no test, and only PASS looks like a pass.
+`pytest --pyargs pytest_asperf.findings` judges these statements: live if this machine is in their
+scope and a test measures them, otherwise by the published figures. A verdict on published figures
+fails no test, and only PASS looks like a pass.
 
-Every verdict rests on a two-sided 90 % interval. It holds the published spread, or what the
-documents' raw logs show of it; where nothing is published, the spread is
-[assumed](#what-is-assumed-of-spread) and only what survives it passes. A figure that is printed
-without more decimals stands for all that rounds to it. [Guards](guards.md) come before verdicts.
+Every verdict is based on a two-sided 90 % interval. It includes the published spread, or the spread
+in the documents' raw logs. If neither is published, the spread is [assumed](#assumed-spread), and
+only statements that survive it pass. A figure that is printed without more decimals means every
+value that rounds to it. [Guards](guards.md) come before verdicts.
 """
 _GROUPS: Final = (
     (
         Outcome.FAIL,
-        "What does not hold",
+        "Contradicted",
         "The figures show the opposite of the statement. These come first, as they surprise most.",
     ),
-    (Outcome.PASS, "What holds", "Shown by the figures, with their spread."),
-    (Outcome.INCONCLUSIVE, "What is open", "The figures neither show nor exclude it."),
+    (Outcome.PASS, "Confirmed", "Shown by the figures, with their spread."),
+    (Outcome.INCONCLUSIVE, "Undecided", "The figures neither show nor exclude it."),
     (
         Outcome.INVALID,
-        "What cannot be used",
-        "A guard rejects the measurement, so that it says nothing either way.",
+        "Unusable",
+        "A guard rejects the measurement, so that it shows nothing.",
     ),
 )
 #: Number of the figures under a finding: more are in the published tables that it names.
@@ -67,7 +67,7 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
         table.add_column(header, overflow="fold")
     for finding, verdict in rows:
         line = first_line(Noted("", verdict))
-        # Text, not markup: what projects publish is their own.
+        # Text, not markup: projects publish their own content.
         entry = Text(printable(f"{finding.id}: {finding.statement}"), style="bold")
         published = published_text(finding, findings.evidence)
         found = f"{line.measured} ({line.basis})" if line.basis else line.measured
@@ -115,9 +115,9 @@ def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section
         ("verdict", f"{verdict.outcome}, as {finding.because}"),
         ("means", finding.reading),
         *([("published", published)] if published else []),
-        ("recorded", verdict.measured),
-        ("holds for", scope_text(finding)),
-        *([("claimed live", finding.instead)] if finding.instead else []),
+        ("figures", verdict.measured),
+        ("scope", scope_text(finding)),
+        *([("asserted live", finding.instead)] if finding.instead else []),
         *_figures(verdict, findings),
         *_sources(finding, findings),
         ("run it live", live_command(finding)),
@@ -197,12 +197,12 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
     lines = [
         f"**{_escaped(finding.statement)}.** {_escaped(finding.reading)}\n",
         f"* published: {_escaped(published)}" if published else "",
-        f"* recorded: {_escaped(verdict.measured)}",
+        f"* figures: {_escaped(verdict.measured)}",
         f"* {verdict.outcome}, as {_escaped(finding.because)}",
-        f"* holds for: {_escaped(scope_text(finding))}",
+        f"* scope: {_escaped(scope_text(finding))}",
         f"* figures from: {', '.join(f'`{table}`' for table in cited(finding))}",
         f"* measured live by `{finding.live}`" if finding.live else "",
-        f"* claimed there: {_escaped(finding.instead)}" if finding.instead else "",
+        f"* asserted there: {_escaped(finding.instead)}" if finding.instead else "",
         f"* judged by `asperf compare`: {_escaped(finding.across.text())}"
         if finding.across
         else "",
@@ -222,7 +222,7 @@ def scope_text(finding: Finding) -> str:
 
 
 def cited(finding: Finding) -> list[str]:
-    """The tables that a finding rests on or that state it."""
+    """The tables with a finding's figures or its statement."""
     terms = [*finding.check.terms(), *(term for guard in finding.guards for term in guard.terms())]
     ids = [*finding.published, *(item for term in terms for item in ids_of(term))]
     of_figures = ["/".join(item.split("/")[:2]) for item in ids]
@@ -279,7 +279,7 @@ def _unjudged(findings: Findings) -> str:
     lines = [
         "## Figures that no finding can rest on",
         "",
-        "Of tables that have findings. Tables without any say why above.",
+        "From tables that have findings. Tables without any have the reason above.",
         "",
         "| figure | printed | why |",
         "|---|---|---|",
@@ -293,9 +293,9 @@ def _unjudged(findings: Findings) -> str:
 
 def _assumptions(findings: Findings) -> str:
     lines = [
-        "## What is assumed of spread",
+        "## Assumed spread",
         "",
-        "Where a document gives none and its raw logs hold none. The first that fits is taken.",
+        "For documents without spread and raw logs. The first match is used.",
         "",
         "| figures | of | assumed | because |",
         "|---|---|---|---|",

@@ -59,8 +59,8 @@ def finding_of(item: pytest.Item) -> Finding:
     args = mark.args if mark else ()
     if mark is None or len(args) != 1 or mark.kwargs or not isinstance(args[0], str):
         raise ConfigError(
-            f"{item.nodeid}: @pytest.mark.finding takes one id",
-            why="it says which published finding the test measures",
+            f"{item.nodeid}: @pytest.mark.finding needs one id",
+            why="it names the published finding that the test measures",
             remedy='write @pytest.mark.finding("q8-near-lossless"); asperf findings lists them',
         )
     where = f"{item.nodeid}: @pytest.mark.finding"
@@ -199,7 +199,7 @@ def labelled(item: pytest.Item, record: JudgedRecord) -> JudgedRecord | None:
     if record.source == "recorded":
         return replace(record, about=about, excused="published figures were judged")
     if finding.instead:
-        about["claimed here"] = finding.instead
+        about["asserted here"] = finding.instead
     if elsewhere := item.stash.get(_ELSEWHERE, ""):
         excused = f"the finding is about {elsewhere}"
         return replace(record, about=about, excused=excused, source="elsewhere")

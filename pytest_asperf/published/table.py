@@ -1,4 +1,4 @@
-"""The findings of a session: statement, published figures, and what was shown here."""
+"""The findings of a session: statement, published figures, and the results here."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def finding_lines(lines: Sequence[Line], screen: Screen) -> Iterator[tuple[str, 
 
 def _remarks(line: Line) -> Iterator[str]:
     """The assertion of a test that replaces the statement, and the reason why it fails no test."""
-    instead, is_live = line.about.get("claimed here", ""), line.source != "recorded"
+    instead, is_live = line.about.get("asserted here", ""), line.source != "recorded"
     if instead:
-        yield f"claimed here: {instead}"
+        yield f"asserted here: {instead}"
     if line.excused and is_live and line.outcome != "PASS":
         yield f"fails no test: {line.excused}"
     elif line.source == "elsewhere":

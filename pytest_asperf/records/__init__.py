@@ -1,1 +1,1 @@
-"""Records of what a session measured and judged: their types, and the one encoder and decoder."""
+"""Records of a session's measurements and verdicts: types, and the one encoder and decoder."""

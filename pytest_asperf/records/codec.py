@@ -71,7 +71,7 @@ def decode(kind: type[Decoded], data: object) -> Decoded:
 
 
 def decode_as(declared: object, data: object) -> Any:
-    """The same for a union or another alias, which is no class."""
+    """The type name of a union or another alias, which is no class."""
     return _value(declared, data)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of records: one for each thing that is measured, verdicts, and what broke.
+"""The kinds of records: one for each kind of measurement, verdicts, and failures.
 
 A record has facts. `report.lines` puts them into words, `records.codec` into plain data. Types that
 a field names are imported at run time, for the decoder.
@@ -16,9 +16,9 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import JudgedRecord, Verdict
 from pytest_asperf.hardware.meters.meter import CounterWindow
 
-#: Label and text of each fact of what ran.
+#: Label and text of each fact of the run record.
 Facts: TypeAlias = tuple[tuple[str, str], ...]
-#: In front of the label of a fact of what ran, where it is of one of two builds.
+#: Prefix of a run record's label, for a fact of only one of two builds.
 SIDES: Final = ("baseline ", "candidate ")
 #: Labels of facts that differ between assertions, and are in the assertion's own words.
 _OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
@@ -51,10 +51,10 @@ class MeasurementRecord:
     """The common part of measurements that nothing judged.
 
     Attributes:
-        ran: what ran.
-        facts: what ran, in words.
+        ran: the run record.
+        facts: the run record, in words.
         note: remarks on how it was measured, one a line.
-        guards: what guards found.
+        guards: the guards' findings.
         watched: the machine during the measurement.
     """
 
@@ -92,7 +92,7 @@ class ThroughputRecord(MeasurementRecord):
     """Runs of one workload on one model.
 
     Attributes:
-        workload: what was timed.
+        workload: the timed work.
         estimate: the median rate or time.
         prefill_share: of a whole request, the part until its first token.
         effective_rate: of a whole request, tok/s.
@@ -133,9 +133,9 @@ class QuantRecord(MeasurementRecord):
     """A quantization that was scored against its baseline.
 
     Attributes:
-        baseline: what ran as the baseline.
-        baseline_name: what the test calls the baseline.
-        text: what was scored.
+        baseline: run record of the baseline.
+        baseline_name: the test's name for the baseline.
+        text: the scored text.
         ppl: perplexity.
         ppl_baseline: perplexity of the baseline.
         delta_ppl: relative change of PPL.
@@ -186,7 +186,7 @@ class EnergyRecord(MeasurementRecord):
     """The energy of one workload on one model.
 
     Attributes:
-        workload: what was metered.
+        workload: the metered work.
         joules_per_token: of all measured rails.
         net_joules_per_token: without the idle machine's energy.
         rails: by name.
@@ -273,7 +273,7 @@ class SpeculationRecord(MeasurementRecord):
         best_k_gain: that gain.
         drafted, accepted: tokens of all rounds.
         acceptance: accepted of drafted tokens.
-        acceptance_by_category, acceptance_by_position: the same in parts.
+        acceptance_by_category, acceptance_by_position: the acceptance in parts.
         mean_length, mean_length_by_category: tokens that a round emits.
         n_rounds: of all runs.
         drafting, verifying: costs of a round, on average.
@@ -282,7 +282,7 @@ class SpeculationRecord(MeasurementRecord):
         time_split: shares of the time.
         rollback: by context, how rejected tokens are removed.
         contexts: by context, the engine's own words.
-        draft_ran: what ran as the draft.
+        draft_ran: run record of the draft.
         divergences: where outputs part.
         seed: of the random order.
         reloads: whether each pair began with a load.
@@ -343,7 +343,7 @@ class BrokenRecord(JudgedRecord):
 
     Attributes:
         outcome: INVALID, or NOT RUN.
-        found: what happened.
+        found: the event.
         watched: the machine during the measurement.
     """
 

@@ -1,4 +1,4 @@
-"""A whole report: its head, what a gate or a nightly run adds, and the records; read from JSON."""
+"""A whole report: its head, a gate's or a nightly run's additions, and the records; from JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MachineFacts:
     """The hardware and the system of a machine.
 
     Attributes:
-        id: its fingerprint; empty if it never reported what it is.
+        id: its fingerprint; empty if it never reported its facts.
         hardware: the name that figures are compared with.
         profile: the hardware profile; None if there is none.
     """
@@ -46,7 +46,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineMeta:
-    """One machine of several, with what it measured with."""
+    """One machine of several, with its measuring conditions."""
 
     host: str = ""
     python: str = ""
@@ -61,7 +61,7 @@ class Meta:
     Attributes:
         version: of pytest-asperf.
         command: the command line.
-        options: what repeats a measurement.
+        options: the options that repeat a measurement.
         time: when the session began, ISO 8601.
         duration_s: seconds until the report was written.
         host: the machine's name on the network.
@@ -107,12 +107,12 @@ class GateFacts:
 
     Attributes:
         baseline, candidate: names of the builds.
-        limits: what is accepted, in words.
+        limits: the accepted limits, in words.
         answer, counts, exit_code: as the command printed them.
         elapsed_s: time of all.
         interrupted: whether it was stopped.
         cells: the checks, in the order of their verdicts.
-        left_out: what was not compared.
+        left_out: checks that were not compared.
     """
 
     baseline: str
@@ -156,7 +156,7 @@ class Report:
 
     Attributes:
         meta: when, where and how it was run; None in files of early versions.
-        headline: what was measured with.
+        headline: the measuring conditions.
         rows: the records, in the order they were noted.
         gate: of a gate, its answer.
         night: for a nightly run, its notes.
@@ -176,7 +176,7 @@ def row_data(noted: Noted) -> dict[str, Any]:
 
 
 def row_of(data: Mapping[str, Any]) -> Noted:
-    """The noted record in plain data; it raises what `codec.decode` raises."""
+    """The noted record in plain data; it raises the errors of `codec.decode`."""
     around = {key: decode(str, data[key]) for key in AROUND if key in data}
     return Noted(record=decode_as(AnyRecord, data), **around)
 
@@ -265,7 +265,7 @@ def of_each_machine(report: Report) -> list[Report]:
 
 
 def known_machines(report: Report) -> list[Report]:
-    """The same, without the machines that never reported what they are: these measured nothing."""
+    """The report without the machines that never reported their facts: these measured nothing."""
     every = of_each_machine(report)
     if every == [report]:
         return every

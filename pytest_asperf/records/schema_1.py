@@ -28,7 +28,7 @@ _ESTIMATE: Final = {"method": "", "counted": "samples", "confidence": 0.9}
 def upgraded(row: Table) -> dict[str, Any] | None:
     """A row in today's form; None if its figures are in another row.
 
-    It raises what `codec.decode` raises if the row is malformed.
+    It raises the errors of `codec.decode` if the row is malformed.
     """
     raw = row["raw"]
     if row["outcome"] not in _OUTCOMES or not isinstance(raw, dict):
@@ -192,7 +192,7 @@ def _ran(proof: Table, build: str = "") -> dict[str, Any]:
 
 
 def _libraries(engine: Table) -> str:
-    """The build of an engine; empty where a report does not describe it."""
+    """The build of an engine; empty if a report does not describe it."""
     if "devices" not in engine:
         return ""
     # numpy comes with it

@@ -110,7 +110,7 @@ def compared_chunks(comparison: PplComparison) -> ComparedChunks:
     """The chunks that two builds scored, in the order they were drawn."""
     test = comparison.test
     if test is None:
-        raise ValueError("nobody asked for PPL")
+        raise ValueError("PPL was not requested")
     base, candidate = (side.facts() for side in comparison.ran)
     return ComparedChunks(
         ran=(base, candidate),
@@ -179,7 +179,7 @@ def broken_record(
 def throughput_record(
     result: ThroughputResult, guard_findings: Iterable[GuardFinding] = ()
 ) -> ThroughputRecord:
-    """A throughput measurement, with every run's count and time, and what guards found."""
+    """A throughput measurement, with every run's count and time, and the guards' findings."""
     workload, loads = result.workload, list(enumerate(result.loads))
     is_request = workload.kind == "request"
     is_shared = workload.users > 1 and workload.generates
@@ -218,7 +218,7 @@ def _run(run: RawRun, load: int) -> RunFacts:
 def quant_record(
     result: LevelResult, baseline: str, guard_findings: Iterable[GuardFinding], note: str
 ) -> QuantRecord:
-    """A scored quantization, with each chunk's sums, what guards found, and remarks."""
+    """A scored quantization, with each chunk's sums, the guards' findings, and remarks."""
     compared, kld = result.comparison, result.comparison.kld
     return QuantRecord(
         baseline=result.baseline_ran.facts(),
@@ -298,7 +298,7 @@ def _phase(phase: PhaseEnergy) -> PhaseFacts:
 
 
 def speculation_record(result: SpeculationResult) -> SpeculationRecord:
-    """A measurement of speculation with all raw counts, and what explains the gain."""
+    """A measurement of speculation with all raw counts, and explanations of the gain."""
     pairing, counts = result.pairing, result.counts
     best_k, best_k_gain = result.best_k
     even = result.break_even_ratio

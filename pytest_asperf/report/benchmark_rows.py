@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: In front of a row's full name, where pytest-benchmark's own have the path of a test.
 _PREFIX: Final = "asperf::"
 _TWO_SESSIONS: Final = (
-    "this comparison of two sessions cannot tell a slower build from a slower machine: "
+    "this comparison of two sessions cannot distinguish a slower build from a slower machine: "
     "`asperf gate BASE CAND` and the gate fixture can, because they run both builds in pairs"
 )
 
@@ -57,7 +57,7 @@ class _Timed:
     info: Mapping[str, object] = field(default_factory=dict)
 
     def origin(self, ran: Mapping[str, str]) -> _Origin:
-        """Its name and what it is about."""
+        """Its name and its subject."""
         settings = {key: str(value) for key, value in self.settings.items()}
         sides = {"side": self.side} if self.side else {}
         what = {"workload": self.workload, "model": self.model}
@@ -70,7 +70,7 @@ class _Timed:
 
 
 def add_rows(session: Any, rows: Iterable[Noted]) -> None:
-    """Add every timed quantity to what pytest-benchmark reports, in seconds per run.
+    """Add every timed quantity to pytest-benchmark's report, in seconds per run.
 
     Each is one row: the first time that it is measured. Its name does not contain the test's, so
     that it stays equal for any order of tests. BenchmarkSessions of versions 4 and 5 accept the

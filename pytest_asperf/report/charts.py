@@ -31,7 +31,7 @@ _MINI: Final = 18.0
 _PLOT: Final = 130.0
 #: Characters of a label that are as wide as the chart.
 _LABEL: Final = 56
-#: Evidence below and above these multiples of what a verdict needs is drawn at them.
+#: Evidence below and above these multiples of the needed one is drawn at them.
 _LEAST_EVIDENCE: Final = 1e-3
 _MOST_EVIDENCE: Final = 1e3
 _MOST_RATIO: Final = 40.0
@@ -47,7 +47,7 @@ _CROWDED: Final = 36
 
 
 def intervals(figures: Sequence[JudgedFigure], outcome: str) -> Element:
-    """Each figure's interval on one axis, with what is accepted of it as an area behind."""
+    """Each figure's interval on one axis, with its accepted range as an area behind."""
     is_single = len(figures) == 1  # whose label is the assertion itself
     row = _SINGLE if is_single else _BAR
     bottom = 4 + row * len(figures)
@@ -151,7 +151,7 @@ def pairs(course: ComparedPairs, figure: JudgedFigure | None) -> Element:
 
 
 def evidence(course: ComparedPairs) -> Element:
-    """The evidence for a FAIL and for a PASS after each pair, in multiples of what each needs."""
+    """The evidence for a FAIL and for a PASS after each pair, in multiples of the needed one."""
     chart = Chart(_PLOT + 30, "evidence after each pair")
     found = [(pair.evidence_for_fail or 0, pair.evidence_for_pass or 0) for pair in course.pairs]
     steps = [[min(max(e, _LEAST_EVIDENCE), _MOST_EVIDENCE) for e in of] for of in found]

@@ -76,7 +76,7 @@ def _basis(claim: Line) -> str:
 
 
 def _advice(text: str) -> Element:
-    return element("p", element("strong", "What to do: "), text, class_="advice")
+    return element("p", element("strong", "Remedy: "), text, class_="advice")
 
 
 def _charts(claim: Line) -> Iterator[Element]:
@@ -173,14 +173,14 @@ def _ran(claim: Line) -> Element | None:
     else:
         rows = (element("tr", element("th", k), element("td", text)) for k, text in claim.facts)
         facts = table((), rows, class_="ran")
-    return _folded("What ran", facts)
+    return _folded("Run record", facts)
 
 
 def _link_to(anchor: str, claim: Line) -> Element | None:
     if not claim.facts:
         return None
     link = element("a", f"as for {shortened(claim.subject, _LONGEST // 2)}", href=f"#{anchor}")
-    return element("p", "What ran: ", link, class_="quiet")
+    return element("p", "Run record: ", link, class_="quiet")
 
 
 def _both(claim: Line) -> Iterator[Element]:

@@ -29,13 +29,13 @@ _SIGNS: Final = str.maketrans(
     {"≥": ">=", "≤": "<=", "→": "->", "±": "+-", "…": "~", "Δ": "d", "·": "-"}
 )
 _GAP: Final = "  "
-#: A column of figures that is wider shifts what follows it, so that names have room.
+#: A wider column of figures shifts the columns after it, so that names have room.
 _MOST_MEASURED: Final = 0.42
 _WIDEST_MEASURED: Final = 44
 _LEAST_NAME: Final = 16
 #: Smallest share of the width that the test's name gets.
 _TEST_SHARE: Final = 2 / 5
-#: From these widths on a line has what it rests on; its time and its test.
+#: From these widths on a line has its basis; its time and its test.
 _WITH_BASIS, _WITH_TEST = 70, 110
 _SHORT_HASH: Final = 8
 #: The difference between texts of one file: the number of chunks from its beginning.
@@ -44,7 +44,7 @@ _CHUNKS: Final = re.compile(r"(?<=chunks 1 to )\d+")
 
 @dataclass(frozen=True, slots=True)
 class ScreenLine:
-    """One line, with the verdict that its mark is of; empty where it has none."""
+    """One line, with the verdict that its mark is of; empty if it has none."""
 
     outcome: str
     mark: str
@@ -57,7 +57,7 @@ class Screen:
 
     Attributes:
         width: its columns.
-        encoding: what it is written in.
+        encoding: its character encoding.
     """
 
     width: int
@@ -77,7 +77,7 @@ class Screen:
         )
 
     def wrapped(self, text: str) -> list[str]:
-        """A remark, with what does not fit below it."""
+        """A remark, with the overflow below it."""
         return textwrap.wrap(
             self.legible(text), self.width, subsequent_indent="  ", break_on_hyphens=False
         )
@@ -267,7 +267,7 @@ def _bounds(of: Estimate) -> tuple[float | str, ...]:
 
 
 def _rank(outcome: str) -> int:
-    """From what was only measured to the worst verdict."""
+    """From measurements without a verdict to the worst verdict."""
     return -1 if not outcome else len(OUTCOMES) - OUTCOMES.index(outcome)
 
 

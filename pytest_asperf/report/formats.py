@@ -1,4 +1,4 @@
-"""The formats of a report: what writes each, from checked JSON reports; flat files among them."""
+"""The formats of a report: their writers, from checked JSON reports; flat files among them."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _json(reports: Sequence[ReportData]) -> bytes:
     is_one = all(report.whole is whole for report in reports)
     if not is_one or len(reports) != len(of_each_machine(whole)):
         raise ConfigError(
-            f"json: takes one report, not {len(reports)}",
+            f"json: needs one report, not {len(reports)}",
             why="a file is of one session",
             remedy="name one file, or write html, md or csv",
         )

@@ -37,10 +37,10 @@ class Claim:
         measured: the result in words.
         figure: label of the first figure.
         value, low, high, n, counted, unit, confidence: the first figure.
-        at_least, at_most: limits of what is accepted of it.
-        model, sha256, engine, build, settings: what ran; of a gate, the candidate.
-        advice: what to do.
-        about: what its test is about: the first of the labels that a plugin gave it.
+        at_least, at_most: its accepted limits.
+        model, sha256, engine, build, settings: the run record; for a gate, the candidate's.
+        advice: the remedy.
+        about: its test's subject: the first of a plugin's labels.
         excused: why it fails no test.
         repeat: the command that measures it again.
     """
@@ -74,7 +74,7 @@ class Claim:
     repeat: str
 
 
-#: Words of each row, whatever its kind; a record that has the key keeps its own.
+#: Words of each row, for any kind; a record that has the key keeps its own.
 WORDS: Final = ("outcome", "source", "model", "subject", "measured", "basis")
 #: The columns of an assertion.
 COLUMNS: Final = tuple(each.name for each in fields(Claim))
@@ -95,7 +95,7 @@ def document(report: Report) -> JsonReport:
 
 
 def _row(noted: Noted) -> JsonReport:
-    """A record as plain data, with what a reader looks for first in words."""
+    """A record as plain data, with the fields that a reader needs first in words."""
     line = first_line(noted)
     words: JsonReport = {key: getattr(line, key) for key in WORDS}
     return words | row_data(noted)
@@ -163,5 +163,5 @@ def repeat(test: str, meta: Meta | None) -> str:
 
 
 def _ran(ran: Mapping[str, str], label: str) -> str:
-    """A fact of what ran; of a gate, that of the candidate."""
+    """A fact of the run record; for a gate, the candidate's."""
     return ran.get(label) or ran.get(f"candidate {label}") or ""

@@ -60,24 +60,24 @@ class Line:
         test: the test that noted it.
         machine: name of the machine, if a report has several.
         record: the record.
-        model: what was measured; of a verdict, empty.
+        model: the measured model; empty for a verdict.
         subject: the metric, or the assertion's subject.
-        measured: the figure with its interval, or what happened.
-        basis: what the interval rests on.
+        measured: the figure with its interval, or the event.
+        basis: the basis of the interval.
         brief: the figure in a table.
         what: the name in a table.
         threshold: the assertion's limit; empty for a measurement.
         bound: the limit in a table.
         outcome: the verdict; empty for a measurement.
         source: where the figures are from.
-        facts: what ran.
+        facts: the run record.
         note: remarks, one a line.
-        estimate: what a measurement came to; None of verdicts, and of lines that explain others.
-        figures: what was judged.
-        advice: what to do.
+        estimate: a measurement's result; None for verdicts, and for lines that explain others.
+        figures: the judged estimates.
+        advice: the remedy.
         details: further remarks.
         why: why it is not decided.
-        about: labels that a plugin gave it: what its test is about.
+        about: labels by a plugin: its test's subject.
         excused: why it fails no test; empty if it does.
         elapsed_s: its duration.
         series: the values behind it.
@@ -112,7 +112,7 @@ class Line:
 
     @property
     def pairs(self) -> ComparedPairs | None:
-        """The pairs that a verdict rests on."""
+        """The pairs behind a verdict."""
         compared = self.record.compared if isinstance(self.record, Verdict) else None
         return compared if isinstance(compared, ComparedPairs) and compared.pairs else None
 
@@ -166,7 +166,7 @@ def _in_words(record: AnyRecord) -> Iterator[Line]:
         case SpeculationRecord():
             yield from _speculation(record)
         case Verdict():
-            # Reports once had what guards found among the details too.
+            # Reports once had the guards' findings among the details too.
             details = dict.fromkeys((*record.details, *_guard_texts(record.guards)))
             yield replace(_judged(_verdict(record), record), details=tuple(details))
         case BrokenRecord(subject=subject, found=found):
@@ -272,7 +272,7 @@ def _memory(record: MemoryRecord) -> Line:
 
 
 def _speculation(record: SpeculationRecord) -> Iterator[Line]:
-    """The gain, then what explains it."""
+    """The gain, then its explanations."""
     gain, rounds = record.gain, counted_text(record.n_rounds, "rounds")
     pairs = f"{gain.basis} of {counted_text(len(record.categories), 'prompts')}"
     rates = [rate for rate in (record.alone_rate, record.speculative_rate) if rate is not None]

@@ -102,7 +102,7 @@ def _rates(
 
 
 def _named(record: Entry) -> tuple[object, ...]:
-    """By what the table names a record."""
+    """By the table's name for a record."""
     return record.model, record.backend, record.threads, record.workload, record.side
 
 
@@ -112,7 +112,7 @@ def _facts(record: Entry) -> Ran:
 
 
 def _llama_bench(record: Entry, differs: str) -> Iterator[str]:
-    """The columns of llama-bench, and the interval; rows alike have what differs in their test."""
+    """The columns of llama-bench, and the interval; similar rows have their difference in them."""
     size, params = record.size_bytes, record.n_params
     name = record.title or record.model
     yield f"{name} ({record.model})" if record.title else name

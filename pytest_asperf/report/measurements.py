@@ -55,7 +55,7 @@ class Entry:
         row: place of its record in the report, from 0.
         test: that noted it.
         machine: name of the machine, if there are several.
-        workload: what was timed or scored.
+        workload: the timed or scored work.
         side: the variant in a comparison; empty if nothing was compared.
         model: its name.
         title: its own name in its file.

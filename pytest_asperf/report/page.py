@@ -166,8 +166,8 @@ def _compared(found: Found) -> Iterator[SideBySide]:
 #: The page loads nothing and runs nothing, for any name in it.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _MEANINGS: Final = (
-    ("PASS", "the assertion is shown to hold"),
-    ("FAIL", "the assertion is shown not to hold"),
+    ("PASS", "the assertion is shown true"),
+    ("FAIL", "the assertion is shown false"),
     ("INCONCLUSIVE", "the runs show neither"),
     ("INVALID", "the measurement is broken, so its figures decide nothing"),
 )

@@ -74,7 +74,7 @@ class ProgressLine:
         self._show(at_once=not done)
 
     def wait(self, reason: str) -> None:
-        """Show what is waited for, and for how long already."""
+        """Show the reason of a wait, and its duration so far."""
         if self.is_possible:
             began_s = self._waiting[1] if self._waiting else time.monotonic()
             self._waiting = printable(reason), began_s

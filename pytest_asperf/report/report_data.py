@@ -78,7 +78,7 @@ class SideBySide:
         workload: its name.
         unit: of the estimates.
         names: of the machines or engines, in the order of the reports.
-        models: by model, what each of them came to; not every one measured every model.
+        models: by model, the result of each; not every one measured every model.
     """
 
     workload: str
@@ -96,7 +96,7 @@ class ReportData:
         name: of its file, or its machine.
         machine: the hardware of its figures; empty if unknown.
         facts: when, where and how it was run, as label and text.
-        headline: what the session measured with.
+        headline: the session's measuring conditions.
         claims: in the order of the session.
         measurements: in the order of the session.
         level_sets: of models with several measured quantizations.

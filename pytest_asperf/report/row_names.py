@@ -1,4 +1,4 @@
-"""The names of rows: where two would be alike, what differs between them."""
+"""The names of rows: if two would be alike, their difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST: Final = 80
 
 
 def told_apart(rows: Sequence[Noted]) -> list[Noted]:
-    """Records, with what differs in the names of those that would be alike.
+    """Records, with the differences in the names of those that would be alike.
 
     Compared are the requested settings and, if these are equal, engine, build, resolved settings,
     device and file.

@@ -1,4 +1,4 @@
-"""The output of the command line: checks, the state of each, and what to do about it."""
+"""The output of the command line: checks, the state of each, and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = Literal["ok", "warning", "unknown", "impossible", "measured", "invalid",
 
 @dataclass(frozen=True, slots=True)
 class CheckLine:
-    """One thing that was looked at: what was seen, and a remedy where something is to be done."""
+    """One examined part: its state, and a remedy if it needs one."""
 
     name: str
     state: State
@@ -36,7 +36,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something could not be had, and what to do about it."""
+    """The reason why something is not available, and the remedy."""
 
     what: str
     remedy: str

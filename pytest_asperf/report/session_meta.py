@@ -32,9 +32,9 @@ class SessionMeta:
         args: of the command line.
         began: seconds since the epoch.
         duration_s: seconds until the report was written.
-        seed: of every random order; None where xdist's workers drew one each.
-        hardware: what figures are compared with.
-        program: what the command line begins with.
+        seed: of every random order; None if xdist's workers drew one each.
+        hardware: the hardware that figures are compared with.
+        program: the beginning of the command line.
     """
 
     version: str

@@ -18,8 +18,8 @@ _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
 #: The run record, shortened to one line.
 _KEPT: Final = ("model", "sha256")
 _MEANING: Final = {
-    Outcome.PASS: "shown to hold",
-    Outcome.FAIL: "the assertion does not hold",
+    Outcome.PASS: "the assertion is shown true",
+    Outcome.FAIL: "the assertion is shown false",
     Outcome.INCONCLUSIVE: "not decided",
     Outcome.INVALID: "the measurement is broken",
 }

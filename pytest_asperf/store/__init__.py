@@ -25,7 +25,7 @@ def open_store(address: str, *, create: bool = True, wait_s: float = WAIT_S) -> 
 
     Args:
         address: a path, or a URL that begins with postgresql://.
-        create: make what does not exist.
+        create: make it if it does not exist.
         wait_s: seconds to wait for other writers, and for a server to answer.
 
     Raises:

@@ -54,7 +54,7 @@ _WRITES: Final = "asperf_writes"
 _LOST: Final = "no report can be stored there or read from it"
 _OTHER: Final = "name a file that does not exist yet, or one that pytest-asperf made"
 
-#: By what a driver's message has: what happened, what to do, and whether it may pass by itself.
+#: By a part of a driver's message: the event, the remedy, and True if it may pass by itself.
 _REASONS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     (r"locked", "another process keeps it locked", "run it again when that one is done", True),
     (r"readonly|read-only", "it is read-only", "make file and folder writable", False),
@@ -75,7 +75,7 @@ _REASONS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ),
     (
         r"FATAL:|permission denied|authentication",
-        "the server refuses",
+        "the server rejects",
         "check user, password (PGPASSWORD or ~/.pgpass), database and rights",
         False,
     ),
@@ -233,7 +233,7 @@ def upgrade(connection: sa.Connection, revision: str) -> None:
 
 
 def _revision(connection: sa.Connection, address: str) -> str:
-    """The schema's revision; empty where there are no tables yet."""
+    """The schema's revision; empty if there are no tables yet."""
     inspector = sa.inspect(connection)
     if connection.dialect.name == "sqlite":
         owner = connection.exec_driver_sql("PRAGMA application_id").scalar()
@@ -245,7 +245,7 @@ def _revision(connection: sa.Connection, address: str) -> str:
     revision = str(connection.scalar(sa.select(column).select_from(sa.table(VERSION_TABLE))))
     if revision not in {f"{number:04}" for number in range(1, int(HEAD) + 1)}:
         raise StoreError(
-            f"the store {address} has schema {printable(revision, 40)}, and this version knows "
+            f"the store {address} has schema {printable(revision, 40)}, and this version supports "
             f"up to {HEAD}",
             why="a newer version of pytest-asperf made it, and its columns may have another "
             "meaning",

@@ -76,10 +76,10 @@ class Value:
     """A value of a series.
 
     Attributes:
-        low: lower bound of its interval, None where it has none.
+        low: lower bound of its interval, None if it has none.
         high: upper bound of the interval.
         outcome: its verdict; for a measurement, INVALID if an assertion of its test is.
-        provenance: label and text of what may change within a series, such as the build.
+        provenance: label and text of facts that may change within a series, such as the build.
     """
 
     value: float
@@ -116,7 +116,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A record, with what it needs of the report around it."""
+    """A record, with the facts that it needs of its report."""
 
     number: int
     test: str
@@ -143,7 +143,7 @@ def time_of(report: Report, where: str) -> float:
 
 def _meta(report: Report, where: str) -> Meta:
     if report.meta is None:
-        raise unusable(f"{where} does not say when and where it was measured")
+        raise unusable(f"{where} has no time and place of its measurement")
     return report.meta
 
 
@@ -186,7 +186,7 @@ def _listed(row: _Row) -> list[SeriesValue]:
 
 
 def _figures(row: _Row) -> Iterator[SeriesValue]:
-    """A verdict's pairs, or what a measurement came to."""
+    """A verdict's pairs, or a measurement's result."""
     match row.record:
         case SpeculationRecord() as of:
             how = {"k": of.k, "temperature": of.temperature, "n_tokens": of.n_tokens}
@@ -255,7 +255,7 @@ def _measured(
     *,
     anchor: str = "",
 ) -> SeriesValue:
-    """A figure of what ran; the last run record is that of what is measured."""
+    """A fact of the run record; the last record is that of the measured variant."""
     asked = [{**proof.requested, **settings} for proof in ran]
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
     hashes = dict.fromkeys(printable(proof.sha256) for proof in ran)
@@ -338,7 +338,7 @@ class NewSeries:
     """A series that began with a session.
 
     Attributes:
-        after: id of the most similar series before it; empty where there is none.
+        after: id of the most similar series before it; empty if there is none.
         changed: the parts of the key that differ from that one's.
     """
 

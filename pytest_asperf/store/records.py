@@ -79,11 +79,11 @@ class Store:
 
         Args:
             document: a report, of a session or a gate.
-            kind: what wrote it: `session`, `gate`, `nightly`; or `UNFINISHED`.
-            is_live: it was measured just now on this machine. If the clock is then behind what
-                the machine stored before, the session is put after that.
+            kind: its writer: `session`, `gate`, `nightly`; or `UNFINISHED`.
+            is_live: it was measured just now on this machine. If the clock is then behind the
+                machine's last stored session, the session is put after that.
             clock_back_s: added to its time otherwise.
-            draft: the id of what was stored of it before it was finished, which this replaces.
+            draft: the id of its part that was stored before it was finished, which this replaces.
             where: for messages.
 
         Raises:
@@ -240,10 +240,10 @@ class Store:
         return n
 
     def retain(self, since: float) -> int:
-        """Remove what began before a time, in seconds since the epoch; of how many sessions.
+        """Remove sessions that began before a time, in seconds since the epoch; their number.
 
         A session with the last point of a series stays, and so do points of ratios: states and
-        comparisons rest on them.
+        comparisons use them.
         """
 
         def old(table: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -277,7 +277,7 @@ def _remove(connection: sa.Connection, which: sa.ColumnElement[bool]) -> int:
 
 
 def _clock_back_s(connection: sa.Connection, machine: str, now: float) -> float:
-    """How far the clock is behind what this machine stored last."""
+    """How far the clock is behind this machine's last stored session."""
     latest = sa.select(sa.func.max(sessions.c.stored_at)).where(sessions.c.machine == machine)
     behind_s = (connection.scalar(latest) or now) - now
     return behind_s if behind_s > _JITTER_S else 0.0

@@ -1,6 +1,6 @@
 """Stores a report, or keeps it on this machine until the store can be reached again.
 
-A report that grows is stored with each result, so that a session that is killed keeps what it had.
+A report that grows is stored with each result, so that a session that is killed keeps its results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Kept:
 
     @property
     def complaint(self) -> str:
-        """That it is not stored, and what becomes of it; empty if it is."""
+        """The message that it is not stored, and its place now; empty if it is stored."""
         if self.error is None:
             return ""
         return (
@@ -66,7 +66,7 @@ class Kept:
         )
 
     def lines(self) -> Iterator[str]:
-        """The remarks on what was stored."""
+        """The remarks on the stored report."""
         if self.recorded is not None:
             n = self.recorded.n_figures
             yield f"stored {n} figure{'s' * (n != 1)} in {self.address}"
@@ -93,12 +93,12 @@ def check_store(address: str) -> None:
 
 @dataclass(slots=True)
 class GrowingReport:
-    """A report of a session that runs: what is stored of it is replaced as it grows.
+    """A report of a session that runs: its stored part is replaced as it grows.
 
     Attributes:
         address: of the store.
         cache: where the report is kept if the store cannot be used.
-        keep_days: at the end what is older is removed from the store; None for nothing.
+        keep_days: at the end older sessions are removed from the store; None for nothing.
     """
 
     address: str
@@ -109,7 +109,7 @@ class GrowingReport:
     _is_reached: bool = True
 
     def update(self, document: Mapping[str, object]) -> None:
-        """Store what there is so far, or keep it on this machine.
+        """Store the results so far, or keep them on this machine.
 
         Raises:
             CacheError: it could neither be stored nor kept.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.embeddings import EmbeddingsComparison
 
 #: Cosine distance that is accepted: absolutely, and as a share of the median distance between two
-#: texts, as vectors of different texts may be alike. Of healthy builds the distance was at most
+#: texts, as vectors of different texts may be alike. In healthy builds the distance was at most
 #: 0.0017, and 0.3 % of that between texts (docs/benchmarks.md).
 _MOST_DISTANCE: Final = 0.005
 _MOST_SHARE: Final = 0.01

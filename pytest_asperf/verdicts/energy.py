@@ -1,4 +1,4 @@
-"""The common part of verdicts on energy: the counters they rest on, and whether they agree."""
+"""The common part of verdicts on energy: their counters, and the agreement of these."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN: Final = frozenset({"gpu", "ane"})
 
 
 def energy_notes(phases: Sequence[PhaseEnergy]) -> tuple[str, ...]:
-    """The counters that moved, how often they are published, and what is not measured."""
+    """The counters that moved, their cadence, and the unmeasured rails."""
     if not phases:
         return ()
     return (

@@ -126,10 +126,10 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
 
 
 def _named(engine: Engine, level: str | None) -> str:
-    """How a test compares what is not matched."""
+    """How a test compares unmatched facts."""
     return (
         f'name the quantization of each engine, as in throughput("tg128", engine="{engine}", '
-        f'quant="{level or "F16"}"); the report says that the bits are not matched'
+        f'quant="{level or "F16"}"); the report marks the bits as not matched'
     )
 
 
@@ -142,7 +142,7 @@ def terms_of(
 ) -> tuple[Term, ...]:
     """The common and the different facts of two variants.
 
-    The hash is of the folder that both files were made from, None where they were published.
+    The hash is of the folder that both files were made from, None if they were published.
     """
     first, second = map(file_bits_per_weight, models)
     bits = _bits_text(first), _bits_text(second)

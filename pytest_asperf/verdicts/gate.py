@@ -65,9 +65,9 @@ if TYPE_CHECKING:
 #: Effects that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"
 
-#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted
-#: whatever the baseline's. Of healthy builds the mean was at most 0.005 and the largest 0.18; a
-#: corrupt prefill has nats (docs/benchmarks.md).
+#: Mean and largest KLD, nats, of batched logits from those of single tokens that is accepted for
+#: any baseline. In healthy builds the mean was at most 0.005 and the largest 0.18; a corrupt
+#: prefill has nats (docs/benchmarks.md).
 MEAN_HEALTHY_KLD: Final = 0.02
 LARGEST_HEALTHY_KLD: Final = 1.0
 #: Accepted multiple of the baseline's own, up to ten times the above.
@@ -155,7 +155,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     """The verdict on the PPL of chunks that two builds scored."""
     test = comparison.test
     if test is None:
-        raise ValueError("nobody asked for PPL")
+        raise ValueError("PPL was not requested")
     subject = _of_text(comparison, "ΔPPL", "worse")
     threshold = f"below {percent_text(test.limit)}"
     details = _drawn(comparison, test.n, test.n_chunks_total)
@@ -189,7 +189,7 @@ def kld_verdict(comparison: PplComparison) -> Verdict:
     """The verdict on the candidate's distributions against the baseline's."""
     drift = comparison.drift
     if drift is None:
-        raise ValueError("nobody asked for KLD")
+        raise ValueError("KLD was not requested")
     subject = replace(
         _of_text(comparison, "KLD", "other answers"),
         if_failed="the candidate prefers other tokens than the baseline: look for the kernel, "
@@ -255,14 +255,17 @@ def _undecided(comparison: PplComparison, test: ChunksTest) -> tuple[str, str]:
 
 
 def logit_ways(drift: Drift) -> tuple[str, str, str]:
-    """The two ways in which logits were computed, both by name, and what they may differ by."""
+    """The two ways in which logits were computed, both by name, and their accepted difference."""
     ways, both = "prefill against decoding", "prefill and decoding"
     cause = "a kernel that is used for one of them alone"
     if drift.users > 1:
         ways, both = f"{drift.users} users together against each alone", "users together and alone"
         cause = "a kernel that is used for several sequences"
     if drift.turns:
-        ways, both = f"{len(drift.turns)} turns against fresh prompts", "turns and fresh prompts"
+        ways, both = (
+            f"{len(drift.turns)} conversations against fresh prompts",
+            "conversations and fresh prompts",
+        )
         cause = "what the cache keeps of an earlier prompt"
     after = f" after {drift.first} tokens" if drift.first else ""
     return f"{ways}{after}", both, cause
@@ -318,10 +321,10 @@ def _is_corrupt(mean_kld: float) -> bool:
 
 
 def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> Verdict:
-    """The verdict on speculation: its time, what the draft supplies, and its output.
+    """The verdict on speculation: its time, the draft's share, and its output.
 
     Args:
-        comparison: what was measured.
+        comparison: the measurement.
         comparisons: tests that share the error of a FAIL, of which there are these two.
     """
     (pairs,) = comparison.speed.by_workload
@@ -343,7 +346,7 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
     details = (*accepted_of, *output, *speed.details)
     if not base.accepted:
         problem = f"the baseline accepts none of {base.drafted} drafted tokens"
-        remedy = "take another draft, or another baseline"
+        remedy = "use another draft, or another baseline"
         return replace(judge_invalid(subject, threshold, [problem], remedy=remedy), details=details)
     verdicts = [
         ("time", speed),
@@ -382,7 +385,7 @@ def _supplied_verdict(
     for_pass, for_fail = (
         mean_interval_t(changes, level, unit=SHARE, counted="prompts") for level in levels
     )
-    # Only the error of a FAIL, which rests on the upper bound, is shared.
+    # Only the error of a FAIL, by the upper bound, is shared.
     change = replace(for_fail, low=for_pass.low, confidence=sum(levels) / 2)
     advice = "drafted tokens are rejected: look at the draft's cache, and at how it is rolled back"
     return judge_above(change, limit, replace(subject, if_failed=advice))
@@ -422,9 +425,9 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
         return ()
     if percentile := pairs.workload.percentile:
         counted = "tokens" if pairs.workload.generates else "requests"
-        return (f"of each side's {counted} in a pair the p{percentile} is compared",)
+        return (f"of each build's {counted} in a pair the p{percentile} is compared",)
     if all(len(pair.baseline_costs) == 1 for pair in pairs.pairs):
-        return ("one run of each side a pair: only their mean shows a minority of slow runs",)
+        return ("one run of each build a pair: only their mean shows a minority of slow runs",)
     # The judged one is in the verdict's own line.
     label, beside = ("total time", test.total)
     if test.decisive is test.total:
@@ -435,7 +438,7 @@ def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
     arm, ratio = _uneven_arm(pairs)
     return (
         other,
-        f"two speeds: the {arm}'s slowest quarter of runs take {ratio:.2f} times its median",
+        f"two speeds: the {arm}'s slowest quarter of runs needs {ratio:.2f} times its median",
     )
 
 

@@ -45,7 +45,7 @@ def predicted_fit(
             f"assert_fits: a context of {demand.context} tokens, and {ref.label} was trained on "
             f"{demand.n_ctx_train}",
             why="what a model does beyond its context is not what its users see",
-            remedy=f"ask for at most {demand.n_ctx_train}",
+            remedy=f"use at most {demand.n_ctx_train}",
         )
     ran = (("sizes", demand.basis), ("KV cache", f"K {type_k}, V {type_v}"))
     subject = _subject(ref.title, demand.context, hardware)
@@ -56,7 +56,7 @@ def predicted_fit(
 def measured_fit(
     ref: ModelRef, result: MemoryResult, hardware: Hardware, memory: MemoryCapacity
 ) -> Verdict:
-    """Judge by what an engine allocated whether a model fits.
+    """Judge by an engine's allocations if a model fits.
 
     If its sizes are known, the prediction from them is compared with that.
     """
@@ -83,11 +83,12 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
 
     Args:
         comparison: both builds' bytes.
-        tolerance: growth that is accepted, a fraction, in addition to what equal builds differ by.
+        tolerance: growth that is accepted, a fraction, in addition to the difference of equal
+            builds.
     """
     subject = replace(
         build_subject(f"memory at {comparison.n_ctx} tokens,", comparison.ran, "larger"),
-        if_failed="the candidate takes more memory: look for a cache of another type or size, "
+        if_failed="the candidate needs more memory: look for a cache of another type or size, "
         "buffers that grew, or weights that are copied",
     )
     sizes = _sizes(comparison.base), _sizes(comparison.candidate)

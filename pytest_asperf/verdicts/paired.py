@@ -75,7 +75,7 @@ def _shown(*sides: ExaminedRun | None) -> Iterator[str]:
 
 
 #: The advice if Ctrl-C ended a measurement.
-AGAIN: Final = "run it again, and let it end"
+AGAIN: Final = "run it again to its end"
 
 
 def coverage(pairs: WorkloadPairs, result: ABResult) -> str:
@@ -182,11 +182,11 @@ def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
         for label, a, b in sides
         if a != b
     ]
-    return tuple(differing) or ("the run records of the two sides do not differ",)
+    return tuple(differing) or ("the two run records do not differ",)
 
 
 def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:
-    """Remarks on this machine whatever the verdict, one a line.
+    """Remarks on this machine for any verdict, one a line.
 
     They report an unknown noise, or one above the tolerance, and the results of self-checks.
     """

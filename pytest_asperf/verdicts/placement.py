@@ -1,7 +1,7 @@
 """The device that ran a model: several kinds of evidence, each a figure or unavailable.
 
 A plan is Core ML's forecast. Energy on the device's rail, a GPU near idle and a time that is not
-the GPU's show the actual device. Of these only the plan covers exactly one process and one model.
+the GPU's show the actual device. Only the plan covers exactly one process and one model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ladder(
         device: which.
         planned: the verdict on the share that Core ML plans there; None if there is no plan.
         observed: the energy of a phase in which the model ran.
-        gpu_path: the same of the same work done by the GPU.
+        gpu_path: the run of the same work on the GPU.
     """
     if planned is None:
         planned = _unavailable("no Core ML model was given")

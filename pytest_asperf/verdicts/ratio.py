@@ -96,7 +96,7 @@ def paired_verdict(
         result: the pairs; the first variant ran as candidate.
         claim: about both variants.
         twins: how they are shown to be one.
-        terms: what is alike and what is not, of two engines.
+        terms: common and different facts of two engines.
     """
     subject = paired_subject(result, claim)
     (pairs,) = result.by_workload
@@ -107,7 +107,7 @@ def paired_verdict(
         listed = ", ".join(f"{name} {middle} {unit}" for name, middle in names)
         remarks += (f"medians of the runs: {listed}",)
     if not result.same_tokens:
-        remarks += ("the sides are fed different tokens",)
+        remarks += ("the two get different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
         return broken(verdict, twins, remedy="name two that differ")
@@ -115,13 +115,13 @@ def paired_verdict(
 
 
 def paired_subject(result: ABResult, claim: PairedClaim) -> Subject:
-    """The subject of an assertion about two sides, with the run record of both."""
+    """The subject of an assertion about two variants, with the run record of both."""
     base, candidate = result.ran
     return Subject(
         f"{f' {claim.sign} '.join(claim.names)} in {claim.what}",
         "live",
         ran_rows(claim.names, (candidate, base)),
-        if_failed="assert less, or see in which the two sides differ",
+        if_failed="assert less, or see the differences of the two",
     )
 
 

@@ -21,7 +21,7 @@ class GuardedRates:
 
     Attributes:
         rates: of the runs in tok/s, or their times.
-        guard_findings: what guards found in them.
+        guard_findings: the guards' findings in them.
         lost_share: of the runs' time, the most that a busy host can have cost them.
         are_times: whether `rates` are times.
     """

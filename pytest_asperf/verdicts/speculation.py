@@ -49,7 +49,7 @@ PLACES_TOLERANCE: Final = 0.05
 #: Tokens that are sampled: enough that a distance of none is shown to be below the tolerance.
 PLACES: Final = 6000
 
-_ABOVE_GAINS: Final = (Outcome.PASS, "it gains where the rule says so")
+_ABOVE_GAINS: Final = (Outcome.PASS, "it gains where the rule predicts it")
 _ABOVE_NONE: Final = (Outcome.FAIL, "no gain where the rule promises one")
 _ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is shown")
 _BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
@@ -106,7 +106,7 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
         measured=f"{stopped}: gain {result.gain.text()} at a ratio of {result.ratio.text()}, "
         f"{_break_even(result)}; outputs were not compared",
         figures=(JudgedFigure("gain", result.gain), JudgedFigure("speed ratio", result.ratio)),
-        advice="run it again, and let it end",
+        advice="run it again to its end",
         details=_details(result),
         brief=_rates(result),
         why=stopped,
@@ -115,7 +115,7 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
 
 
 def compared_gain_verdict(result: SpeculationResult, subject: Subject, limits: Limits) -> Verdict:
-    """The verdict on the gain against limits, whatever the speed ratio."""
+    """The verdict on the gain against limits, for any speed ratio."""
     verdict = judge_limits(result.gain, limits, subject)
     brief = _rates(result, *(limit.value for limit in limits))
     verdict = replace(verdict, details=_details(result), brief=brief)
@@ -210,7 +210,7 @@ def _why(sides: Sequence[RatioSide], outcome: Outcome, result: SpeculationResult
         return ""
     if not result.gain.has_interval:
         return why_open(result.gain)
-    return "" if len(sides) == 1 else "the speed ratio may lie on either side of the rule's"
+    return "" if len(sides) == 1 else "the speed ratio may be above or below the rule's"
 
 
 def _rule(when_ratio: float, at_least: float, only: RatioSide | None) -> str:
@@ -276,7 +276,7 @@ def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
 
 
 def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
-    """The same in few words."""
+    """The verdict in few words."""
     prompts = len({d.prompt for d in divergences})
     same = f"{n_prompts - prompts} of {counted_text(n_prompts, 'prompts')} the same"
     near = not any(d.guard_finding for d in divergences)
@@ -300,9 +300,9 @@ _SHOWN: Final = 40
 
 
 def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int) -> Verdict:
-    """The verdict on what two models generated; they are named baseline first.
+    """The verdict on two models' outputs; they are named baseline first.
 
-    INVALID where the baseline does not repeat itself, or generates nothing.
+    INVALID if the baseline does not repeat itself, or generates nothing.
     """
     subject = Subject(
         f"output of {names[1]} against {names[0]}",

@@ -41,14 +41,14 @@ _OUTPUT_KEPT: Final = 2000
 _CANNOT: Final = {
     **dict.fromkeys(
         ("tokenize", "prompt", "generate", "first_token", "logits", "score", "step"),
-        "an external program takes texts and shows neither tokens nor logits: PPL, logits and "
+        "an external program accepts texts and shows neither tokens nor logits: PPL, logits and "
         "speculation need the engine llama_cpp, llama_tools or mlx",
     ),
     **dict.fromkeys(
         ("step_ns", "itl"),
         "an external program prints no time of each token; assert on the rate, tg128",
     ),
-    "memory": "an external program does not say what it allocated for what; "
+    "memory": "an external program does not report its allocations by purpose; "
     'latency("ttft512").peak_memory is the peak of its process',
     "users": "an external program serves one request at a time",
     "slow_by": "an external program cannot be slowed by a share; llama_cpp and scripted can",
@@ -224,7 +224,7 @@ class CommandModel:
         ours = {"prompt", "prompt_file", "n_tokens", "handover"}
         for name in sorted(taken - self._values.keys() - ours):
             what = {
-                "tools": "name the folder of programs (the setting `tools`)",
+                "tools": "name the folder of binaries (the setting `tools`)",
                 "model": "name its file",
             }
             remedy = what.get(name, f"set {name} in the model's settings")
@@ -282,7 +282,7 @@ class CommandModel:
                 return run
             problem = (
                 f"fewer-tokens: {run.last.name} generated {n_steps} after the first, and "
-                f"{n_output - 1} were asked for; have it ignore the text's end"
+                f"{n_output - 1} were requested; have it ignore the text's end"
             )
         raise RefusalError(_KIND, f"{problem} ({_TRIES} times)")
 
@@ -299,7 +299,7 @@ class CommandModel:
             # If tokens are shorter or longer than the mean, a step may go too far.
             self._n_characters[n_prompt] = then if low < then < high else (low + high) // 2
         raise RefusalError(
-            _KIND, f"the prompt had {run.n_prompt} tokens, and {n_prompt} were asked for"
+            _KIND, f"the prompt had {run.n_prompt} tokens, and {n_prompt} were requested"
         )
 
     def _prompt(self, begins: str, text: str, n_prompt: int) -> str:
@@ -347,7 +347,7 @@ class CommandModel:
         counted_ns = max(printed.total_ns, (printed.prompt_ns or 0) + printed.generated_ns)
         if counted_ns > _CLOCK_SHARE * wall_ns + _CLOCK_NS:
             raise run.failure(
-                f"times-exceed-wall: printed {counted_ns / 1e9:.3f} s, and its process took "
+                f"times-exceed-wall: printed {counted_ns / 1e9:.3f} s, and its process lasted "
                 f"{wall_ns / 1e9:.3f} s"
             )
         return PhaseRun(
@@ -414,8 +414,8 @@ class Printed:
 
     Attributes:
         n_steps: steps that `generated_ns` is the time of.
-        total_ns: from the loaded model to the last token, or what the parts come to.
-        has_total: whether the program counts what is neither prompt nor generation.
+        total_ns: from the loaded model to the last token, or the sum of the parts.
+        has_total: True if the program counts time outside prompt and generation.
     """
 
     n_prompt: int = 0
@@ -433,7 +433,7 @@ class Printed:
 
 
 def read_printed(reader: Facts | None, lines: Sequence[str]) -> Printed | str:
-    """A program's lines as all patterns of its reader give them; otherwise what is missing."""
+    """A program's lines as all patterns of its reader give them; otherwise the missing parts."""
     if reader is None:
         return Printed()
     found = dict(_from_json(reader["keys"], lines) if reader["keys"] else ())

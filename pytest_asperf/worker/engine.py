@@ -46,7 +46,7 @@ def require_context(n_tokens: int, facts: Facts) -> None:
     if n_tokens > facts["n_ctx_train"]:
         raise RefusalError(
             "context",
-            f"{n_tokens} tokens were asked for, the model was trained on {facts['n_ctx_train']}",
+            f"{n_tokens} tokens were requested, the model was trained on {facts['n_ctx_train']}",
         )
 
 
@@ -90,7 +90,7 @@ class Asked:
         n_tokens: of the prompt for `pp` and `ttft`, otherwise of the counted output.
         depth: tokens of the prompt, for the others.
         users: number of simultaneous requests.
-        text: what prompts are made of.
+        text: source of prompts.
         warm: whether each prompt is sent once before, untimed.
         sampled: one of the ways of `sampling`; empty for the server's own.
     """
@@ -138,7 +138,7 @@ class Stepper(Protocol):
         """
 
     def mark(self) -> None:
-        """Prepare for removing what is decoded from now on, where that needs preparing."""
+        """Prepare for removing tokens that are decoded from now on, if that needs preparing."""
 
     def keep(self, n: int) -> None:
         """Remove all but the first `n` tokens, not fewer than at the mark."""
@@ -163,7 +163,7 @@ class LoadedModel(Protocol):
             step and its file is no GGUF; `loads_each_run` if each timed run has a load of its own;
             `log_probabilities` if `logits` returns those, cut off at a minimum; `logits_seen`, in
             words, if not the timed runs but other work shows that they are numbers.
-        context: what the last run's context resolved to (size, KV types, flash attention).
+        context: the last run's resolved context (size, KV types, flash attention).
     """
 
     facts: Facts
@@ -280,7 +280,7 @@ class Embeds(Protocol):
 
 
 class Answers(Protocol):
-    """Answers prompts, and goes on from what the last one left in the caches."""
+    """Answers prompts, and continues from the last one's state of the caches."""
 
     def reply(
         self, prompt: Sequence[int], n_new: int
@@ -316,7 +316,7 @@ class ScoresInOrder(Protocol):
     context: Facts
 
     def nll(self, tokens: Sequence[int], first: int) -> list[float]:
-        """The NLL of `tokens[first + 1:]` in nats, whatever the order of such requests."""
+        """The NLL of `tokens[first + 1:]` in nats, for any order of such requests."""
 
 
 @runtime_checkable

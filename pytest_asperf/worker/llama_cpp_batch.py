@@ -1,4 +1,4 @@
-"""Batches of llama.cpp with positions, sequences and wanted logits, and what they leave."""
+"""Batches of llama.cpp with positions, sequences and wanted logits, and their results."""
 
 from __future__ import annotations
 

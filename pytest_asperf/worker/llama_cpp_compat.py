@@ -175,7 +175,7 @@ def set_pooling(params: Any, pooling: int) -> None:
 
 
 def empty(context: Any) -> None:
-    """Forget what a context has decoded; the memory itself need not be overwritten."""
+    """Forget a context's decoded tokens; the memory itself need not be overwritten."""
     llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), False)  # noqa: FBT003  # a C signature
 
 
@@ -239,12 +239,12 @@ _SET_STATE: Final = _state_function(
 
 
 def state_size(context: Any, *, whole: bool = False) -> int:
-    """The bytes of sequence 0: of the whole, or of what cannot be forgotten of it."""
+    """The bytes of sequence 0: of the whole, or of its part that cannot be forgotten."""
     return int(_STATE_SIZE(context, 0, 0 if whole else _PARTIAL_STATE))
 
 
 def save_state(context: Any, buffer: Any, size: int, *, whole: bool = False) -> int:
-    """Write that state; return the bytes, 0 where it failed."""
+    """Write that state; return the bytes, 0 if it failed."""
     return int(_GET_STATE(context, buffer, size, 0, 0 if whole else _PARTIAL_STATE))
 
 

@@ -1,7 +1,7 @@
-"""Replies of llama-cpp-python's own `Llama`, which goes on from what its last prompt left.
+"""Replies of llama-cpp-python's own `Llama`, which continues from its last prompt's state.
 
 Its users call it, and not the library below it: `Llama` finds the longest beginning that a prompt
-shares with the last one, drops the rest from llama.cpp's memory and decodes what is new.
+shares with the last one, drops the rest from llama.cpp's memory and decodes the new tokens.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Encoder:
 
 
 class NothingLeft:
-    """What a run of an encoder leaves: no memory that could be examined."""
+    """The state after a run of an encoder: no memory that could be examined."""
 
     n_held: int | None = None
 

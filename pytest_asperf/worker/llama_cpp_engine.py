@@ -211,7 +211,7 @@ class LlamaCppModel:
         return self._timed(tokens, depth, self._n_batch, n_ctx)
 
     def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
-        """Decode tokens one at a time, timed, synchronising after each, and sample if asked to."""
+        """Decode tokens one at a time, timed, synchronising after each, and sample on request."""
         if not sampled:
             return self._timed(tokens, depth, 1, n_ctx)
         with TimedSampler(self._vocab, sampled) as sampler:
@@ -258,7 +258,7 @@ class LlamaCppModel:
         return rows_of(context, first, self._n_vocab, n - first)
 
     def look_ahead(self, tokens: Sequence[int], first: int) -> None:
-        """Decode the next chunk while the last one's logits are read, where no core is needed."""
+        """Decode the next chunk while the last one's logits are read, if no core is needed."""
         if self.facts["layers_offloaded"] > self.facts["n_layers"]:
             # A failure, or too little room, occurs again when the chunk itself is scored.
             with contextlib.suppress(RefusalError):
@@ -499,7 +499,7 @@ class ChunkContexts:
     """The context whose logits are read, and with look-ahead that of the next chunk.
 
     Attributes:
-        facts: what the contexts resolved to.
+        facts: the contexts' resolved settings.
     """
 
     def __init__(
@@ -514,7 +514,7 @@ class ChunkContexts:
         self._ahead: tuple[list[int], int] | None = None
 
     def read(self, tokens: Sequence[int], first: int) -> Any:
-        """A context that has decoded a chunk; what the last call gave may be overwritten."""
+        """A context that has decoded a chunk; the last call's result may be overwritten."""
         if self._ahead == ([*tokens], first):
             self._contexts.reverse()
         else:

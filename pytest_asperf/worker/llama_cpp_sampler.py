@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Where a grammar is timed: the default of `Llama.create_completion`.
+#: Setting of timed grammars: the default of `Llama.create_completion`.
 _TOP_K: Final = 40
 _SEED: Final = 1
 _MAX_PIECE: Final = 256

@@ -140,7 +140,7 @@ def _speculation(server: ServerProcess) -> str | None:
 
 
 def _served(props: Facts, log: list[str], speculation: str | None) -> str:
-    """The server in words, and what could not be learned of it."""
+    """The server in words, and its unknown facts."""
     settings = as_dict(props.get("default_generation_settings"))
     parts = {
         "build": props.get("build_info"),

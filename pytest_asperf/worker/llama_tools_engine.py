@@ -64,7 +64,7 @@ class LlamaToolsEngine:
 
     def __init__(self, folder: str = "") -> None:
         if not Path(folder).is_dir() or not folder:
-            raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's programs")
+            raise RefusalError("tools", f"there is no folder {folder!r} of llama.cpp's binaries")
         self._tools = Toolbox(Path(folder))
         self._remotes = Remotes(folder)
         self._texts: list[Text] = []
@@ -127,7 +127,7 @@ class LlamaToolsEngine:
             if key in _CANNOT and value:
                 raise RefusalError("unsupported", _CANNOT[key])
             if key not in {*OPTIONS, "slow_by", "remote"}:
-                raise RefusalError("unsupported", f"these programs have no setting {key}")
+                raise RefusalError("unsupported", f"these binaries have no setting {key}")
         address = settings.get("remote")
         remote = self._remotes.at(address) if address else None
         return LlamaToolsModel(self._tools, path, settings, self._texts, remote)
@@ -303,8 +303,8 @@ class LlamaToolsModel:
                 return running or self._start(text, n), index
         raise RefusalError(
             "unsupported",
-            f"{PROGRAM} scores texts and takes no tokens: these {n} are not a chunk of a text that "
-            "was tokenised before; the engine llama_cpp scores any",
+            f"{PROGRAM} scores texts and accepts no tokens: these {n} are not a chunk of a text "
+            "that was tokenised before; the engine llama_cpp scores any",
         )
 
     def _start(self, text: Text, n: int) -> SavedScores:
@@ -323,7 +323,7 @@ class LlamaToolsModel:
         arguments = self._common(settings)
         arguments += ["-b", str(n_batch), "-ub", str(n_ubatch), "-lv", "4"]
         if "--fit" in self._tools.help(PROGRAM):
-            arguments += ["--fit", "off"]  # it would change what was not set
+            arguments += ["--fit", "off"]  # it would change a default setting
         self._placement.greet()
         arguments += self._placement.options(PROGRAM)
         return SavedScores(self._tools, arguments, text, n, on_server=self.remote is not None)
@@ -367,12 +367,14 @@ def speculate(
 
     The arguments name both models.
 
-    The program rounds `elapsed_ns` of the decode phase to 1 ms. `n_accepted` is None where the
-    target replays accepted tokens from checkpoints: the program counts those as accepted again.
+    The program rounds `elapsed_ns` of the decode phase to 1 ms. `n_accepted` is None if the target
+    replays accepted tokens from checkpoints: the program counts those as accepted again.
     """
     tools = placement.tools
     if "--spec-draft-n-max" not in tools.help(_SPECULATE):
-        raise RefusalError("tools", f"this build's {_SPECULATE} takes other options than are known")
+        raise RefusalError(
+            "tools", f"this build's {_SPECULATE} has other options than asperf supports"
+        )
     options = ["--spec-type", "draft-simple", "--spec-draft-n-max", str(k)]
     # With the log that lists the buffers on a server.
     options += ["--temp", "0", "-n", str(n_new), "-lv", "4"]
@@ -408,7 +410,7 @@ def _checked(run: ToolRun, counts: SpeculationRun | None, k: int) -> Speculation
     if counts is None:
         raise run.failure("exited with 0 and counted nothing")
     if counts.k != k:
-        raise run.failure(f"was asked for {k} drafted tokens a round and reports {counts.k}")
+        raise run.failure(f"got --draft {k} and reports {counts.k} drafted tokens a round")
     if not (counts.n_predict > 0 and 0 <= counts.n_accept <= counts.n_drafted):
         raise run.failure(
             f"counted {counts.n_accept} accepted of {counts.n_drafted} drafted tokens and "

@@ -132,7 +132,7 @@ class Server:
         del self._models[model]
 
     def _clear(self) -> dict[str, Any]:
-        """Free every pair and model, and have the parent forget what they logged."""
+        """Free every pair and model, and have the parent forget their logs."""
         if "_pairs" in vars(self):
             self._pairs.clear()
         for model in [*self._models]:
@@ -198,7 +198,7 @@ class Server:
         model = self._model(name)
         if isinstance(model, SpeculatesByItself):
             return model
-        raise RefusalError("unsupported", "only llama_tools has programs that speculate")
+        raise RefusalError("unsupported", "only llama_tools has binaries that speculate")
 
     def _model(self, name: str) -> LoadedModel:
         try:
@@ -300,7 +300,7 @@ def main(arguments: list[str]) -> None:
     """Serve requests until end of file.
 
     The arguments are the engine's name, the nice value, the descriptors of requests, replies and
-    log, and what the engine itself is opened with.
+    log, and the engine's own arguments.
     """
     name, nice, *descriptors = arguments[:5]
     request_fd, reply_fd, log_fd = map(int, descriptors)

@@ -37,7 +37,7 @@ def device_info() -> Mapping[str, Any]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """A folder's tokenizer; where it is not configured, as its `tokenizer.json` has it.
+    """A folder's tokenizer; if it is not configured, as its `tokenizer.json` has it.
 
     For such a folder, older versions of transformers guess a class by the model's type, which adds
     tokens that the model does not have, or fails for want of them. Folders that transformers 5
@@ -129,7 +129,7 @@ def devices() -> list[Facts]:
 
 
 def library_files() -> list[Path]:
-    """The native code of mlx and mlx-lm's sources: either decides what runs."""
+    """The native code of mlx and mlx-lm's sources: both decide the computation."""
     core = Path(mx.__file__).parent
     native = [Path(mx.__file__), *core.glob("lib/*.so*"), *core.glob("lib/*.dylib")]
     native += core.glob("lib/*.metallib")

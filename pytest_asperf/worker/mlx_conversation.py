@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MlxConversation:
-    """Answers prompts as mlx-lm's server does: a cache is trimmed to what the next prompt shares.
+    """Answers prompts as mlx-lm's server does: a cache is trimmed to the next prompt's shared part.
 
     Args:
         model: the model.

@@ -397,7 +397,7 @@ class MlxModel:
         return cache
 
     def _note_context(self, n_ctx: int, cache: list[Any]) -> None:
-        """Note what a run resolved to, and MLX's allocations: resident memory has no GPU's."""
+        """Note a run's resolved settings, and MLX's allocations: resident memory has no GPU's."""
         peak = int(mx.get_peak_memory())
         self.context = {
             **_context_facts(

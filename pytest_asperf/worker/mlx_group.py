@@ -30,10 +30,10 @@ _ALIKE: Final = ("tokens", "n_tokens", "logits")
 
 
 def require_group(group: Any, n_processes: int) -> Any:
-    """A group, if it has that many processes: MLX goes on alone where they do not find another."""
+    """A group, if it has that many processes: MLX goes on alone if they do not find another."""
     if group.size() != n_processes:
         raise RefusalError(
-            "group", f"{n_processes} processes were asked for, and MLX's group has {group.size()}"
+            "group", f"{n_processes} processes were requested, and MLX's group has {group.size()}"
         )
     return group
 
@@ -120,7 +120,7 @@ class _Other:
         self.answer()  # that it is there
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Have it begin; what hinders that shows in its answer."""
+        """Have it begin; an obstacle shows in its answer."""
         data = encode({key: request[key] for key in ("id", "op", "args") if key in request})
         try:
             os.write(self._requests, data)

@@ -56,7 +56,7 @@ class MlxServerModel(StartedModel):
         return Api(endpoint, "/v1/completions", {"stream_options": {"include_usage": True}})
 
     def state(self) -> Facts:
-        """Requests that it decodes at once, where that was set."""
+        """Requests that it decodes at once, if that was set."""
         slots = self._settings.get("parallel")
         return {} if slots is None else {"slots": slots}
 

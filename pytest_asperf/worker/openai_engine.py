@@ -94,7 +94,7 @@ class OpenAiEngine:
         return self._own_version is not None
 
     def ask(self, endpoint: Endpoint, path: str) -> Facts:
-        """An object that a path answers with; empty where it does not."""
+        """An object that a path answers with; empty if it does not."""
         return answered_object(
             get_request(endpoint, path, headers=self.headers, timeouts=_ASKING).body
         )
@@ -110,7 +110,7 @@ class OpenAiEngine:
         if record.fault is not None:
             raise RefusalError("server", record.fault.text)
         if record.status in {401, 403}:
-            key = "the key was refused" if self.headers else "it asks for a key, and there is none"
+            key = "the key was rejected" if self.headers else "it needs a key, and there is none"
             raise RefusalError("server", f"{self.endpoint}: {key} (HTTP {record.status})")
         listed = answered_object(record.body).get("data")
         names = [str(m.get("id")) for m in listed if isinstance(m, dict)] if listed else []
@@ -210,7 +210,7 @@ class OpenAiModel(ServedModel):
         return {"tasks_total": max(numbers, default=0)}
 
     def _tokenized(self, prompt: str) -> int | None:
-        """Tokens by `/tokenize` of llama-server or vLLM; None where there is none."""
+        """Tokens by `/tokenize` of llama-server or vLLM; None if there is none."""
         body = {
             "content": prompt, "add_special": True, "prompt": prompt, "model": self._name
         }  # fmt: skip
@@ -222,7 +222,7 @@ class OpenAiModel(ServedModel):
         return len(tokens) if record.status == 200 and isinstance(tokens, list) else None
 
     def _count(self, prompt: str) -> int:
-        """The tokens of a prompt, by a tokenizer or by what a request is billed as."""
+        """The tokens of a prompt, by a tokenizer or by a request's billed count."""
         counted = self._tokenized(prompt) if self._has_tokenizer else None
         return self.billed(prompt) if counted is None else counted
 
@@ -232,12 +232,12 @@ def _at(endpoint: Endpoint, base: str) -> Endpoint:
 
 
 def _authorization(endpoint: Endpoint, variable: str) -> dict[str, str]:
-    """The header with the key of a variable; none where there is no key."""
+    """The header with the key of a variable; none if there is no key."""
     key = os.environ.get(variable, "")
     if not key:
         return {}
     if endpoint.scheme != "https" and endpoint.host not in _LOOPBACK:
         raise RefusalError(
-            "url", f"{variable} holds a key, and {endpoint} would send it readable: use https"
+            "url", f"{variable} has a key, and {endpoint} would send it readable: use https"
         )
     return {"Authorization": f"Bearer {key}"}

@@ -45,9 +45,9 @@ def _take_priority_of_session(nice: int) -> None:
 
 
 def priority() -> str | None:
-    """The nice value of this process, with its session's where that differs; None where both are 0.
+    """The nice value of this process, with its session's if that differs; None if both are 0.
 
-    A session's cannot be set in some containers, and decides where there are sessions.
+    A session's cannot be set in some containers, and decides if there are sessions.
     """
     nice = session = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(OSError, ValueError):

@@ -63,7 +63,7 @@ class Revisits:
         """The rows of sequences that are decoded together: of each, by position."""
         loaded = self._find(model)
         if not isinstance(loaded, TakesSequences):
-            raise RefusalError("unsupported", "this engine takes one sequence at a time here")
+            raise RefusalError("unsupported", "this engine computes one sequence at a time here")
         rows: list[list[list[float]]] = [[] for _ in sequences]
         for call in loaded.together(sequences, n_prompt):
             for of_one, more in zip(rows, call, strict=True):

@@ -64,7 +64,7 @@ def _comes_back(stepper: Stepper) -> bool:
 
 
 class RolledBackStepper(ABC):
-    """The half of a `Stepper` that is the same in all engines."""
+    """The half of a `Stepper` that all engines share."""
 
     facts: Facts
     n_vocab: int
@@ -103,7 +103,7 @@ class RolledBackStepper(ABC):
         return self._decode(tokens, n_outputs)
 
     def mark(self) -> None:
-        """Prepare for removing what is decoded from now on, where that needs preparing."""
+        """Prepare for removing tokens that are decoded from now on, if that needs preparing."""
         if self._has_checkpoints:
             self._save()
             self._marked, self._since_mark = self.n_past, []
@@ -114,13 +114,13 @@ class RolledBackStepper(ABC):
             return
         if not self._has_checkpoints:
             if not self._drop_tail(n):
-                raise RefusalError("rollback", f"the memory refused to drop tokens from {n} on")
+                raise RefusalError("rollback", f"the memory cannot drop tokens from {n} on")
             return
         mark = self._marked
         if not 0 <= mark <= n:
             raise RefusalError("rollback", f"no checkpoint before token {n}")
         if not self._restore(mark):
-            raise RefusalError("rollback", f"the checkpoint at {mark} was not taken back")
+            raise RefusalError("rollback", f"the checkpoint at {mark} was not restored")
         if replay := self._since_mark[: n - mark]:
             self._decode(replay, 0)
 

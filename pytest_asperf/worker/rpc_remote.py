@@ -114,7 +114,7 @@ class Work:
 
     Attributes:
         n_bytes: bytes that came over the open connections, by the kernel's count (Linux).
-        n_graphs: graphs that it computed, by its log, where it was started here.
+        n_graphs: graphs that it computed, by its log, if it was started here.
     """
 
     n_bytes: int | None
@@ -219,7 +219,7 @@ class Remote:
         return self.greeting
 
     def hold(self, pid: int) -> None:
-        """Count what comes over a child's connections as well, until `release`."""
+        """Count the bytes over a child's connections as well, until `release`."""
         if not self._counts_bytes:
             return
         try:
@@ -338,7 +338,7 @@ _CAPS_BYTES: Final = 24
 _PINGS: Final = 20
 #: The version whose tensors are known. One of another layout could end the server.
 _TENSORS_OF: Final = 7
-#: Each way; what is larger than 10 MiB may be cached there.
+#: In each direction; data larger than 10 MiB may be cached there.
 _PROBE_BYTES: Final = 4 << 20
 _TYPE_I8: Final = 24
 #: `rpc_tensor`: id, type, buffer, ne, nb; op to view_offs, which are zeros; data; name and uses.
@@ -370,7 +370,7 @@ def greeting_of(link: socket.socket) -> dict[str, Any]:
 
 
 def _bandwidth_mbs(link: socket.socket) -> float | None:
-    """Bytes sent and read back in MB/s; None where the server has no memory for them."""
+    """Bytes sent and read back in MB/s; None if the server has no memory for them."""
     request = struct.pack("<IQ", 0, _PROBE_BYTES)
     buffer, size = struct.unpack("<QQ", _ask(link, _ALLOC_BUFFER, request, 16))
     if not buffer or size < _PROBE_BYTES:

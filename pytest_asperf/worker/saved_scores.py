@@ -51,7 +51,7 @@ class Text:
     def chunk(self, tokens: Sequence[int], at_least: int) -> int | None:
         """The index of the chunk with these tokens, from `at_least` on if there is one.
 
-        Equal chunks are worth the same: none sees what is before it.
+        Equal chunks have one value: none sees the chunks before it.
         """
         n = len(tokens)
         indices = [
@@ -156,7 +156,7 @@ class SavedScores:
         n_ctx, n_vocab, n_chunks = struct.unpack("<iii", self._read(12))
         is_sound = magic == _MAGIC and n_ctx == self.n_ctx and n_vocab > 0 and n_chunks > 0
         if not is_sound or n_ctx * n_chunks >= _MOST:
-            raise self.run.failure("saved its scores in a format that is not known")
+            raise self.run.failure("saved its scores in an unknown format")
         tokens = np.frombuffer(self._read(4 * n_ctx * n_chunks), "<i4")
         if tokens.min() < 0 or tokens.max() >= n_vocab:
             raise self.run.failure("saved tokens that are not in the vocabulary")
@@ -171,7 +171,7 @@ class SavedScores:
         return data
 
     def _check_printed(self, n_rows: int) -> None:
-        """Compare the mean NLL of what was saved with the PPL printed so far: it comes later."""
+        """Compare the mean NLL of the saved scores with the PPL printed so far: it comes later."""
         reader = PerplexityReader()
         for line in self.run.output.splitlines():
             reader.feed(line)

@@ -171,7 +171,7 @@ def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
 
 
 def _saved(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:
-    """Do the same for log-probabilities: the sums are 1, and their logarithms 0, by definition."""
+    """Normalise log-probabilities: the sums are 1, and their logarithms 0, by definition."""
     np.exp(block, out=powers)
     powers[block <= _LEAST_LOG_PROBABILITY] = 0.0
     return block.argmax(axis=1), np.ones(len(block)), np.zeros(len(block))

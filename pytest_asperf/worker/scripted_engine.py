@@ -133,7 +133,7 @@ class ScriptedModel:
             reply_fd = int(sys.argv[-2])
             os.write(reply_fd, b"this is no message\n")
         elif kind == "refuse":
-            raise RefusalError("scripted", f"the script refuses to {operation}")
+            raise RefusalError("scripted", f"the script cannot {operation}")
 
     def tokenize(self, text: str) -> list[int]:
         """BOS and the text's bytes."""

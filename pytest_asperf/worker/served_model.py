@@ -1,7 +1,7 @@
-"""A model behind a server: requests, their times, and what makes them no measurement.
+"""A model behind a server: requests, their times, and faults that void them.
 
-Prompts are texts, as users send them, and no two begin alike. Output is what the server samples by
-its own defaults. Tokens are counted by the server, never by the events of its stream.
+Prompts are texts, as users send them, and no two begin alike. Output is sampled by the server's own
+defaults. Tokens are counted by the server, never by the events of its stream.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _SHOWN: Final = 200
 CANNOT_STEP: Final = {
     **dict.fromkeys(
         ("prompt", "generate", "first_token"),
-        "a server takes texts and generates what it samples: speculation step by step needs the "
+        "a server accepts texts and generates by sampling: speculation step by step needs the "
         "engine llama_cpp, llama_tools or mlx",
     ),
     "step": "a server cannot be stepped and rolled back; speculation is its own, and its flags",
     "slow_by": "a server cannot be slowed by a share; the engines llama_cpp and scripted can",
 }
-#: The same of a server that shows no log-probabilities, as all but llama-server.
+#: For a server that shows no log-probabilities: all but llama-server.
 CANNOT: Final = {
     **CANNOT_STEP,
     **dict.fromkeys(
@@ -106,8 +106,8 @@ class ServedModel:
     Args:
         api: the API to use.
         count: the tokens that the server makes of a prompt.
-        facts: what loading it resolved to.
-        context: what its context resolved to.
+        facts: the load's resolved settings.
+        context: its resolved context.
         counts_cheaply: True if counting needs no work of the model.
     """
 
@@ -177,7 +177,7 @@ class ServedModel:
         """The tokens of a prompt as a request for one token is billed."""
         counts = self._checked(self._api.stream(prompt, 1)).reply.counts
         if counts.n_prompt is None:
-            raise RefusalError("server", "the server does not say how many tokens a prompt has")
+            raise RefusalError("server", "the server does not report how many tokens a prompt has")
         return counts.n_prompt
 
     def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
@@ -196,7 +196,7 @@ class ServedModel:
         raise RefusalError(
             "server",
             f"the server ended its reply before {n_output} tokens, {_TRIES} times: "
-            f"{', '.join(map(str, short))}; ask for fewer tokens, or have it ignore the text's end",
+            f"{', '.join(map(str, short))}; request fewer tokens, or have it ignore the text's end",
         )
 
     def _sent(self, prompts: Sequence[str], n_output: int, sampled: str) -> list[StreamRecord]:
@@ -216,7 +216,7 @@ class ServedModel:
         """Reject replies of another model, or of a server that was exchanged in between."""
         wanted = self._api.model
         if wanted and reply.model and not reply.model.startswith(wanted):
-            raise RefusalError("server", f"{wanted} was asked and {reply.model} replied")
+            raise RefusalError("server", f"{wanted} was requested and {reply.model} replied")
         if self._build and reply.build != self._build:
             raise RefusalError(
                 "server", f"the server's build changed from {self._build} to {reply.build}"
@@ -228,7 +228,7 @@ class ServedModel:
         return self._prompts.draw(text, n_tokens)
 
     def request(self, prompt: str, n_output: int, intended_ns: int | None = None) -> StreamRecord:
-        """Send one request, and read its reply whatever it is."""
+        """Send one request, and read its reply of any kind."""
         return self._api.stream(prompt, n_output, intended_ns)
 
     def require_alive(self) -> None:
@@ -288,7 +288,7 @@ def _sizes(work: Asked) -> tuple[int, int]:
 
 
 def served_text(name: str, parts: Facts) -> str:
-    """A server in words, and what could not be learned of it."""
+    """A server in words, and its unknown facts."""
     known = [f"{what} {_short(value)}" for what, value in parts.items() if value is not None]
     unknown = [what for what, value in parts.items() if value is None]
     not_known = [f"not known: {', '.join(unknown)}"] if unknown else []

@@ -8,7 +8,7 @@ from typing import Final
 
 from .engine import RefusalError
 
-#: A prompt begins with words of these in random order, so that no cache holds its beginning.
+#: A prompt begins with words of these in random order, so that no cache has its beginning.
 _WORDS: Final = (
     *("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world"),
     *("school", "state", "family", "student", "group", "country", "problem", "hand", "part"),
@@ -71,7 +71,7 @@ class Prompts:
         n_all = self._count(begins + text)
         if n_all < n_tokens:
             raise RefusalError(
-                "context", f"the text has {n_all} tokens, and {n_tokens} were asked for"
+                "context", f"the text has {n_all} tokens, and {n_tokens} were requested"
             )
         return round(len(text) * n_tokens / n_all)
 

@@ -38,9 +38,9 @@ class ServerProcess:
     """A running server, ready for requests.
 
     Args:
-        name: what messages call it.
+        name: its name in messages.
         command: its program and arguments, for a port.
-        ready_path: what it answers with 200 once it is ready.
+        ready_path: the path that it answers with 200 once it is ready.
 
     Raises:
         RefusalError: it ended before it was ready; with the last lines of its log.

@@ -1,4 +1,4 @@
-"""Draft and verify: the loop of speculative decoding, the same for every engine.
+"""Draft and verify: the loop of speculative decoding, common to all engines.
 
 One round drafts up to k tokens, verifies them with the target in one batch, and emits the accepted
 ones and one of the target's own (Leviathan, Kalman and Matias, ICML 2023). Without a drafter a
@@ -34,13 +34,13 @@ _NGRAM_SIZES: Final = (3, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Counts and nanoseconds of one round; what is left of the wall time is the loop's own.
+    """Counts and nanoseconds of one round; the rest of the wall time is the loop's own.
 
     Attributes:
         drafted, accepted, emitted: tokens proposed, kept by the target, and added to the output.
         draft_ns: time of proposing.
         verify_ns: time of the target's batch.
-        rollback_ns: time of checkpoints, of removing what was rejected, and of replays.
+        rollback_ns: time of checkpoints, of removing rejected tokens, and of replays.
     """
 
     drafted: int
@@ -191,7 +191,7 @@ class ModelDrafter:
 
 
 class NgramDrafter:
-    """Drafts what followed the last occurrence of the text's end: prompt lookup.
+    """Drafts the text after the last occurrence of the text's end: prompt lookup.
 
     After Saxena, "Prompt Lookup Decoding" (2023): the longest of 3, 2 and 1 tokens that occurred
     before is continued as it went on there.
@@ -207,7 +207,7 @@ class NgramDrafter:
         self._seen, self._indexed = {}, 0
 
     def propose(self, text: Sequence[int], k: int) -> Proposal:
-        """Up to k tokens, none where the end of the text is new."""
+        """Up to k tokens, none if the end of the text is new."""
         end = len(text)
         for stop in range(self._indexed + 1, end):
             for size in _NGRAM_SIZES:
@@ -237,7 +237,7 @@ def generate(
     how: Choice,
     slow_by: float = 0.0,
 ) -> Generation:
-    """Generate exactly `n_new` tokens after a prompt; what ends a text does not end this.
+    """Generate exactly `n_new` tokens after a prompt; the end of a text does not end this.
 
     No round drafts more tokens than can still be emitted, so that both variants do the same work.
     The prompt, of at least two tokens, is decoded before the clock starts. Every round is slowed by

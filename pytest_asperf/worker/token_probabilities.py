@@ -1,9 +1,9 @@
 """The log-probabilities that llama-server shows of its next tokens, as rows of the vocabulary.
 
-`/completion` lists the likeliest tokens before sampling. The token that is chosen is listed too,
-and its log-probability is the model's whatever chose it: a bias, here. So the next token of a text
-has its own log-probability, however unlikely it is. The probability that is not listed is shared
-out evenly among the tokens that are not.
+`/completion` lists the likeliest tokens before sampling. The chosen token is listed too, and its
+log-probability is the model's for any reason of the choice: a bias, here. So the next token of a
+text has its own log-probability, however unlikely it is. The unlisted probability is shared out
+evenly among the unlisted tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Row = NDArray[np.float32]
 
-#: Tokens that are listed, in about 0.2 MB a position: what is left has little probability.
+#: Tokens that are listed, in about 0.2 MB a position: the rest has little probability.
 _LISTED: Final = 2048
 #: The smallest probability in single precision.
 _LEAST: Final = -103.0
@@ -131,7 +131,7 @@ class TokenProbabilities:
         if not isinstance(tokens, list) or not all(map(self._is_token, tokens)):
             raise RefusalError("server", "the server's reply has no tokens of the vocabulary")
         if len(tokens) != n_new:
-            raise RefusalError("server", f"{n_new} tokens were asked for, and {len(tokens)} came")
+            raise RefusalError("server", f"{n_new} tokens were requested, and {len(tokens)} came")
         counts = [timings.get(name, 0) for name in ("draft_n", "draft_n_accepted")]
         if not all(isinstance(count, int) for count in counts):
             raise RefusalError("server", "the server's counts of drafted tokens are no numbers")
@@ -158,7 +158,7 @@ class TokenProbabilities:
         (token,), (row,) = self._complete(prompt, 1, asked)
         if following and token != following[0]:
             raise RefusalError(
-                "unsupported", f"the server chose token {token} where {following[0]} was asked for"
+                "unsupported", f"the server chose token {token} where {following[0]} was requested"
             )
         return row
 

@@ -50,7 +50,7 @@ _METADATA: Final = "llama_model_loader: - kv"
 class ToolRun:
     """One running program, which inherits the descriptors `pass_fds`, in a folder.
 
-    `name` is what messages call it. A failure of a server has a kind of its own.
+    `name` is its name in messages. A failure of a server has a kind of its own.
 
     Attributes:
         peak_rss_bytes: its peak resident memory, once it has ended.
@@ -185,7 +185,7 @@ class ToolRun:
         return ""
 
     def wait(self) -> None:
-        """Wait for its end, whatever that is."""
+        """Wait for its end, of any kind."""
         self._reap()
         for reader in self._readers:
             reader.join(timeout=5.0)
@@ -194,7 +194,7 @@ class ToolRun:
                 stream.close()
 
     def _reap(self) -> None:
-        """Wait as Popen does, and keep what the kernel counted."""
+        """Wait as Popen does, and keep the kernel's counts."""
         process = self._process
         if process.returncode is None:
             with suppress(ChildProcessError):  # polled meanwhile
@@ -253,7 +253,7 @@ class Toolbox:
             run.wait()
             text = run.output + "\n".join(run.log)
             if "--" not in text:
-                raise run.failure("does not start: asked for its options it names none")
+                raise run.failure("does not start: its help lists no options")
             self._help[name] = text
         return self._help[name]
 
@@ -331,7 +331,7 @@ def _checked(run: ToolRun, expected: Facts) -> tuple[BenchRow, Facts]:
         raise run.failure(f"printed a test without {', '.join(missing)}")
     for cell, value in expected.items():
         if not _is_same(cell, value, cells.get(cell)):
-            raise run.failure(f"was asked for {cell} {value} and reports {cells.get(cell)}")
+            raise run.failure(f"was started with {cell} {value} and reports {cells.get(cell)}")
     return row, cells
 
 

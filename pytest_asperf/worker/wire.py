@@ -29,7 +29,7 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Read one line; raises WireError for what is no message of this version."""
+    """Read one line; raises WireError for a line that is no message of this version."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as err:

@@ -28,7 +28,7 @@ class Speculation:
 
 
 def step(model: Llama, cache: Cache, ids: list[int]) -> list[int]:
-    """Feed ids after what the cache holds; the greedy choice after each."""
+    """Feed ids after the content of the cache; the greedy choice after each."""
     device = model.model.norm.weight.device
     with torch.no_grad():
         logits = model(torch.tensor([ids], device=device), cache)

@@ -2,9 +2,9 @@
 
     python bpe.py --data build/train
 
-Reads what corpus.py wrote; writes tokenizer.json and {stdlib,packages,heldout,seen}.bin.xz
-(little-endian uint16). A document is `BOS text EOS`; heldout and seen are `BOS text`, as
-llama.cpp scores them.
+Reads corpus.py's output; writes tokenizer.json and {stdlib,packages,heldout,seen}.bin.xz
+(little-endian uint16). A document is `BOS text EOS`; heldout and seen are `BOS text`, as llama.cpp
+scores them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def train(documents: Iterator[str]) -> Tokenizer:
-    """A BPE whose pre-tokenizer is GPT-2's, which llama.cpp knows as "gpt-2"."""
+    """A BPE whose pre-tokenizer is GPT-2's, which llama.cpp has as "gpt-2"."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()

@@ -2,9 +2,9 @@
 
     python corpus.py --stdlib ~/.pyenv/versions/3.13.0/lib/python3.13 --out build/train
 
-Writes OUT/stdlib.jsonl, OUT/packages.jsonl (one document a line: path, text),
-OUT/heldout.txt, OUT/seen.txt (library files like the held-out ones, but trained on, for the
-gap) and OUT/corpus.json (what was taken and the overlap figures).
+Writes OUT/stdlib.jsonl, OUT/packages.jsonl (one document a line: path, text), OUT/heldout.txt,
+OUT/seen.txt (library files like the held-out ones, but trained on, for the gap) and OUT/corpus.json
+(the sources and the overlap figures).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HELD_OUT_BYTES = 480_000
 SHINGLE_LINES = 3
 SHINGLE_MIN_CHARS = 80
 MAX_SHARED_SHINGLES = 2
-# Tables and generated text, which tell little about a model of code; and the tests, whose
-# neighbours repeat each other too much to be held out fairly.
+# Tables and generated text, which show little about a model of code; and the tests, whose
+# neighbours repeat each other too much for a fair held-out part.
 _NOT_HELD_OUT = re.compile(r"^(test|encodings|idlelib|pydoc_data|turtledemo)/|_sysconfigdata")
 _NOT_STDLIB = re.compile(r"^(site-packages|encodings|pydoc_data)/|_sysconfigdata|cjkencodings")
 
@@ -44,7 +44,7 @@ class Document:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text, the order that decides what is held out and how documents mix."""
+    """SHA-256 of a text, the order that decides the held-out part and the mix of documents."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -98,7 +98,7 @@ def package_documents(wheels: Path) -> Iterator[Document]:
 
 
 def split(documents: list[Document]) -> tuple[list[Document], list[Document]]:
-    """Library files chosen by hash of their path: (held out, as many that are trained on)."""
+    """Library files chosen by hash of their path: (held-out ones, as many that are trained on)."""
     candidates = [
         d
         for d in sorted(documents, key=lambda d: digest(d.path))

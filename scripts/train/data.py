@@ -28,7 +28,7 @@ def stream(path: Path, device: str) -> Tensor:
 
 
 class Rows:
-    """Random rows `BOS window`, taken from the streams by the given probabilities."""
+    """Random rows `BOS window`, drawn from the streams by the given probabilities."""
 
     def __init__(self, streams: list[Tensor], shares: list[float], seed: int) -> None:
         device = streams[0].device

@@ -23,7 +23,7 @@ CORPUS_ROW = 384
 
 
 def distillation_loss(draft: nn.Module, target: nn.Module, rows: Tensor) -> Tensor:
-    """KL(target || draft) plus the NLL of the target's greedy choice, which is what is accepted."""
+    """KL(target || draft) plus the NLL of the target's greedy choice, which is the accepted one."""
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=rows.is_cuda):
         with torch.no_grad():
             truth = target(rows).float().log_softmax(-1)
@@ -34,7 +34,7 @@ def distillation_loss(draft: nn.Module, target: nn.Module, rows: Tensor) -> Tens
 
 
 def written_by(target: Llama, rows: data.Rows, count: int, batch: int) -> Tensor:
-    """[count, PROMPT + NEW] ids: a corpus prompt and what the target makes of it."""
+    """[count, PROMPT + NEW] ids: a corpus prompt and the target's continuation."""
     device = rows.tokens.device
     rng = torch.Generator(device).manual_seed(SEED)
     temperature = torch.tensor(TEMPERATURES, device=device).repeat(batch // len(TEMPERATURES))

@@ -1,9 +1,9 @@
-"""The quantization ladder on llama.cpp: PPL and KLD of each level against F16.
+"""The quant sweep on llama.cpp: PPL and KLD of each quantization against F16.
 
-    python ladder.py pytest_asperf/data/models/asperf-target pytest_asperf/data/corpus/heldout.txt
+    `python ladder.py pytest_asperf/data/models/asperf-target pytest_asperf/data/corpus/heldout.txt`
 
-Needs llama-cpp-python and pytest_asperf. The figures pair the same tokens: intervals are 95 %
-over chunks. KLD is KL(F16 || level) in nats, mean over the scored tokens.
+Needs llama-cpp-python and pytest_asperf. The figures pair the same tokens: intervals are 95 % over
+chunks. KLD is KL(F16 || quantization) in nats, mean over the scored tokens.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Scorer:
 
 
 def files(folder: Path, work: Path) -> Iterator[tuple[str, Path]]:
-    """F16 and every level, made in `work`."""
+    """F16 and every quantization, made in `work`."""
     f16 = work / "F16.gguf"
     hf_to_gguf(folder, f16)
     yield "F16", f16
@@ -101,7 +101,7 @@ def mean_interval(values: Floats) -> tuple[float, float]:
 
 
 def measure(scorers: dict[str, Scorer], chunks: NDArray[np.int32]) -> tuple[Floats, Floats]:
-    """Mean NLL and KLD, each [chunks, levels]."""
+    """Mean NLL and KLD, each [chunks, quantizations]."""
     nll = np.zeros((len(chunks), len(scorers)))
     kld = np.zeros_like(nll)
     for i, chunk in enumerate(chunks):

@@ -164,7 +164,7 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """Embedding, layers and final norm: what Hugging Face names `model`."""
+    """Embedding, layers and final norm: Hugging Face's `model`."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

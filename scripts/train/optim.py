@@ -62,7 +62,7 @@ def optimisers(model: nn.Module, lr: float, decay: float) -> list[torch.optim.Op
 
 
 def rate(step: int, steps: int, *, warmup: int, hold: float) -> float:
-    """Warm up, hold until `hold` of the steps, then linearly to zero."""
+    """Warm up, stay until `hold` of the steps, then linearly to zero."""
     if step < warmup:
         return (step + 1) / warmup
     return min(1.0, (steps - step) / (steps * (1 - hold)))

@@ -3,11 +3,11 @@
 
     python qat.py --out build/qat
 
-For each level the target is its own teacher: the fine-tuned weights, quantized in every forward
-pass, learn the distributions of the unquantized ones. Nothing but the quantization can be learned
-away, so the twin that is quantized afterwards is the same model. Writes OUT/{3,4}bit, which mlx-lm
-loads, and OUT/qat.json: held-out PPL and KLD of both, computed in float32 with the weights that
-MLX computes with.
+For each quantization the target is its own teacher: the fine-tuned weights, quantized in every
+forward pass, learn the distributions of the unquantized ones. Nothing but the quantization can be
+learned away, so the twin that is quantized afterwards is the same model. Writes OUT/{3,4}bit, which
+mlx-lm loads, and OUT/qat.json: held-out PPL and KLD of both, computed in float32 with the weights
+that MLX computes with.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def export(model: Llama, bits: int, folder: Path, tokenizer: Path) -> None:
 
 
 def train(args: argparse.Namespace) -> dict[str, object]:
-    """Fine-tune, measure and write every level; return the record."""
+    """Fine-tune, measure and write every quantization; return the record."""
     torch.manual_seed(SEED)
     torch.set_float32_matmul_precision("high")
     teacher = Llama(TARGET)

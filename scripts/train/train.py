@@ -36,7 +36,7 @@ def loss_of(model: nn.Module, rows: Tensor) -> Tensor:
 
 
 def report(model: Llama, held_out: Tensor, seen: Tensor, step: int, loss: float) -> None:
-    """One line of the loss curve: NLL of trained-on library files beside the held-out ones."""
+    """One line of the loss curve: NLL of trained-on library files and of the held-out ones."""
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=held_out.is_cuda):
         ppl = [data.perplexity(model, ids) for ids in (held_out, seen)]
     print(

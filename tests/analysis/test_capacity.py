@@ -109,7 +109,7 @@ def test_a_draft_takes_memory_too() -> None:
 
 @pytest.mark.parametrize(("weights_gb", "outcome"), [(10, Outcome.PASS), (61, Outcome.FAIL)])
 def test_a_fit_becomes_a_verdict_with_its_figures(weights_gb: int, outcome: Outcome) -> None:
-    """The note says what was compared, and advises where it failed."""
+    """The note names the comparison, and advises if it failed."""
     verdict = judge_fit(fit(SHARED, [demand(weights_gb * 10**9)]), Subject("m fits", "live"))
     assert verdict.outcome is outcome
     assert bool(verdict.advice) is (outcome is Outcome.FAIL)
@@ -152,6 +152,6 @@ def test_a_fast_draft_may_still_lose() -> None:
 
 
 def test_without_a_ratio_only_the_break_even_is_told() -> None:
-    """If verifying costs what a round emits at most, no draft is fast enough."""
+    """If verifying costs as much as a round emits at most, no draft is fast enough."""
     found = payoff(0.5, Verification(((2, 1.5),), ""))
     assert (found.best_k, found.gain, found.break_even_ratio) == (None, None, math.inf)

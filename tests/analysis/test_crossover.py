@@ -24,7 +24,7 @@ def searched(crossing: float, blur: float = 1.0) -> CrossoverSearch:
 
 @given(st.floats(10, 20_000), st.floats(1, 3))
 def test_the_interval_holds_the_crossing(crossing: float, blur: float) -> None:
-    """Wherever it is, and however much of its neighbourhood stays undecided."""
+    """At any place, and however much of its neighbourhood stays undecided."""
     search = searched(crossing, blur)
     estimate = search.estimate
     assert len(search.done) <= MOST_COMPARISONS
@@ -42,7 +42,7 @@ def test_the_interval_is_narrow_where_every_length_is_decided(crossing: float) -
 
 @given(st.floats(250, 1000), st.floats(1.05, 1.5))
 def test_an_undecided_neighbourhood_is_enclosed(crossing: float, blur: float) -> None:
-    """The search goes on at both sides of it."""
+    """The search goes on in both directions from it."""
     estimate = searched(crossing, blur).estimate
     assert estimate.high / estimate.low < 2 * blur**2
 

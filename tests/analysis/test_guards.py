@@ -24,7 +24,7 @@ FACTOR = st.floats(1, 1e3)
 
 INVALID, INCONCLUSIVE, WARNING = Consequence.INVALID, Consequence.INCONCLUSIVE, Consequence.WARNING
 
-# 177 rounds of 4 drafted tokens took 3.276 s: weights of 9B less its embedding, four times 0.8B's.
+# 177 rounds of 4 drafted tokens in 3.276 s: weights of 9B less its embedding, four times 0.8B's.
 ROUNDS_PER_S, ROUND_BYTES = 177 / 3.276, (10.93 + 4 * 1.1755) * GB
 SD = {"k": 4, "drafted": 708, "accepted": 23}
 
@@ -76,7 +76,7 @@ CASES: Mapping[
         lambda: guards.sd_bound(53.6, 42.4, **SD),
         lambda: guards.sd_bound(53.6, 42.4, k=4, drafted=708, accepted=531, c=0.3, verify=1.8),
     ),
-    # The paper's formula with c = T_target beside what the paper reports.
+    # The paper's formula with c = T_target next to the paper's own result.
     "predicted-against-measured": (
         WARNING,
         lambda: guards.predicted_against_measured(15, 53.3),
@@ -105,7 +105,7 @@ CASES: Mapping[
         lambda: guards.knows_nothing(2047.9, 2048),
         lambda: guards.knows_nothing(7.66, 2048),
     ),
-    # A 7.3 M model's Q8_0 declared as a level of a 1.3 M one's F16.
+    # A 7.3 M model's Q8_0 declared as a quantization of a 1.3 M one's F16.
     "impossible-gain": (
         INVALID,
         lambda: guards.impossible_gain(-0.1),
@@ -116,7 +116,7 @@ CASES: Mapping[
         lambda: guards.path_mismatch({"branch": "hybrid"}, {"branch": "mlx"}),
         lambda: guards.path_mismatch({"branch": "hybrid"}, {"branch": "hybrid", "gpu": "M2"}),
     ),
-    # 268 tok/s of batch prefill at 74 tokens beside a sequential rate at 422.
+    # 268 tok/s of batch prefill at 74 tokens next to a sequential rate at 422.
     "unequal-work": (
         INVALID,
         lambda: guards.unequal_work({"prompt tokens": 74}, {"prompt tokens": 422, "runs": 10}),
@@ -187,7 +187,7 @@ CASES: Mapping[
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_published_case_trips_and_its_neighbour_does_not(name: str) -> None:
-    """A trip has its guard's name and consequence, and says what was found against which rule."""
+    """A trip has its guard's name and consequence, the finding and the rule."""
     consequence, bad, good = CASES[name]
     guard_finding = bad()
     assert guard_finding is not None
@@ -240,7 +240,7 @@ def test_an_sd_bound_stays_broken_when_worse(
 def test_what_a_round_can_give_breaks_no_bound(
     alone: float, c: float, verify: float, k: int, data: st.DataObject
 ) -> None:
-    """Rounds played out with their costs are within the bound, whether costs are known or not."""
+    """Simulated rounds with their costs are within the bound, with known and unknown costs."""
     accepted = data.draw(st.lists(st.integers(0, k), min_size=1, max_size=30))
     rounds = len(accepted)
     rate = alone * (rounds + sum(accepted)) / (rounds * (k * c + verify))
@@ -251,13 +251,13 @@ def test_what_a_round_can_give_breaks_no_bound(
 
 @given(st.floats(0.1, 1e3), st.floats(0, 1e3), st.integers(2, 50), FACTOR)
 def test_a_spread_stays_too_wide(mean: float, sd: float, n: int, more: float) -> None:
-    """More deviation never makes a mean stand for its runs."""
+    """More deviation never makes a mean represent its runs."""
     if guards.spread(mean, sd, n):
         assert guards.spread(mean, sd * more, n)
 
 
 def test_one_run_has_no_spread() -> None:
-    """One run per prompt says nothing of how runs differ."""
+    """One run per prompt shows nothing about differences of runs."""
     assert guards.spread(53.3, 0.0, 1)
 
 
@@ -266,7 +266,7 @@ def test_one_run_has_no_spread() -> None:
     [(126, False), (13 * 5, True), (int(15.04 / 0.108 * 1.3), True), (92, True)],
 )
 def test_windows_that_are_too_short_or_too_long(n: int, is_found: bool) -> None:  # noqa: FBT001
-    """Both ways: what misses a part of the phase is as wrong as what holds more than it."""
+    """Both ways: too little of the phase is as wrong as too much."""
     assert bool(guards.impure_window(n, 0.108, 15.04)) is is_found
 
 
@@ -307,7 +307,7 @@ def test_what_is_not_known_contradicts_nothing() -> None:
     guard_finding = guards.path_mismatch({"device": "ANE", "k": 4}, {"device": "GPU", "k": 8})
     assert guard_finding is not None
     assert (
-        guard_finding.found == "device ANE was asked for and GPU ran; k 4 was asked for and 8 ran"
+        guard_finding.found == "device ANE was requested and GPU ran; k 4 was requested and 8 ran"
     )
 
 
@@ -337,7 +337,7 @@ def test_more_memory_than_the_working_set_is_named() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_figures_that_no_measurement_has_are_refused(value: float) -> None:
-    """A guard says nothing of nonsense, and does not pass it either."""
+    """A guard reports nothing for nonsense, and does not pass it either."""
     calls: tuple[Callable[[], GuardFinding | None], ...] = (
         lambda: guards.roofline_high(value, GB, 800),
         lambda: guards.roofline_low(1, GB, value),
@@ -362,7 +362,7 @@ def _trip(consequence: Consequence, guard: Guard = Guard.THROTTLED) -> GuardFind
 @pytest.mark.parametrize("limit", [0.5, 1.0, 1.5], ids=["PASS", "INCONCLUSIVE", "FAIL"])
 @pytest.mark.parametrize("consequence", Consequence)
 def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> None:
-    """INVALID overrules all, INCONCLUSIVE what was decided, and a warning is only told."""
+    """INVALID overrules all, INCONCLUSIVE decided ones, and a warning is only reported."""
     estimate = Estimate(1.0, 0.9, 1.1, 9, method="m", unit="tok/s")
     plain = judge_above(estimate, limit, Subject("tg8", "live"))
     guard_finding = _trip(consequence)
@@ -378,7 +378,7 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
 
 @pytest.mark.parametrize("guard", [Guard.HOST_BUSY, Guard.SPREAD, Guard.DIVERGENT_OUTPUT])
 def test_a_guard_voids_its_kind_of_assertion_alone(guard: Guard) -> None:
-    """A finding that cannot have changed an assertion is a warning beside its verdict."""
+    """A finding that cannot have changed an assertion is a warning on its verdict."""
     estimate = Estimate(1.0, 0.9, 1.1, 9, method="m", unit="tok/s")
     plain = judge_above(estimate, 0.5, Subject("tg8", "live"))
     finding = guard.finding("found", "the rule")
@@ -389,7 +389,7 @@ def test_a_guard_voids_its_kind_of_assertion_alone(guard: Guard) -> None:
 
 
 def test_two_arms_of_the_same_weights_are_one() -> None:
-    """By the file, or where every token has the same probability; one bit tells them apart."""
+    """By the file, or if every token has an equal probability; one bit distinguishes them."""
     scores = [[1.0, 2.0], [3.0]]
     other = [[1.0, 2.0], [3.0000000000000004]]
     for guard_finding in (
@@ -424,7 +424,7 @@ def test_a_fine_tuned_model_may_gain_more_than_a_level() -> None:
     ],
 )
 def test_broken_logits_says_what_they_are(row: Mapping[str, Any], found: str) -> None:
-    """One NaN in a row is enough, for whatever computed it fed the next step."""
+    """One NaN in a row is enough: the next step was computed from it."""
     guard_finding = _logits(**row)
     assert guard_finding is not None
     assert guard_finding.found.endswith(found)

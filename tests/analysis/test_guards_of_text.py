@@ -1,4 +1,4 @@
-"""The guards' reading of logs and of generated text."""
+"""The guards on logs and on generated text."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_prose_code_and_tables_are_not_degenerate() -> None:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(20, 60))
 def test_any_short_loop_is_degenerate(loop: list[int], copies: int) -> None:
-    """No matter what is said over and over again, up to eight tokens long."""
+    """For any repeated text, up to eight tokens long."""
     tokens = loop * copies
     assert (guards.degenerate_tokens(tokens) is not None) == (len(tokens) >= 40)
 

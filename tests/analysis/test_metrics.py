@@ -42,7 +42,7 @@ def column(chunks: list[ChunkScore], name: str) -> list[float]:
 
 
 def mean_and_uncertainty(total: float, squares: float, count: int) -> tuple[float, float]:
-    """Return what the lambda of that name in llama.cpp's kl_divergence() returns."""
+    """Return the result of the lambda of that name in llama.cpp's kl_divergence()."""
     mean = total / count
     variance = squares / count - mean * mean
     return mean, math.sqrt(variance / (count - 1)) if variance > 0 and count > 10 else 0.0
@@ -147,7 +147,7 @@ def test_delta_is_the_ratio_of_the_two_perplexities() -> None:
 
 
 def test_a_model_against_itself_differs_in_nothing() -> None:
-    """The same scores in both arms give 0 with no width, and no division by zero."""
+    """Equal scores in both variants give 0 with no width, and no division by zero."""
     base, _ = scored(3)
     compared = compare_scores(base, base)
     assert (compared.delta_ppl.low, compared.delta_ppl.high) == (0, 0)
@@ -155,7 +155,7 @@ def test_a_model_against_itself_differs_in_nothing() -> None:
 
 
 def test_scores_without_distribution_give_ppl_only() -> None:
-    """If only NLL was asked for there is no KLD, rather than one of zero."""
+    """If only NLL was requested there is no KLD, rather than one of zero."""
     base, other = scored(4)
     compared = compare_scores(base, [ChunkScore(c.nll) for c in other])
     assert compared.kld is None
@@ -164,7 +164,7 @@ def test_scores_without_distribution_give_ppl_only() -> None:
 
 
 def test_half_compared_chunks_are_refused() -> None:
-    """KLD over some of the chunks would stand for another corpus than PPL."""
+    """KLD over some of the chunks would be of another corpus than PPL."""
     base, other = scored(4)
     other[3] = ChunkScore(other[3].nll)
     with pytest.raises(MeasurementError, match="only 11 of 12 chunks"):
@@ -172,7 +172,7 @@ def test_half_compared_chunks_are_refused() -> None:
 
 
 def test_arms_of_unequal_work_are_refused() -> None:
-    """A missing chunk in one arm is an error, not a shorter comparison."""
+    """A missing chunk in one variant is an error, not a shorter comparison."""
     base, other = scored(4)
     with pytest.raises(MeasurementError, match="different numbers"):
         compare_scores(base, other[:-1])

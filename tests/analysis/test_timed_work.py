@@ -1,4 +1,4 @@
-"""Guards on what timed runs left, with rows made up for each case."""
+"""Guards on the state after timed runs, with rows for each case."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _invalid(finding: GuardFinding | None) -> bool:
 
 
 def test_the_same_rows_pass() -> None:
-    """A run that left what its tokens' own computation gives is sound."""
+    """A run whose state equals its tokens' own computation is sound."""
     rows = predicting(TOKENS)
     assert guards.skipped_work(8, 8, rows) is None
     assert guards.other_logits(TOKENS, rows, rows, {}) is None
@@ -40,7 +40,7 @@ def test_the_same_rows_pass() -> None:
 
 
 def test_a_memory_of_another_length_is_invalid() -> None:
-    """A memory that holds fewer tokens than were timed; one that does not say proves nothing."""
+    """A memory with fewer tokens than were timed; one without a report proves nothing."""
     assert _invalid(guards.skipped_work(8, 3, predicting(TOKENS)))
     assert guards.skipped_work(8, None, predicting(TOKENS)) is None
 
@@ -71,7 +71,7 @@ def test_small_differences_at_all_positions_pass_up_to_the_limit() -> None:
 
 
 def test_weights_that_predict_nothing_are_a_warning() -> None:
-    """Random weights turn rounding into other logits, so nobody can say which are right."""
+    """Random weights turn rounding into other logits, so the right ones are unknown."""
     computed = {position: row(100 + position) for position in range(7)}
     left = {position: row(200 - position) for position in range(7)}
     finding = guards.other_logits(TOKENS, left, computed, computed)

@@ -56,7 +56,7 @@ def change(point: float, half: float, n: int = 63) -> Estimate:
 def test_threshold_is_compared_with_the_interval(
     point: float, half: float, below: str, above: str
 ) -> None:
-    """The whole interval decides; on the limit itself neither strict claim holds."""
+    """The whole interval decides; on the limit itself neither strict assertion is true."""
     assert judge_below(change(point, half), 0.01, SUBJECT).outcome == below
     assert judge_above(change(point, half), 0.01, SUBJECT).outcome == above
 
@@ -68,7 +68,7 @@ finite = st.floats(-1, 1)
 def test_only_an_interval_clear_of_the_limit_decides(
     point: float, half: float, limit: float
 ) -> None:
-    """With a limit strictly inside the interval no claim about it passes or fails."""
+    """With a limit strictly inside the interval no assertion about it passes or fails."""
     estimate = change(100 * point, 100 * half)
     for verdict in (
         judge_below(estimate, limit, SUBJECT),
@@ -93,7 +93,7 @@ def test_only_an_interval_clear_of_the_limit_decides(
     ],
 )
 def test_within_checks_both_ends(limits: dict[str, float], outcome: str) -> None:
-    """A range holds where the interval is inside, fails where it is wholly outside."""
+    """A range passes if the interval is inside, and fails if it is wholly outside."""
     verdict = judge_within(change(0.5, 0.1), SUBJECT, **limits)
     assert verdict.outcome == outcome
 
@@ -106,21 +106,21 @@ def test_ranges_that_hold_nothing_are_refused(limits: dict[str, float]) -> None:
 
 
 def test_line_names_claim_figure_and_basis() -> None:
-    """The one-line verdict reads claim, figure with interval, and what it rests on."""
+    """The one-line verdict has assertion, figure with interval, and its basis."""
     assert line(judge_below(change(0.39, 0.17), 0.01, SUBJECT)) == (
         "PASS  ΔPPL asperf-target Q6_K vs F16 below 1 %: +0.39 % [0.22, 0.56] (63 chunks)"
     )
 
 
 def test_recorded_figures_never_look_live() -> None:
-    """A verdict on published figures says so in the line and in the note."""
+    """A verdict on published figures is marked in the line and in the note."""
     verdict = judge_below(change(0.39, 0.17), 0.01, Subject("x", "recorded", ran=(("doc", "a"),)))
     assert line(verdict).endswith("(63 chunks, recorded)")
     assert "ran (recorded):" in lab_note(verdict)
 
 
 def test_note_holds_all_parts() -> None:
-    """The lab note gives claim, figure, interval, threshold, what ran and what to do."""
+    """The lab note has assertion, figure, interval, threshold, run record and remedy."""
     estimate = replace(change(1.6, 0.4), method="t")
     assert lab_note(judge_below(estimate, 0.01, SUBJECT)).splitlines() == [
         "FAIL: the assertion does not hold",
@@ -135,7 +135,7 @@ def test_note_holds_all_parts() -> None:
 
 
 def test_inconclusive_says_what_would_decide() -> None:
-    """Halving the half-width takes four times the chunks; the advice says how many more."""
+    """Halving the half-width needs four times the chunks; the advice names the number."""
     verdict = judge_below(change(0.9, 0.2), 0.01, SUBJECT)
     assert "about 190 more chunks would decide it" in verdict.advice
 
@@ -147,7 +147,7 @@ def test_a_figure_on_the_limit_gets_honest_advice() -> None:
 
 
 def test_too_few_samples_are_inconclusive() -> None:
-    """An infinite interval decides nothing, and the advice says what is missing."""
+    """An infinite interval decides nothing, and the advice names the missing part."""
     few = Estimate(
         1,
         -math.inf,
@@ -189,7 +189,7 @@ LADDER = ("F16", "Q8_0", "Q6_K", "Q5_K_M")
 def test_monotonic_needs_every_step(
     steps: tuple[tuple[float, float], ...], outcome: str, phrase: str
 ) -> None:
-    """All steps shown pass, one reversed or level step fails, an open one leaves it open."""
+    """All steps shown pass, one reversed or flat step fails, an open one leaves it open."""
     rising = judge_monotonic(LADDER, [change(*s) for s in steps], SUBJECT, direction="rising")
     falling = judge_monotonic(
         LADDER, [change(-p, h) for p, h in steps], SUBJECT, direction="falling"
@@ -207,7 +207,7 @@ def test_monotonic_advice_names_the_open_step() -> None:
 
 
 def test_monotonic_refuses_a_wrong_number_of_steps() -> None:
-    """A ladder of k labels has k - 1 steps, and at least one."""
+    """A sweep of k labels has k - 1 steps, and at least one."""
     with pytest.raises(ValueError, match="differences"):
         judge_monotonic(LADDER, [change(1, 0.5)], SUBJECT, direction="rising")
     with pytest.raises(ValueError, match="differences"):
@@ -259,7 +259,7 @@ def test_pareto_knows_that_higher_rates_are_better() -> None:
 
 
 def test_pareto_refuses_an_empty_comparison() -> None:
-    """With nobody to compare with there is no front, and a missing figure is an error."""
+    """Without a competitor there is no front, and a missing figure is an error."""
     with pytest.raises(ValueError, match="nothing"):
         judge_pareto({}, (SIZE,), SUBJECT)
     with pytest.raises(ValueError, match="zip"):
@@ -301,7 +301,7 @@ def test_percents_are_read(given_: object, fraction: float) -> None:
      math.nan, math.inf, -0.01, True, None, [1], 10**400],
 )  # fmt: skip
 def test_nonsense_limits_are_refused(given_: object) -> None:
-    """Anything that could be read in two ways, or in none, is refused by name."""
+    """An ambiguous or meaningless input is rejected by name."""
     with pytest.raises(ConfigError, match="below: ") as caught:
         parse_percent(given_, where="below")
     assert "\x1b" not in str(caught.value)
@@ -328,13 +328,13 @@ def test_a_number_without_a_unit_is_no_share(given_: object, offered: str) -> No
 
 
 def test_negative_limits_are_read_where_they_make_sense() -> None:
-    """A claim about a gain may have a limit below zero."""
+    """An assertion about a gain may have a limit below zero."""
     assert parse_percent("-2%", where="above", negative=True) == pytest.approx(-0.02)
 
 
 @given(st.text())
 def test_outside_text_is_safe_to_print(text: str) -> None:
-    """No matter what a label holds, a verdict prints one line of printable characters."""
+    """For any label, a verdict prints one line of printable characters."""
     verdict = judge_below(
         change(0.9, 0.2), 0.01, Subject(text, "live", ran=((text, text),), if_failed=text)
     )

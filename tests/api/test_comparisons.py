@@ -28,7 +28,7 @@ OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operat
 
 @dataclass
 class Book(NoRecord):
-    """A record that keeps what a test would be asked for at its end."""
+    """A record with everything that a test is checked for at its end."""
 
     rows: list[Any] = field(default_factory=list)
     forgotten: list[Verdict] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Book(NoRecord):
         self.forgotten = [one for one in self.forgotten if one is not verdict]
 
     def keeps(self, undecided: Verdict) -> bool:
-        """Let an undecided assertion wait, if the session does."""
+        """Leave an undecided assertion for later, if the session does."""
         self.waiting.append(undecided)
         return self.waits
 
@@ -82,7 +82,7 @@ def unmeasured(unit: str = "tok/s") -> Figure:
 def test_each_operator_judges_the_whole_interval(
     sign: str, interval: tuple[float, float, float], outcome_above: str
 ) -> None:
-    """A side of a limit is shown by the whole interval, ruled out by it, or open."""
+    """A limit is shown exceeded by the whole interval, excluded by it, or open."""
     opposite = {"PASS": "FAIL", "FAIL": "PASS"}
     wanted = outcome_above if ">" in sign else opposite.get(outcome_above, outcome_above)
     verdict = OPERATORS[sign](figure(*interval), "40 tok/s")
@@ -97,7 +97,7 @@ def test_a_limit_itself_is_within_and_not_beyond(sign: str) -> None:
 
 
 def test_a_broken_measurement_is_invalid_on_either_side() -> None:
-    """A guard overrules what the interval shows, and its remedy is what to do."""
+    """A guard overrules the interval, and its remedy is the verdict's."""
     finding = Guard.THROTTLED.finding("the clock fell", "a clock that holds")
     broken = figure(41, 42, 43, guard_findings=(finding,))
     for verdict in (broken >= 40, broken <= 40, broken / figure(1, 1, 1) >= 40):
@@ -126,7 +126,7 @@ def test_a_verdict_is_true_only_if_it_passes() -> None:
 
 
 def test_a_verdict_is_a_value() -> None:
-    """Its outcome is read without raising, and what led to it with it."""
+    """Its outcome is read without raising, together with its reasons."""
     verdict = figure(39, 40.5, 42) >= "60 tok/s"
     assert isinstance(verdict, Verdict)
     assert verdict.outcome is Outcome.FAIL
@@ -249,7 +249,7 @@ def test_an_undecided_assertion_waits_if_the_session_lets_it() -> None:
 
 
 def test_a_quantity_is_no_truth_value() -> None:
-    """A measurement is no assertion; the error says how to make one."""
+    """A measurement is no assertion; the error shows how to make one."""
     with pytest.raises(ConfigError, match="compare it with a limit"):
         bool(figure(41, 42, 43))
 
@@ -388,7 +388,7 @@ class Rung:
         return ()
 
     def result(self) -> Any:
-        """Give what guards compare, which no two rungs share."""
+        """Give values for guards to compare, which no two quantizations share."""
         ppl = SimpleNamespace(ppl=SimpleNamespace(value=5.0))
         ran = SimpleNamespace(sha256=self.name, requested=self.name)
         own = float(sum(map(ord, self.name)))
@@ -450,7 +450,7 @@ def test_a_ratio_of_changes_can_be_negative() -> None:
 def test_no_claim_and_its_opposite_both_pass(
     sign: str, point: float, width: float, limit: float
 ) -> None:
-    """At most one of a comparison and its negation is shown, whatever was measured."""
+    """At most one of a comparison and its negation is shown, for any measurement."""
     negated = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
     quantity: Quantity = figure(point * (1 - width), point, point * (1 + width))
     outcomes = {OPERATORS[s](quantity, limit).outcome for s in (sign, negated)}

@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
 
 @pytest.fixture(scope="session")
 def recorded() -> Callable[[str], str]:
-    """Return the function that reads one tool's recorded output by its name."""
+    """Return the function that reads one tool's saved output by its name."""
     return lambda name: (RECORDED / name).read_text(encoding="utf-8")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.audit.result import Audit, FileFindings
 
-#: By file: how some of its figures begin, the guards that trip, and what a note says.
+#: By file: how some of its figures begin, the guards that trip, and a part of a note.
 FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {
     "aiperf_console.txt": ({"TTFT mean": "120 ms", "E2E median": "1388 ms"}, [], ""),
     "batched.jsonl": ({"pp128 B=2": "1024 tok/s", "tg64 B=2": "100 tok/s"}, [], ""),
@@ -136,7 +136,7 @@ def guards_of(found: FileFindings) -> list[str]:
 
 
 def judged(path: Path) -> FileFindings:
-    """Return what a file shows."""
+    """Return a file's figures."""
     reading = read_file(path)
     return judge_file(reading, Known.of([reading], Options()))
 
@@ -277,7 +277,7 @@ def test_what_a_terminal_broke_is_joined(width: int) -> None:
 def test_no_damage_to_a_file_is_an_error_of_ours(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:
-    """No matter what is cut out of a file or put into it, it is read and judged, or refused."""
+    """For any cut and any insertion, a file is read and judged, or rejected."""
     raw = (RECORDED / name).read_bytes()
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(raw)))

@@ -50,7 +50,7 @@ BLOCK += ["Mean TTFT (ms):   {}", "P99 TTFT (ms):   {}", "=" * 30]
 
 
 def beside(between: str, *columns: list[str]) -> str:
-    """Return the lines of texts that stand side by side."""
+    """Return the lines of texts that are side by side."""
     return "\n".join(between.join(lines) for lines in zip(*columns, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What stands around and between a tool's lines changes no figure, and a cut one is none."""
+"""Text around and between a tool's lines changes no figure, and a cut one is none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _before(prefix: str) -> Callable[[list[str]], list[str]]:
     return lambda lines: [f"{prefix}{line}" for line in lines]
 
 
-#: What nobody can list: a name, a rank or a number, and times of every service.
+#: Prefixes without a complete list: a name, a rank or a number, and times of every service.
 AROUND: dict[str, Callable[[list[str]], list[str]]] = {
     "quote": _before("> > "),
     "indent and quote": _before("  >"),
@@ -87,7 +87,7 @@ def shown(path: Path) -> tuple[dict[str, str], list[str], str]:
 
 @pytest.mark.parametrize("around", AROUND)
 def test_what_stands_around_lines_changes_no_figure(around: str, tmp_path: Path) -> None:
-    """A file reads as it does without what others put before, between and behind its lines."""
+    """A file reads as it does without other text before, between and behind its lines."""
     for name in FILES:
         lines = (RECORDED / name).read_text(encoding="utf-8").splitlines()
         path = tmp_path / name
@@ -138,7 +138,7 @@ def test_rows_have_the_columns_above_them(
 
 
 def test_rows_without_a_header_are_named(audit_of: Callable[..., Audit]) -> None:
-    """A text that holds rows alone is not read, and says so."""
+    """A text with rows only is not read, and is reported."""
     (found,) = audit_of({"bench.md": ROWS}).files
     assert found.problem.startswith("2 rows with figures were not read")
 
@@ -163,7 +163,7 @@ SERVING = "==== Serving Benchmark Result ====\nSuccessful requests:   4\n"
 def test_a_number_that_is_cut_off_is_no_figure(
     text: str, figures: dict[str, str], audit_of: Callable[..., Audit]
 ) -> None:
-    """The end of a file may stand within a number, which is then left out."""
+    """The end of a file may be within a number, which is then left out."""
     (found,) = audit_of({"log": text}).files
     got = {figure.name: str(figure) for figure in found.figures}
     assert got.keys() == figures.keys()

@@ -42,13 +42,13 @@ FIELDS: dict[str, Any] = {
 
 
 def judged(path: Path, options: Options | None = None) -> FileFindings:
-    """Return what a file shows."""
+    """Return a file's figures."""
     reading = read_file(path)
     return judge_file(reading, Known.of([reading], options or Options()))
 
 
 def bench_rows(path: Path) -> list[BenchRow]:
-    """Return the tests that a file holds."""
+    """Return the tests in a file."""
     log = read_file(path).log
     assert log is not None
     return log.bench.rows
@@ -120,7 +120,7 @@ def test_the_default_table_is_read(tmp_path: Path) -> None:
 
 
 def test_rates_are_taken_from_samples(tmp_path: Path) -> None:
-    """A stalled repetition moves the printed mean and not the rate, and the guard says so."""
+    """A stalled repetition moves the printed mean and not the rate, and the guard reports it."""
     path = tmp_path / "bench.jsonl"
     path.write_text(json.dumps(entry([250, 251, 252, 253, 2.45])))
     found = judged(path)
@@ -143,7 +143,7 @@ def test_few_samples_give_a_mean(tmp_path: Path) -> None:
 
 
 def test_repetitions_that_are_not_said_are_assumed_and_said_to_be(tmp_path: Path) -> None:
-    """CSV lacks the number of repetitions: llama-bench's default, or what the user says."""
+    """CSV lacks the number of repetitions: llama-bench's default, or the user's number."""
     path = tmp_path / "bench.csv"
     path.write_text(as_csv(entry()))
     assumed, given = judged(path), judged(path, Options(repetitions=20))
@@ -174,7 +174,7 @@ def test_little_of_the_bandwidth_is_a_warning(tmp_path: Path) -> None:
 def test_a_chips_name_means_this_machine(
     mac: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch, name: str, profile: str
 ) -> None:
-    """On an M4 Max with 32 GPU cores its name is that bin, and another bin has to be named."""
+    """On an M4 Max with 32 GPU cores its name is that chip variant; another must be named."""
     monkeypatch.setattr("pytest_asperf.audit.known.detect", lambda: mac("m4max-32"))
     hardware = parse_options(name, (), None, None, 0.9).hardware
     assert hardware is not None
@@ -189,7 +189,7 @@ def test_a_chips_name_means_this_machine(
     ],
 )
 def test_a_broken_file_is_no_measurement(text: str, reason: str, tmp_path: Path) -> None:
-    """An empty, truncated or impossible file is answered with what is wrong."""
+    """An empty, truncated or impossible file raises with its fault."""
     path = tmp_path / "bench"
     path.write_text(text)
     assert reason in read_file(path).problem

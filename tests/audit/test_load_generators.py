@@ -1,4 +1,4 @@
-"""Result files of load generators: figures by our names, guards, and what may be compared."""
+"""Result files of load generators: figures by asperf's names, guards, and comparisons."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_rate_above_the_bandwidth_is_found(
 def test_a_cached_prompt_in_records_is_found(
     audit_of: Callable[..., Audit], recorded: Callable[[str], str]
 ) -> None:
-    """AIPerf's records say how much of a prompt the server had in its cache."""
+    """AIPerf's records have the part of a prompt that was in the server's cache."""
     lines = [json.loads(line) for line in recorded("load_aiperf_records.jsonl").splitlines()]
     for line in lines:
         line["metrics"]["usage_prompt_cache_read_tokens"]["value"] = 120
@@ -165,7 +165,7 @@ def test_a_cached_prompt_in_records_is_found(
 def test_only_figures_of_one_definition_are_compared(
     tmp_path: Path, audit_of: Callable[..., Audit], recorded: Callable[[str], str]
 ) -> None:
-    """Against a baseline of another tool, each figure of another definition is refused."""
+    """Against a baseline of another tool, each figure of another definition is rejected."""
     files = {"v.json": recorded("load_vllm_completions.json"), "s.json": ""}
     files["s.json"] = recorded("load_sglang.jsonl").splitlines()[0]
     (compared,) = audit_of(files, Options(baseline=tmp_path / "s.json")).together
@@ -212,7 +212,7 @@ def test_definitions_that_differ_are_not_equal() -> None:
 @settings(max_examples=40)
 @given(st.data())
 def test_no_file_is_too_broken_to_be_read(data: st.DataObject) -> None:
-    """A value of any type in place of any other is no exception."""
+    """A value of any type instead of any other is no exception."""
     junk: st.SearchStrategy[Any] = (
         st.none() | st.integers() | st.text(max_size=3) | st.just([{}]) | st.just({"a": [0]})
     )

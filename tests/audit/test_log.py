@@ -24,7 +24,7 @@ M2_ULTRA = Options(hardware=find_profile("m2ultra"))
 
 
 def load_of(file: str, *, gib: float, tensors: int, level: str = "Q8_0") -> str:
-    """Return what llama.cpp logs of loading a dense model of 32 layers on an M2 Ultra."""
+    """Return llama.cpp's log of loading a dense model of 32 layers on an M2 Ultra."""
     return (
         "llama_model_load_from_file_impl: using device MTL0 (Apple M2 Ultra) (unknown id) - 9 MiB\n"
         f"llama_model_loader: loaded meta data with 30 key-value pairs and {tensors} tensors from "
@@ -81,7 +81,7 @@ def perplexity(chunk_nll: Sequence[float], level: str = "F16", planned: int | No
 
 @given(st.lists(st.floats(0.5, 5.0), min_size=1, max_size=60))
 def test_the_nll_of_each_chunk_comes_back(nll: list[float]) -> None:
-    """From PPL to four decimals each chunk's NLL comes back to what they leave."""
+    """From PPL to four decimals each chunk's NLL is recovered within their rounding."""
     running = [math.exp(sum(nll[:i]) / i) for i in range(1, len(nll) + 1)]
     run = PerplexityRun(tuple(round(ppl, 4) for ppl in running))
     for i, (found, true) in enumerate(zip(run.chunk_nll, nll, strict=True), start=1):
@@ -96,7 +96,7 @@ def test_perplexity_is_paired_with_the_level_of_most_bits(audit_of: Callable[...
     files = {"b.txt": perplexity(other, "Q6_K"), "a.txt": perplexity(base)}
     (pairs,) = audit_of({**files, "c.txt": perplexity(base[:5])}).together
     (figure,) = pairs.figures
-    # Both logs say 8.5 bits per weight, so the first that was given is the base.
+    # Both logs have 8.5 bits per weight, so the first file is the base.
     assert figure.name == "F16 (a.txt) vs Q6_K (b.txt)"
     assert figure.value is not None
     assert figure.value.point == pytest.approx(math.exp(-0.01) - 1, abs=2e-5)
@@ -122,7 +122,7 @@ def test_a_log_of_a_mac_names_its_gpu(
 
 
 def test_a_mac_s_gpu_that_holds_no_weights_is_no_warning(audit_of: Callable[..., Audit]) -> None:
-    """What computed was the processor."""
+    """The processor computed."""
     on_cpu = perplexity([2.0, 2.5, 2.2]).replace("MTL0_Mapped", "CPU_REPACK")
     (found,) = audit_of({"log": _metal("paravirtual") + on_cpu}).files
     assert guards_of(found) == []
@@ -132,7 +132,7 @@ def test_a_mac_s_gpu_that_holds_no_weights_is_no_warning(audit_of: Callable[...,
 def test_a_benchmark_s_layers_decide_about_its_gpu(
     ngl: str, guards: list[str], audit_of: Callable[..., Audit]
 ) -> None:
-    """llama-bench logs no buffers, and says how many layers were asked for."""
+    """llama-bench logs no buffers, but the requested number of layers."""
     table = (
         "| model | size | params | backend | ngl | test | t/s |\n"
         "| --- | ---: | ---: | --- | --: | ---: | ---: |\n"
@@ -145,7 +145,7 @@ def test_a_benchmark_s_layers_decide_about_its_gpu(
 def test_a_named_baseline_must_be_of_the_same_text(
     audit_of: Callable[..., Audit], tmp_path: object
 ) -> None:
-    """Other numbers of chunks are other work, and INVALID where a user asks for the comparison."""
+    """Other numbers of chunks are other work, and INVALID if a user compares them."""
     files = {"a.txt": perplexity([2.0] * 8), "b.txt": perplexity([2.0] * 7)}
     options = Options(baseline=tmp_path / "a.txt")  # type: ignore[operator]
     (pairs,) = audit_of(files, options).together
@@ -164,17 +164,17 @@ def test_two_texts_of_one_length_are_suspected(audit_of: Callable[..., Audit]) -
 def test_a_perplexity_run_that_stops_early_is_invalid(
     cut: str, audit_of: Callable[..., Audit]
 ) -> None:
-    """A truncated log, and one whose PPL becomes nan, did not do what they set out to do."""
+    """A truncated log, and one whose PPL becomes nan, did not finish their work."""
     text = perplexity([2.0, 2.5, 2.2, 2.4, 2.1], planned=10).replace("\nFinal", f"{cut}\nFinal")
     (found,) = audit_of({"a": text}).files
     assert guards_of(found) == ["broken-logits"] * bool(cut) + ["path-mismatch"]
-    assert "10 was asked for and 5 ran" in found.guard_findings[-1][1].found
+    assert "10 was requested and 5 ran" in found.guard_findings[-1][1].found
     if cut:
         assert found.guard_findings[0][1].found == "PPL is nan after chunk 6"
 
 
 def test_the_table_of_kl_divergence_is_shown_as_printed(audit_of: Callable[..., Audit]) -> None:
-    """Its ± takes tokens as independent, and is said to."""
+    """Its ± treats tokens as independent, and the note says so."""
     text = (
         "kl_divergence: computing over 2 chunks, n_ctx=512, batch_size=2048, n_seq=4\n"
         "Mean PPL(Q)                   :   8.966302 ±   0.160270\n"
@@ -327,7 +327,7 @@ ALL = "".join(
 
 @given(st.data())
 def test_no_damage_to_a_log_is_an_error_of_ours(data: st.DataObject) -> None:
-    """No matter what is cut out of a log, or run into its lines, it is read and judged."""
+    """For any cut in a log, or text run into its lines, it is read and judged."""
     text = ALL
     for _ in range(data.draw(st.integers(1, 6))):
         start = data.draw(st.integers(0, len(text)))

@@ -41,7 +41,7 @@ def test_energy_is_added_up_over_samples_of_unequal_length(
 def test_a_plist_that_its_reader_fails_on_loses_no_other_file(
     broken: bytes, audit_of: Callable[..., Audit]
 ) -> None:
-    """The file is told as unreadable, by itself, and as a sample that is counted as broken."""
+    """The file is reported as unreadable, by itself, and as a sample that counts as broken."""
     whole = sample(100, 2000)
     alone, mixed, sound = audit_of({"a": broken, "b": whole + b"\0" + broken, "c": whole}).files
     assert "no sample of powermetrics" in alone.problem
@@ -76,7 +76,7 @@ def test_a_sample_that_is_cut_off_is_left_out_and_said(audit_of: Callable[..., A
 
 
 def test_an_entity_bomb_is_not_expanded(audit_of: Callable[..., Audit]) -> None:
-    """A plist that declares entities is refused before they grow."""
+    """A plist that declares entities is rejected before they grow."""
     lines = ["<!DOCTYPE plist [", '<!ENTITY a "aaaaaaaaaa">']
     lines += [
         f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True)

@@ -1,4 +1,4 @@
-"""Output of llama.cpp's own tools (build 0c1e570), recorded on a CPU with the shipped models."""
+"""Output of llama.cpp's own binaries (build 0c1e570), saved on a CPU with the shipped models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_llama_bench(
     form: str, recorded: Callable[[str], str], audit_of: Callable[..., Audit]
 ) -> None:
-    """Each form has both tests; all but Markdown tell what was asked for and never resolved."""
+    """Each form has both tests; all but Markdown show requested settings that were not resolved."""
     (found,) = audit_of({"bench": recorded(f"bench.{form}")}, Options(repetitions=6)).files
     assert [figure.name.split()[0] for figure in found.figures] == ["pp64", "tg32"]
     assert all(figure.value is not None and figure.value.n == 6 for figure in found.figures)
@@ -45,7 +45,7 @@ def test_llama_perplexity(recorded: Callable[[str], str], audit_of: Callable[...
 def test_llama_speculative_simple(
     name: str, recorded: Callable[[str], str], audit_of: Callable[..., Audit]
 ) -> None:
-    """A sound run trips nothing, and the text is told from the log around it."""
+    """A sound run trips nothing, and the text is separated from the log around it."""
     (found,) = audit_of({"sd": recorded(name)}).files
     assert found.guard_findings == []
     assert [figure.name for figure in found.figures] == ["TG", "acceptance", "rounds"]

@@ -28,7 +28,7 @@ class Endless(io.RawIOBase):
         self._left = size
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Assert that it can be read."""
         return True
 
     def read(self, n: int = -1) -> bytes:
@@ -56,7 +56,7 @@ class Endless(io.RawIOBase):
     ],
 )
 def test_a_format_is_told_by_its_content(head: bytes, kind: Kind) -> None:
-    """The first lines of each tool's output tell which it is, whatever the file is called."""
+    """The first lines of each tool's output identify it, for any file name."""
     assert sniff(head)[0] is kind
 
 
@@ -74,7 +74,7 @@ def test_a_format_is_told_by_its_content(head: bytes, kind: Kind) -> None:
     ],
 )
 def test_what_is_no_text_is_said_to_be_none(head: bytes, reason: str) -> None:
-    """A model, an archive or a program is refused by what it is."""
+    """A model, an archive or a program is rejected by its kind."""
     with pytest.raises(UnreadableError, match=reason):
         sniff(head)
 
@@ -159,7 +159,7 @@ def test_a_long_text_of_no_tool_is_given_up_early(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_says_why(
     tmp_path: Path, write: Callable[[Path], object], reason: str
 ) -> None:
-    """None of them raises, and each is named by what is wrong with it."""
+    """None of them raises, and each is named by its fault."""
     path = tmp_path / "file"
     write(path)
     assert reason in read_file(path).problem

@@ -1,7 +1,7 @@
-"""How tokens were drafted and verified, by the logs and answers of llama.cpp's tools.
+"""Drafted and verified tokens, by the logs and answers of llama.cpp's binaries.
 
-Logs named as files are recorded with the shipped models. MTP heads and EAGLE drafts are not among
-those, so their lines are written here as `common/speculative.cpp` and
+Logs in files are from the shipped models. MTP heads and EAGLE drafts are not among those, so their
+lines are written here as `common/speculative.cpp` and
 `examples/speculative-simple/speculative-simple.cpp` of build 0c1e570 print them.
 """
 
@@ -72,7 +72,7 @@ def test_what_is_verified_again_bounds_the_acceptance(audit_of: Callable[..., Au
 
 
 def test_without_statistics_nothing_is_said_of_it(audit_of: Callable[..., Audit]) -> None:
-    """With checkpoints the printed share says nothing, so it is not shown."""
+    """With checkpoints the printed share means nothing, so it is not shown."""
     lines = _log("draft-mtp", CHECKPOINTS, drafted=61, accepted=61).splitlines(keepends=True)
     text = "".join(line for line in lines if "statistics" not in line)
     (found,) = audit_of({"log": text}).files
@@ -109,7 +109,7 @@ def test_a_replay_is_no_round() -> None:
 def test_lookup_and_draft_are_told_apart(
     recorded: Callable[[str], str], audit_of: Callable[..., Audit]
 ) -> None:
-    """Two ways of drafting in one run have an acceptance each, beside that of both."""
+    """Two ways of drafting in one run have an acceptance each, in addition to that of both."""
     (found,) = audit_of({"log": recorded("speculative_draft_and_lookup.txt")}).files
     assert dict(found.ran)["drafts"] == "ngram-simple, draft-simple"
     figures = {figure.name: figure.text for figure in found.figures}
@@ -169,7 +169,7 @@ KEYS = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "draft_n", "draf
 
 @given(st.fixed_dictionaries(dict.fromkeys(KEYS, JSON)), JSON, JSON)
 def test_no_answer_is_an_error_of_ours(timings: object, stop: object, choices: object) -> None:
-    """Whatever JSON stands in place of a figure, it is a request of possible counts or none."""
+    """For any JSON instead of a figure, it is a request of possible counts or none."""
     for answer in ({"timings": timings, "stop": stop, "choices": choices}, timings, stop):
         found = request_of(answer)
         assert found is None or 0 <= found[1].n_accepted <= found[1].n_drafted

@@ -1,4 +1,4 @@
-"""Runs of one file are told apart by what people write above them, and pooled otherwise."""
+"""Runs of one file are distinguished by the lines above them, and pooled otherwise."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ PERF = (
 def test_runs_are_named_by_what_stands_above_them(
     text: str, names: list[str], audit_of: Callable[..., Audit]
 ) -> None:
-    """A heading, a command, a build or a model tells runs apart; a model's own text does not."""
+    """A heading, a command, a build or a model distinguishes runs; a model's own text does not."""
     (found,) = audit_of({"log": text}).files
     kept = ("TG", "CPU", "tg")
     assert [figure.name for figure in found.figures if figure.name.startswith(kept)] == names
@@ -91,7 +91,7 @@ WORDS = ["v1", "# v1", "```", "$ ls", "|", "| a |", ">>> a", "", "---", "**b**",
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12))
 def test_any_lines_have_a_title(parts: list[str]) -> None:
-    """Titles are bounded and of one line, whatever stands in a text."""
+    """Titles are bounded and of one line, for any text."""
     titles = TitleReader()
     for _ in Layout().lines("\n".join(parts).splitlines(), titles):
         assert len(titles.heading) <= 80

@@ -33,7 +33,7 @@ def between(base: str, candidate: str) -> tuple[Candidate, ...]:
 
 
 def names(found: tuple[Candidate, ...]) -> list[str]:
-    """Return what the builds are called."""
+    """Return the builds' names."""
     return [candidate.build.name for candidate in found]
 
 
@@ -73,7 +73,7 @@ def test_an_end_that_is_not_final_asks_for_others() -> None:
 
 @pytest.mark.usefixtures("index")
 def test_ends_need_not_be_on_the_index() -> None:
-    """A yanked release may still be installed by its number; it is asked for by name."""
+    """A yanked release can still be installed by its number; it is requested by name."""
     found = names(between("mlx-lm==0.31.0", "mlx-lm==0.31.4"))
     assert found == [f"mlx-lm=={v}" for v in ("0.31.0", "0.31.1", "0.31.3", "0.31.4")]
 
@@ -119,7 +119,7 @@ def test_an_index_without_the_package_is_told_with_what_pip_says() -> None:
     ],
 )
 def test_no_order_is_said(base: str, candidate: str, told: str) -> None:
-    """What cannot be bisected by itself can be with a list of builds."""
+    """Builds that cannot be bisected by themselves can be with a list of builds."""
     with pytest.raises(ConfigError, match="--builds") as error:
         between(base, candidate)
     assert told in str(error.value)
@@ -127,7 +127,7 @@ def test_no_order_is_said(base: str, candidate: str, told: str) -> None:
 
 @pytest.fixture
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """A checkout with a merged branch: a, b, m (of side), c; `git` runs in it."""
+    """A checkout with a merged branch: a, b, m (of the branch), c; `git` runs in it."""
     monkeypatch.chdir(tmp_path)
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "A")
@@ -154,7 +154,7 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 
 def test_commits_come_along_the_first_parents(git: Callable[..., str]) -> None:
-    """What was merged counts as its merge; each has its hash, day and subject."""
+    """Merged commits count as their merge; each has its hash, day and subject."""
     found = between("./llama.cpp@a", "./llama.cpp@c")
     hashes = [git("rev-parse", tag) for tag in "abmc"]
     assert names(found) == [f"./llama.cpp@{digest[:10]}" for digest in hashes]
@@ -195,7 +195,7 @@ def test_what_the_ends_have_besides_every_commit_has(git: Callable[..., str]) ->
     ],
 )
 def test_commits_without_an_order_are_refused(base: str, candidate: str, told: str) -> None:
-    """A baseline beside the line of first parents would blame the first commit."""
+    """A baseline outside the line of first parents would blame the first commit."""
     with pytest.raises(ConfigError, match="--builds") as error:
         between(base, candidate)
     assert told in str(error.value)

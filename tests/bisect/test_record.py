@@ -40,14 +40,14 @@ def state(tmp_path: Path) -> Path:
 def reopen(
     cache: Path, decided_by: dict[str, object] | None = None, *, fresh: bool = False
 ) -> tuple[dict[GateStep, JudgedGate], int, str]:
-    """Return what another run finds: gates, the seed, and what it is told."""
+    """Return the result of another run: gates, the seed, and its messages."""
     keyed = kept_bisection(cache, decided_by or DECIDED_BY, seed=8, fresh=fresh)
     with keyed as (record, told):
         return record.gates, record.seed, told
 
 
 def test_an_equal_run_goes_on(tmp_path: Path, state: Path) -> None:
-    """Gates and seed are those of before; what could not be made may be tried again."""
+    """Gates and seed are those of before; a failed build may be tried again."""
     gates, seed, told = reopen(tmp_path)
     assert state.exists()
     assert seed == 7
@@ -60,7 +60,7 @@ def test_an_equal_run_goes_on(tmp_path: Path, state: Path) -> None:
 
 @pytest.mark.usefixtures("state")
 def test_fresh_and_other_runs_begin_anew(tmp_path: Path) -> None:
-    """Nothing of another question is taken for an answer to this one."""
+    """No part of another question is used as an answer to this one."""
     assert reopen(tmp_path, fresh=True) == ({}, 8, "")
     assert reopen(tmp_path, {**DECIDED_BY, "workload": "pp512"}) == ({}, 8, "")
 

@@ -1,4 +1,4 @@
-"""Bisection as arithmetic: which gates, how many, and what they come to."""
+"""Bisection as arithmetic: the gates, their number, and their result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNDECIDED, BROKEN = Outcome.INCONCLUSIVE, Outcome.INVALID
 def run(
     n: int, judge: Callable[[GateStep], GateAnswer]
 ) -> tuple[Answer, dict[GateStep, GateAnswer]]:
-    """Bisect to the end, and hold what holds for every bisection."""
+    """Bisect to the end, and assert the invariants of every bisection."""
     findings: dict[GateStep, GateAnswer] = {}
     while isinstance(step := next_step(n, findings), Probe):
         assert step.gate not in findings, "no gate is run twice"
@@ -49,7 +49,7 @@ def run(
 def levels(
     *of_builds: float, width: float = 0.01, limit: float = 0.05
 ) -> Callable[[GateStep], GateAnswer]:
-    """Return a judge who knows each build's cost, the baseline's first."""
+    """Return a judge with each build's cost, the baseline's first."""
 
     def judge(gate: GateStep) -> GateAnswer:
         effect = of_builds[gate.candidate] / of_builds[gate.base] - 1
@@ -78,7 +78,7 @@ def test_every_culprit_is_named_within_the_bound(n: int) -> None:
 def test_a_bad_build_costs_two_gates_at_most(n: int) -> None:
     """With one build unusable, the culprit is named, or it and its neighbour are left."""
     for culprit in range(1, n + 1):
-        # Beside the culprit, itself, and where the search begins.
+        # Next to the culprit, itself, and the start of the search.
         for bad in {culprit - 1, culprit, culprit + 1, n // 2} & set(range(1, n)):
             answer, findings = run(n, one_step(n, culprit, {bad}))
             if bad in {culprit - 1, culprit}:
@@ -91,7 +91,7 @@ def test_a_bad_build_costs_two_gates_at_most(n: int) -> None:
 
 @given(st.data())
 def test_rows_of_bad_builds_leave_the_range_that_they_hide(data: st.DataObject) -> None:
-    """The answer is what the usable builds around the culprit leave open."""
+    """The answer is the range between the usable builds around the culprit."""
     n = data.draw(st.integers(2, 64))
     culprit = data.draw(st.integers(1, n))
     bad = data.draw(st.sets(st.integers(1, n - 1), max_size=n))
@@ -110,7 +110,7 @@ def test_rows_of_bad_builds_leave_the_range_that_they_hide(data: st.DataObject) 
 
 @given(st.data())
 def test_any_outcomes_come_to_an_answer(data: st.DataObject) -> None:
-    """No matter what the gates say, it ends, and what it names is what the gates say."""
+    """For any results of the gates, it ends, and its answer is theirs."""
     n = data.draw(st.integers(1, 70))
     bounds = st.floats(-1, 3, allow_nan=False)
 
@@ -136,7 +136,7 @@ def test_any_outcomes_come_to_an_answer(data: st.DataObject) -> None:
 
 @given(st.integers(1, 70), st.data())
 def test_a_run_goes_on_where_it_was(n: int, data: st.DataObject) -> None:
-    """What was found decides what comes next, in whatever order it was found or read."""
+    """The results decide the next gate, in any order of finding or reading."""
     culprit = data.draw(st.integers(1, n))
     answer, findings = run(n, one_step(n, culprit))
     shuffled = dict(data.draw(st.permutations(list(findings.items()))))
@@ -145,7 +145,7 @@ def test_a_run_goes_on_where_it_was(n: int, data: st.DataObject) -> None:
 
 @given(st.integers(2, 64), st.data())
 def test_a_build_that_was_skipped_may_be_tried_again(n: int, data: st.DataObject) -> None:
-    """If what could not be made can be now, and is forgotten, the answer is as if it could."""
+    """A failed build that can be made now, and is forgotten, has no effect on the answer."""
     culprit = data.draw(st.integers(1, n))
     bad = data.draw(st.sets(st.integers(1, n - 1)))
     _, findings = run(n, one_step(n, culprit, bad))
@@ -168,7 +168,7 @@ def test_trying_again_spends_no_more_error(data: st.DataObject) -> None:
 
 
 def test_one_build_is_its_own_answer() -> None:
-    """With nothing between the two, the candidate's own gate says it all."""
+    """With nothing between the two, the candidate's own gate is the answer."""
     answer, findings = run(1, one_step(1, 1))
     assert answer == Answer(Ending.CULPRIT, 0, 1)
     assert list(findings) == [GateStep(0, 1)]
@@ -187,7 +187,7 @@ def test_a_candidate_that_does_not_fail_is_not_bisected(outcome: Outcome, ending
 
 
 def test_an_undecided_build_is_passed_over() -> None:
-    """Its neighbour is asked instead; where that does not help, the answer is a range."""
+    """Its neighbour is gated instead; if that does not help, the answer is a range."""
     judge = one_step(6, 5)
     answer, _ = run(6, lambda gate: GateAnswer(UNDECIDED) if gate.candidate == 3 else judge(gate))
     assert answer == Answer(Ending.CULPRIT, 4, 5)
@@ -274,7 +274,7 @@ def test_a_map_is_evenly_spaced() -> None:
 
 
 def test_a_map_passes_over_bad_builds() -> None:
-    """What cannot be measured leaves a gap, and the rest is mapped."""
+    """A build that cannot be measured leaves a gap, and the rest is mapped."""
     judge = levels(*(1.02**i for i in range(9)), width=0.004)
     answer, findings = run(8, lambda g: GateAnswer(BROKEN) if g.candidate == 6 else judge(g))
     assert answer.ending is Ending.MAP
@@ -282,7 +282,7 @@ def test_a_map_passes_over_bad_builds() -> None:
 
 
 def test_sides_that_cannot_be_held_against_each_other_name_no_culprit() -> None:
-    """Unconfirmed is said."""
+    """An unconfirmed answer is marked."""
     judge = one_step(8, 4)
     answer, _ = run(8, lambda gate: GateAnswer(BROKEN) if gate == GateStep(3, 4) else judge(gate))
     assert (answer.ending, answer.after, answer.at) == (Ending.RANGE, 3, 4)

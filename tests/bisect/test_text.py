@@ -1,4 +1,4 @@
-"""How a bisection reads: what its answer says to do next."""
+"""The text of a bisection: its answer's next step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CELL = GateCell(ModelRef(ModelSpec("my model"), "Q8_0"), Workload("tg", 128))
 
 
 def question(*sources: Source, is_listed: bool = False) -> BisectRequest:
-    """Return what is asked of builds that are called 0, 1, 2, ..."""
+    """Return the question about builds with the names 0, 1, 2, ..."""
     builds = [Build(f"b{number}", source) for number, source in enumerate(sources)]
     candidates = tuple(Candidate(build, f"of day {build.name[1:]}") for build in builds)
     return BisectRequest(candidates, CELL, GateLimits(Budget(0.05, 120, 600, 0), 0.01), is_listed)
@@ -55,7 +55,7 @@ def details(asked: BisectRequest, found: BisectRecord, answer: Answer) -> dict[s
 
 
 def test_a_culprit_among_commits() -> None:
-    """The culprit, its cost, how to see it again, and what it changed."""
+    """The culprit, its cost, the command that shows it again, and its change."""
     found = record({(0, 3): 0.2, (0, 1): 0.0, (0, 2): 0.2, (1, 2): 0.2})
     told = details(question(*commits(4)), found, Answer(Ending.CULPRIT, 1, 2))
     assert told == {
@@ -70,7 +70,7 @@ def test_a_culprit_among_commits() -> None:
 
 
 def test_a_range_of_commits() -> None:
-    """What changed is all of the commits, and looking closer at bad ones is no advice."""
+    """The change is all of the commits, and looking closer at bad ones is no advice."""
     found = record({(0, 3): 0.2, (0, 1): None, (0, 2): None})
     told = details(question(*commits(4)), found, Answer(Ending.RANGE, 0, 3, "because"))
     assert told[""] == "no single culprit: one of 3 builds"
@@ -116,7 +116,7 @@ def test_a_build_that_no_command_can_name_is_to_be_declared(sources: list[Source
 def test_what_is_known_when_it_is_stopped() -> None:
     """Nothing before the first FAIL; then the builds that are left."""
     asked = question(*commits(9))
-    assert known_so_far(asked, record({})) == "stopped: nothing is known yet"
+    assert known_so_far(asked, record({})) == "stopped: no result yet"
     told = known_so_far(asked, record({(0, 8): 0.2, (0, 4): 0.0}))
     assert "stopped after 2 gates: if one build made it fail, it is one of 4 behind b4" in told
     told = known_so_far(asked, record({(0, 8): 0.2, (0, 4): 0.2, (0, 2): 0.2, (0, 1): 0.2}))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: A backend that needs nothing but Python, so that no index is asked: its wheel has a module with
-#: what it was compiled with. As a compiler would, it may fail, or take its time.
+#: A backend that needs nothing but Python, so that no index is used: its wheel has a module with
+#: its compile settings. Like a compiler, it may fail, or be slow.
 BACKEND = """
 import os, zipfile
 NAME, VERSION, FAULT = {name!r}, {version!r}, {fault!r}
@@ -44,12 +44,12 @@ backend-path = ["."]
 
 
 def metadata(name: str, version: str) -> str:
-    """Return the least that a package says of itself."""
+    """Return a package's minimal metadata."""
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 
 
 def _write_wheel(folder: Path, name: str, version: str = "1.0", **files: str) -> Path:
-    """Write a wheel that holds the given modules, or other files by their stem."""
+    """Write a wheel with the given modules, or other files by their stem."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info/"
     texts = {
@@ -66,7 +66,7 @@ def _write_wheel(folder: Path, name: str, version: str = "1.0", **files: str) ->
 
 
 def _write_sdist(folder: Path, name: str, version: str = "1.0", fault: str = "") -> Path:
-    """Write a source distribution whose module tells the CMAKE_ARGS that it was compiled with."""
+    """Write a source distribution whose module contains its CMAKE_ARGS."""
     path = folder / f"{name}-{version}.tar.gz"
     files = {
         "pyproject.toml": PYPROJECT,
@@ -118,12 +118,12 @@ class ProgressNotes:
         self.waits.append(reason)
 
     def say(self, text: str) -> None:
-        """Nothing is said while a build is made."""
+        """Nothing is printed while a build is made."""
 
 
 @pytest.fixture(autouse=True)
 def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the engine of these tests was compiled with is not what they build with."""
+    """The CMAKE_ARGS of these tests' engine are not used for their builds."""
     monkeypatch.delenv("CMAKE_ARGS", raising=False)
 
 
@@ -146,7 +146,7 @@ def git() -> Callable[..., str]:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """Run git in a folder, as somebody, and return what it prints."""
+    """Run git in a folder, with a user's name, and return its output."""
     who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
     command = ["git", "-C", str(folder), *who, *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

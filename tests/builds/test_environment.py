@@ -34,7 +34,7 @@ PYTHON = Path(sys.executable)
 
 
 def said(python: Path, program: str) -> str:
-    """Return what an interpreter prints."""
+    """Return an interpreter's output."""
     command = [str(python), "-I", "-c", program]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -42,7 +42,7 @@ def said(python: Path, program: str) -> str:
 def test_a_wheel_is_installed_once(
     tmp_path: Path, build_cache: OpenBuildCache, notes: ProgressNotes, write_wheel: Write
 ) -> None:
-    """A build is made the first time, found the second, and its record says what is in it."""
+    """A build is made the first time, found the second, and its record has its content."""
     wheel = write_wheel(tmp_path, "tiny", tiny="answer = 42")
     source = Packages(files=(wheel,))
     made = build_cache().made(source)
@@ -94,7 +94,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
-    """An index is told apart by a hash of its address."""
+    """An index is identified by a hash of its address."""
     env = (("PIP_INDEX_URL", "https://me:secret@host/simple"),)
     recipe = environment_recipe(Packages(("mlx-lm",), env=env), tmp_path)
     assert "secret" not in str(recipe)
@@ -104,7 +104,7 @@ def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
 def test_variables_are_no_business_of_the_installers_cache(
     tmp_path: Path, build_cache: OpenBuildCache, monkeypatch: pytest.MonkeyPatch, write_sdist: Write
 ) -> None:
-    """A wheel compiled without them is not taken with them, nor left for those without."""
+    """A wheel compiled without them is not used with them, nor left for builds without."""
     monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "installer"))
     sdist = write_sdist(tmp_path, "tiny")
 
@@ -124,7 +124,7 @@ def test_variables_are_no_business_of_the_installers_cache(
     [({}, False), ({"PIP_INDEX_URL": "x"}, False), ({"CMAKE_ARGS": "x"}, True)],
 )
 def test_variables_for_a_compiler_are_compiled_with(env: dict[str, str], is_compiled: bool) -> None:  # noqa: FBT001
-    """A wheel that an index has ready is not taken in their place."""
+    """A ready wheel of an index is not used instead."""
     source = Packages(("llama-cpp-python==0.3.35",), env=tuple(env.items()))
     _, install = _steps(source, Path("/nowhere"))
     assert ("--no-binary=llama-cpp-python" in install) is is_compiled
@@ -170,7 +170,7 @@ def test_what_a_killed_process_left_is_made_anew(
 def test_two_at_once_make_one(
     tmp_path: Path, build_cache: OpenBuildCache, notes: ProgressNotes, write_wheel: Write
 ) -> None:
-    """Who comes second waits for the first, and takes what that made."""
+    """The second process waits for the first, and uses its result."""
     source = Packages(files=(write_wheel(tmp_path, "tiny"),))
     threads = [threading.Thread(target=lambda: build_cache().made(source)) for _ in range(2)]
     for thread in threads:
@@ -196,7 +196,7 @@ room.made(Packages(files=(Path(sys.argv[2]),)))
 
 
 def test_ctrl_c_ends_the_compiler_and_leaves_nothing(tmp_path: Path, write_sdist: Write) -> None:
-    """What is stopped in the middle ends with all that it started."""
+    """A stopped build ends with all of its processes."""
     note = tmp_path / "pid"
     fault = (
         "import subprocess; child = subprocess.Popen(['sleep', '60']); "
@@ -247,7 +247,7 @@ def test_no_index_is_said_plainly(
 def test_an_unknown_version_names_those_there_are(
     tmp_path: Path, build_cache: OpenBuildCache, monkeypatch: pytest.MonkeyPatch, write_wheel: Write
 ) -> None:
-    """A version that the index has not is answered with what it has."""
+    """A version that the index lacks raises with the available ones."""
     write_wheel(tmp_path, "llama_cpp_python", "0.0.1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
@@ -261,7 +261,7 @@ def test_an_unknown_version_names_those_there_are(
 def test_a_missing_wheel_names_its_neighbours(
     tmp_path: Path, build_cache: OpenBuildCache, write_wheel: Write
 ) -> None:
-    """A path that leads nowhere is refused before anything is made."""
+    """A path that leads nowhere raises before anything is made."""
     write_wheel(tmp_path, "tiny", "2.0")
     with pytest.raises(BuildError, match=r"there are tiny-2.0-py3-none-any.whl"):
         build_cache().made(Packages(files=(tmp_path / "tiny-1.0-py3-none-any.whl",)))
@@ -269,7 +269,7 @@ def test_a_missing_wheel_names_its_neighbours(
 
 
 def test_an_interpreter_that_does_not_run(tmp_path: Path, build_cache: OpenBuildCache) -> None:
-    """The interpreter below is asked first."""
+    """The interpreter below is examined first."""
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
     broken.chmod(0o755)
@@ -291,7 +291,7 @@ _NOT_MLX = sorted({*ENGINES} - MLX_ENGINES - {"command"})  # whose lines may run
 
 @pytest.mark.parametrize("engine", _NOT_MLX)
 def test_a_build_of_one_engine_is_none_of_another(build_cache: OpenBuildCache, engine: str) -> None:
-    """The engine that a requirement brings is held against the model's, before it is made."""
+    """A requirement's engine is compared with the model's, before it is made."""
     build = Build("new", Packages(("mlx-lm==0.31.3",), engines=frozenset({"mlx"})))
     with pytest.raises(ConfigError, match=f"the engine is {engine}, and the build new is"):
         build_cache().ready(build, engine)  # type: ignore[arg-type]  # one of them

@@ -19,7 +19,7 @@ def error_of(*lines: str) -> AsperfError:
 
 
 def test_offline() -> None:
-    """It says why each try failed, and then that there is no version."""
+    """It has the reason of each try, and then that there is no version."""
     error = error_of(
         "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) "
         "after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection."
@@ -48,7 +48,7 @@ def test_a_version_that_one_index_lacks_while_another_is_down() -> None:
 
 
 def test_a_full_disk() -> None:
-    """Whoever runs out of space, it is the cache's disk."""
+    """For any process that runs out of space, it is the cache's disk."""
     error = error_of(
         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
     )
@@ -76,7 +76,7 @@ def test_no_ensurepip() -> None:
     ],
 )
 def test_no_compiler(line: str) -> None:
-    """What has no compiler says so, in a release as in a checkout."""
+    """A build without a compiler reports it, in a release as in a checkout."""
     for error in (error_of(line), compile_failure(StepFailure("cmake", 1, (line,)), "x", **PLACES)):
         assert "no working C or C++ compiler" in error.what
         assert "build-essential" in error.remedy

@@ -68,17 +68,17 @@ class Command:
         self._words = words
 
     def script(self, **script: Any) -> None:
-        """Write the model's file: timings that vary by 1 %, and whatever is given."""
+        """Write the model's file: timings that vary by 1 %, and the given keys."""
         write_script(self.folder / "f16.json", **(_TIMINGS | script))
 
     def __call__(self, *words: str) -> Result:
         """Run it to its end."""
         typed = [*self._words, *words]
-        with mock.patch.object(sys, "argv", ["asperf", *typed]):  # reports say what was typed
+        with mock.patch.object(sys, "argv", ["asperf", *typed]):  # reports have the typed text
             return CliRunner().invoke(app, typed)
 
 
-#: Gives a command, by its words, in a project of settings beside those that all have.
+#: Gives a command, by its words, in a project of settings in addition to the common ones.
 ScriptedCommand = Callable[..., Command]
 
 

@@ -40,7 +40,7 @@ def in_a_process(folder: Path, *words: str, **env: str) -> subprocess.CompletedP
 
 @pytest.mark.skipif(not Path("/proc/kmsg").is_file(), reason="this system has no /proc/kmsg")
 def test_a_regular_file_without_end_is_not_read(tmp_path: Path) -> None:
-    """The kernel's log says that it is a regular file, and blocks whoever reads it."""
+    """The kernel's log counts as a regular file, and blocks its reader."""
     done = in_a_process(tmp_path, "/proc/kmsg")
     assert b"the file is empty" in done.stdout
 
@@ -75,7 +75,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_exit_code_tells_sound_from_broken_from_unread(
     audit: Callable[..., Ended], files: list[str], code: int, last: str
 ) -> None:
-    """0 is said only where everything was read and is sound."""
+    """0 is returned only if everything was read and is sound."""
     done = audit(*files)
     assert done.returncode == code
     assert done.stdout.splitlines()[-1] == last
@@ -120,7 +120,7 @@ def test_a_wrong_option_is_an_error_that_names_it(
 
 
 def test_what_a_file_says_cannot_reach_the_terminal(folder: Path) -> None:
-    """Escape sequences are shown as text, whatever the encoding of the output."""
+    """Escape sequences are shown as text, for any encoding of the output."""
     (folder / "evil.csv").write_text(
         "model,n_gen,avg_tps\n\x1b]0;owned\x07\x1bZ\x07[bold]é,128,60\n"
     )

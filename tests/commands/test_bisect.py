@@ -57,14 +57,14 @@ def test_the_culprit_is_named_with_its_size_and_how_to_see_it_again(bisect: Comm
 
 
 def test_the_last_build_may_be_the_culprit(bisect: Command) -> None:
-    """With nothing between the ends one gate says it."""
+    """With nothing between the ends one gate decides."""
     done = bisect(EQUAL, SLOW, "--builds", f"{EQUAL},{SLOW}")
     assert done.exit_code == 0, done.output
     assert len(rows(done)) == 1
 
 
 def test_several_steps_are_mapped(bisect: Command) -> None:
-    """Two steps are told as two, each with the command that looks at it; no culprit is named."""
+    """Two steps are reported as two, each with the command for it; no culprit is named."""
     done = over(bisect, EQUAL, EQUAL, SLOW, SLOW, SLOW, SLOWER, SLOWER)
     assert done.exit_code == 2, done.output
     assert "no single culprit: more than one step" in done.stdout
@@ -84,7 +84,7 @@ def test_a_map_shows_what_was_mended(bisect: Command) -> None:
 
 
 def test_a_build_that_cannot_be_made_is_passed_over(bisect: Command) -> None:
-    """Its neighbour is asked instead, and it costs no gate."""
+    """Its neighbour is gated instead, and it costs no gate."""
     done = over(bisect, EQUAL, EQUAL, GONE, SLOW, SLOW)
     assert done.exit_code == 2, done.output
     assert re.search(r"^INVALID .*gone-1\.0", done.stdout, re.MULTILINE)
@@ -97,7 +97,7 @@ def test_a_build_that_cannot_be_made_is_passed_over(bisect: Command) -> None:
 
 
 def test_what_could_not_be_made_is_tried_again(bisect: Command) -> None:
-    """The same command keeps what was judged, and makes the others anew."""
+    """The command again keeps judged builds, and makes the others anew."""
     builds = (EQUAL, EQUAL, GONE, SLOW, SLOW)
     first = over(bisect, *builds)
     again = over(bisect, *builds)
@@ -116,7 +116,7 @@ def test_quality_is_bisected_too(bisect: Command) -> None:
 
 
 def test_a_candidate_that_passes_is_not_bisected(bisect: Command) -> None:
-    """One gate, and the command says that there is nothing to find."""
+    """One gate, and the command reports that there is nothing to find."""
     done = over(bisect, EQUAL, EQUAL, EQUAL)
     assert done.exit_code == 1, done.output
     assert "nothing to bisect" in done.stdout
@@ -125,14 +125,14 @@ def test_a_candidate_that_passes_is_not_bisected(bisect: Command) -> None:
 
 
 def test_a_candidate_that_cannot_be_made_is_an_error(bisect: Command) -> None:
-    """There is nothing to bisect without it, and its own error says why."""
+    """There is nothing to bisect without it, and its own error has the reason."""
     done = over(bisect, EQUAL, EQUAL, GONE)
     assert done.exit_code == 4, done.output
     assert "gone-1.0" in done.output
 
 
 def test_a_crash_of_both_is_broken(bisect: Command) -> None:
-    """If the ends cannot be measured, the exit code says so."""
+    """If the ends cannot be measured, the exit code shows it."""
     bisect.script(faults={"generate": "crash"})
     done = over(bisect, EQUAL, EQUAL, SLOW)
     assert done.exit_code == 4, done.output
@@ -160,7 +160,7 @@ BUILDS = (EQUAL, EQUAL, EQUAL, EQUAL, SLOW, SLOW, SLOW)
 
 
 def test_an_interrupted_run_goes_on(stopped: Command) -> None:
-    """Ctrl-C says what is known; the same command measures only what is left."""
+    """Ctrl-C prints the results so far; the same command measures only the remaining ones."""
     done = over(stopped, *BUILDS)
     assert done.exit_code == 130
     assert len(rows(done)) == 2
@@ -177,7 +177,7 @@ def test_an_interrupted_run_goes_on(stopped: Command) -> None:
 
 
 def test_fresh_begins_anew(stopped: Command) -> None:
-    """What was kept is forgotten."""
+    """The stored results are deleted."""
     over(stopped, *BUILDS)
     done = stopped("--fresh", BUILDS[0], BUILDS[-1], "--builds", ",".join(BUILDS))
     assert done.exit_code == 0, done.output
@@ -234,7 +234,7 @@ def test_builds_of_a_file(bisect: Command) -> None:
     ],
 )
 def test_what_is_not_usable_is_refused(bisect: Command, words: tuple[str, ...], told: str) -> None:
-    """A mistake ends with 3 before anything is measured, and the message says what to do."""
+    """A mistake ends with 3 before anything is measured, and the message has the remedy."""
     done = bisect(*words)
     assert done.exit_code == 3, done.output
     assert told in done.stderr

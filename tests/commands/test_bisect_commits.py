@@ -1,8 +1,8 @@
-"""`asperf bisect` over commits that git has and CMake builds, measured by llama.cpp's programs.
+"""`asperf bisect` over commits that git has and CMake builds, measured by llama.cpp's binaries.
 
-The checkout is tiny, and what is measured is real: each of its programs is llama.cpp's own of the
-same name, started with a library of the checkout between libllama and ggml. What a commit does to
-each graph in that library, llama-bench's own clock sees.
+The checkout is tiny, and the measurement is real: each of its programs is llama.cpp's own of that
+name, started with a library of the checkout between libllama and ggml. llama-bench's own clock
+measures a commit's effect on each graph in that library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ int main(int argc, char ** argv) {
     return execv(PROGRAM, argv);
 }
 """
-#: Each graph takes longer by a share of its own time, like a kernel that does more work.
+#: Each graph is slower by a share of its own time, like a kernel that does more work.
 BETWEEN = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -66,7 +66,7 @@ int ggml_backend_sched_graph_compute_async(void * scheduler, void * graph) {{
 
 
 class Checkout:
-    """A git checkout of programs, with a commit for each share that steps take longer by."""
+    """A git checkout of programs, with a commit for each share by which steps are slower."""
 
     def __init__(self, folder: Path, tools: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class Checkout:
 
 
 def _nights(address: str, ends: list[str]) -> str:
-    """Store nights with a step between two builds, by their names; give their series."""
+    """Store runs with a step between two builds, by their names; return their series."""
     draw = random.Random(1)  # noqa: S311
     with open_store(address) as store:
         for number in range(24):
@@ -109,7 +109,7 @@ def _nights(address: str, ends: list[str]) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
-    """A checkout without commits, beside which the command runs."""
+    """A checkout without commits, next to which the command runs."""
     monkeypatch.chdir(tmp_path)
     return Checkout(tmp_path / "tiny", tools)
 
@@ -118,9 +118,9 @@ def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Ch
 def test_the_commit_that_made_it_slow_is_named(
     checkout: Checkout, session_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fifth of seven commits, one of which does not compile, doubles what a graph costs.
+    """The fifth of seven commits, one of which does not compile, doubles a graph's cost.
 
-    What is asked comes from a step in the history, whose nights ran the first and the last of them.
+    The question comes from a step in the history, whose runs had the first and the last of them.
     """
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     checkout.commit("Begin", share="0.0")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
 GONE = "./gone-1.0-py3-none-any.whl"
 
-# Of the target, whose steps are long beside what other work on the machine adds to a slowed one.
+# For the target, whose steps are long compared with other work's delay of a slowed one.
 pytestmark = [pytest.mark.live, pytest.mark.serial]
 
 
@@ -51,7 +51,7 @@ def bisect(
 
 
 def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
-    """One step, one build that cannot be made: found, and the size is what it is slowed by."""
+    """One step, one build that cannot be made: found, and the size is its slowdown."""
     done = bisect(EQUAL, EQUAL, GONE, EQUAL, SLOW)
     assert re.search(r"^INVALID .*gone-1\.0", done.stdout, re.MULTILINE)
     assert done.exit_code == 0, done.output

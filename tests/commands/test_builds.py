@@ -1,4 +1,4 @@
-"""`asperf builds`: what is declared and made, making, and pruning."""
+"""`asperf builds`: declared and made builds, making, and pruning."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asperf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asperf:
 
 
 def test_nothing_is_made_yet(asperf: Asperf) -> None:
-    """Declared builds are listed, and those that cannot be made say why."""
+    """Declared builds are listed, and broken ones have their reason."""
     done = asperf()
     assert done.exit_code == 0, done.output
     assert "new" in done.stdout
@@ -66,7 +66,7 @@ def test_nothing_is_made_yet(asperf: Asperf) -> None:
 
 
 def test_a_build_is_made_listed_and_pruned(asperf: Asperf) -> None:
-    """Its engine is started once it is made; it goes only where that is confirmed."""
+    """Its engine is started once it is made; it goes only if that is confirmed."""
     done = asperf("make", "new")
     assert done.exit_code == 0, done.output
     assert "llama_cpp: llama-cpp-python 0.0.7" in done.stdout
@@ -92,7 +92,7 @@ def test_a_build_is_made_listed_and_pruned(asperf: Asperf) -> None:
 
 
 def test_again_makes_it_anew(asperf: Asperf) -> None:
-    """A record says when a build was made, and by --again that is now."""
+    """A record has a build's time, and by --again that is now."""
     asperf("make", "new")
     (folder,) = asperf.folders()
     first = json.loads((folder / "made.json").read_text())["made_at"]

@@ -32,18 +32,18 @@ def conditions(monkeypatch: pytest.MonkeyPatch) -> list[Condition]:
 
 @pytest.fixture
 def calibrate(scripted_command: ScriptedCommand, conditions: list[Condition]) -> Command:  # noqa: ARG001
-    """The command, in a project with a model of which nothing is known yet."""
+    """The command, in a project with a model without results."""
     return scripted_command("calibrate", "--model", "fake:F16")
 
 
 @pytest.fixture
 def book(calibrate: Command) -> NoiseStore:
-    """The known noise of this machine."""
+    """The measured noise of this machine."""
     return NoiseStore(calibrate.folder / "cache", detect())
 
 
 def test_a_fixed_number_of_pairs_is_run_and_kept(calibrate: Command, book: NoiseStore) -> None:
-    """All pairs are run, however early equal builds could be told, and a table is printed."""
+    """All pairs are run, even if equal builds are shown early, and a table is printed."""
     done = calibrate("--pairs", "7", "--workload", "tg32", "--workload", "pp64")
     assert done.exit_code == 0, done.output
     kept = {c.workload: c for c in book.calibrations}
@@ -109,10 +109,10 @@ def test_a_busy_machine_is_not_kept(
 def test_a_spread_that_no_gate_can_use_is_not_kept(
     calibrate: Command, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal builds that differ by factors are other work, whatever the load was just before."""
+    """Equal builds that differ by factors are other work, for any load just before."""
 
     def wildly(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibration:
-        # Both sides of a pair replay the same script, so it cannot set them apart.
+        # Both variants of a pair replay one script, so it cannot separate them.
         return replace(calibration_of(pairs, result, model), spread=1.49)
 
     monkeypatch.setattr("pytest_asperf.commands.calibration.calibration_of", wildly)
@@ -133,7 +133,7 @@ def test_what_gates_accept_is_held_against_what_can_be_decided(spread: float, st
 
 
 def test_large_shares_have_no_exponent() -> None:
-    """720 % is 720 %, and so is what is small."""
+    """720 % is 720 %, and so are small values."""
     found = Calibration("tg32", "e", "m", "a", 1.49, 0, 0, 0, 72.0, 20, "2026-01-02")
     told = " ".join(check.detail for check in calibration_section(found, 0.05).checks)
     assert "149 % from pair to pair" in told
@@ -147,14 +147,14 @@ def test_too_few_pairs_are_a_usage_error(calibrate: Command) -> None:
 
 
 def test_a_dying_engine_keeps_nothing(calibrate: Command, book: NoiseStore) -> None:
-    """A crash is an error, and no calibration is made of what ran before it."""
+    """A crash is an error, and the runs before it are no calibration."""
     calibrate.script(faults={"generate": "crash"})
     assert calibrate("--pairs", "5").exit_code == 4
     assert book.calibrations == ()
 
 
 def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseStore) -> None:
-    """Cells, expected pairs and seconds a pair follow from what was just kept."""
+    """Checks, expected pairs and seconds a pair follow from the stored noise."""
     done = calibrate("--pairs", "7", "--workload", "tg128")
     assert done.exit_code == 0, done.output
     (kept,) = book.calibrations
@@ -163,14 +163,14 @@ def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseSto
     told = done.output.partition("the default gate")[2]
     assert "s for 8 timed checks, 5 pairs a check at" in told
     assert "tg128 0 %" in told
-    assert "7 of them taken to be like it" in told
+    assert "7 of them assumed to be like it" in told
     assert "12 checks that are not timed" in told
 
 
 def test_a_calibration_of_an_earlier_version_is_still_used(
     calibrate: Command, book: NoiseStore
 ) -> None:
-    """It has no time of a pair: verdicts use it, and no cost is told from it."""
+    """It has no time of a pair: verdicts use it, and no cost is computed from it."""
     calibrate("--pairs", "5")
     book.keep([replace(known, pair_s=None) for known in book.calibrations])
     record = next((calibrate.folder / "cache" / "hardware").glob("noise*"))

@@ -74,7 +74,7 @@ def test_a_gate_advises_its_own_options(
 def test_an_error_is_in_the_commands_words(
     scripted_command: ScriptedCommand, words: tuple[str, ...], advice: str
 ) -> None:
-    """What is raised in a command names its own option, or the key."""
+    """An error in a command names its own option, or the key."""
     command = scripted_command(*words, settings="wait = 0\n")
     with FileLock(command.folder / "lock"):
         done = command()
@@ -83,7 +83,7 @@ def test_an_error_is_in_the_commands_words(
 
 
 def test_chunks_of_a_gate_that_are_none(scripted_command: ScriptedCommand) -> None:
-    """The error names the option and what it takes."""
+    """The error names the option and its accepted values."""
     done = scripted_command("gate", "current", "current")("--chunks=some")
     assert done.exit_code == 3
     assert "--chunks: 'some' is not usable" in done.output

@@ -83,7 +83,7 @@ def asperf_with_tiny(asperf: Asperf, write_llama: Callable[[Path], Any]) -> Aspe
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `doctor` look for no engine but the programs that are configured."""
+    """Have `doctor` search no engine but the configured programs."""
     for engine in tuple(EXTRAS):
         monkeypatch.delitem(EXTRAS, engine)
 
@@ -97,7 +97,7 @@ def test_version(asperf: Asperf) -> None:
 def test_doctor_finds_the_engine_and_the_cache(
     asperf: Asperf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine that can measure it ends with 0 and says what measures, and where."""
+    """On a machine that can measure it ends with 0 and names engine and device."""
     for engine in EXTRAS.keys() - {"llama_cpp"}:
         monkeypatch.delitem(EXTRAS, engine)
     done = asperf("doctor")
@@ -130,7 +130,7 @@ def test_doctor_in_json_is_one_document(asperf: Asperf) -> None:
 
 @pytest.mark.usefixtures("no_engine")
 def test_doctor_examines_the_programs_that_are_configured(asperf: Asperf, tools: Path) -> None:
-    """A folder of llama.cpp's programs is an engine beside the libraries."""
+    """A folder of llama.cpp's binaries is an engine in addition to the libraries."""
     (asperf.folder / "asperf.toml").write_text(f'tools = "{tools}"')
     found = asperf("doctor", "--run").stdout.partition("engine llama_tools")[2]
     assert f"ok   library  {tools}" in found
@@ -138,7 +138,7 @@ def test_doctor_examines_the_programs_that_are_configured(asperf: Asperf, tools:
 
 @pytest.mark.usefixtures("no_engine")
 def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> None:
-    """What is wrong with them stands there, and no advice about packages."""
+    """Their fault is printed there, and no advice about packages."""
     for name in ("llama-bench", "llama-perplexity", "llama-quantize"):
         program = asperf.folder / name
         program.write_text("#!/bin/sh\nexit 1\n")
@@ -152,7 +152,7 @@ def test_doctor_tells_that_configured_programs_do_not_start(asperf: Asperf) -> N
 
 @pytest.mark.usefixtures("quick_bandwidth")
 def test_a_measured_bandwidth_is_kept_and_shown_later(asperf: Asperf, bare_python: Path) -> None:
-    """It is measured when asked for, and known from then on without measuring."""
+    """It is measured on request, and known from then on without measuring."""
     words = ("doctor", "--set", f"python={bare_python!s}")
     measured = json.loads(asperf(*words, "--report=json:-", "--measure-bandwidth").stdout)
     gbs = measured["facts"]["measured"]["gbs"]
@@ -286,20 +286,20 @@ def test_the_short_option_prints_the_help(asperf: Asperf, words: tuple[str, ...]
 
 
 def test_the_help_groups_the_commands_by_need(asperf: Asperf) -> None:
-    """What decides comes first, and what looks after files last."""
+    """Deciding commands come first, and those about files last."""
     heads = [line for line in asperf("--help").stdout.splitlines() if line.endswith(":")]
     assert heads == ["Options:", "Decide:", "Measure:", "Look back:", "Files:"]
 
 
 def test_the_shell_completes_commands_and_choices(asperf: Asperf) -> None:
-    """What `--show-completion` prints asks the command itself, which answers with words."""
+    """The output of `--show-completion` calls the command itself, which answers with words."""
     asperf.env |= {"_ASPERF_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
     asperf.env["COMP_WORDS"] = "asperf findings --verdict INV"
     assert asperf.process().stdout.split() == ["plain,invalid"]
 
 
 def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:
-    """The project's own model first, with what it is made from; nothing is made yet."""
+    """The project's own model first, with its source; nothing is made yet."""
     listed = json.loads(asperf_with_tiny("models", "list", "--report=json:-").stdout)
     first, *shipped = listed["models"]
     tiny = str(asperf_with_tiny.folder / "tiny")
@@ -322,7 +322,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest(asperf: Asperf) -> None
 
 
 def test_a_terminal_without_colours_gets_none(asperf: Asperf) -> None:
-    """NO_COLOR holds on a terminal as well, and lines are broken to its width."""
+    """NO_COLOR applies on a terminal as well, and lines are broken to its width."""
     coloured, plain = (_on_terminal(asperf, **env) for env in ({}, {"NO_COLOR": "1"}))
     assert "\x1b[33mwarn" in coloured
     assert "\x1b[33m" not in plain
@@ -365,7 +365,7 @@ def _flip_last_byte(path: Path) -> None:
 
 
 def _on_terminal(asperf: Asperf, **env: str) -> str:
-    """Return what the command writes to a terminal of 60 columns in a project with a warning."""
+    """Return the command's output on a terminal of 60 columns in a project with a warning."""
     (asperf.folder / "asperf.toml").write_text('[models.gone]\ngguf = "gone.gguf"\n')
     main, terminal = pty.openpty()
     settings = {key: asperf.env[key] for key in ("PATH", "PYTHONPATH", "ASPERF_CACHE")}

@@ -1,4 +1,4 @@
-"""`asperf compare`: what may be compared, and what of it is said."""
+"""`asperf compare`: comparable figures, and the text about them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compare(
 
 
 def test_two_nights_of_one_machine_are_a_hint(compare: Callable[..., Ended]) -> None:
-    """The change has an unpaired interval, what ran otherwise is named, and nothing fails."""
+    """The change has an unpaired interval, differing run records are named, and nothing fails."""
     done = compare(_on("m4", 40), _on("m4", 20, number=1, machine={"os_version": "15.2"}))
     assert done.returncode == 0
     (tg,) = (line for line in done.stdout.splitlines() if line.startswith("tg128 m"))
@@ -72,7 +72,7 @@ def test_machines_are_a_table(compare: Callable[..., Ended]) -> None:
 
 
 def test_energy_and_price_are_shown_where_they_are_known(compare: Callable[..., Ended]) -> None:
-    """J per token of what metered the same workload; what a machine costs says the user."""
+    """J per token of reports that metered one workload; the user gives a machine's price."""
     both = [_on("m4-10", 8), _on("m4pro-20", 20)]
     spent = estimate(0.5, "J/token")
     both[0]["rows"].append(
@@ -113,7 +113,7 @@ def test_published_statements_are_judged_by_reports_of_their_machines(
 def test_a_statement_about_two_machines_is_judged_by_their_ratio(
     m5_tok_s: float, outcome: str, compare: Callable[..., Ended]
 ) -> None:
-    """An M5 is said to generate a fifth faster than an M4: 10 to 28 %, whichever is named first."""
+    """An M5 is stated to generate a fifth faster than an M4: 10 to 28 %, in either order."""
     done = compare(_on("m5-10", m5_tok_s), _on("m4-10", 20))
     assert f"{outcome} m5-faster-than-m4: " in done.stdout
     assert "m4pro-follows-bandwidth" not in done.stdout
@@ -138,7 +138,7 @@ def test_what_may_not_be_compared_is_named(
 
 
 def test_stored_sessions_are_named_by_their_ids(tmp_path: Path, run_asperf: RunAsperf) -> None:
-    """A session's id stands for its document; what is neither file nor session is refused."""
+    """A session's id means its document; a text that is neither file nor session raises."""
     path = str(tmp_path / "h.db")
     with open_store(path) as store:
         ids = [store.record(_on("m4", tok_s)).session for tok_s in (40, 20)]
@@ -157,7 +157,7 @@ POSITIVE = st.floats(1e-3, 1e6)
 def test_the_interval_of_a_change_holds_all_that_both_intervals_allow(
     one: float, other: float, *, unknown: bool
 ) -> None:
-    """The bounds are those of the quotient, and open where one side has none."""
+    """The bounds are those of the quotient, and open if one has none."""
     documents = [night(rate(one)), night(rate(other), number=1)]
     if unknown:
         documents[0]["rows"][0]["estimate"]["low"] = None

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offered(*words: str) -> list[str]:
-    """Return what the last word may become."""
+    """Return the completions of the last word."""
     asked = {"COMP_WORDS": " ".join(("asperf", *words)), "COMP_CWORD": str(len(words))}
     asked["_ASPERF_COMPLETE"] = "bash_complete"
     lines = CliRunner().invoke(app, prog_name="asperf", env=asked).output.splitlines()
@@ -61,12 +61,12 @@ def test_names_are_offered(folder: Path, words: tuple[str, ...], some: set[str])
 
 @pytest.mark.parametrize("word", ["gate", "findings"])
 def test_a_refused_configuration_offers_nothing(folder: Path, word: str) -> None:
-    """The command itself says what is wrong with it."""
+    """The command itself reports the fault."""
     (folder / "asperf.toml").write_text("chunks = 'many'")
     assert offered(word, "") == []
     assert "ttft512" in offered("gate", "--workload", "")
 
 
 def test_the_workloads_offered_are_workloads() -> None:
-    """A gate takes each of them."""
+    """A gate accepts each of them."""
     assert all(parse_gated(name, where="completion") for name in WORKLOADS)

@@ -40,7 +40,7 @@ def demo(
 
 @pytest.mark.live
 def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six claims end as they are to, in at most 25 lines, and the figures are measured ones."""
+    """Six assertions end as expected, in at most 25 lines, and the figures are measured ones."""
     # PPL has no noise: of the text that is scored, the first part shows the same.
     monkeypatch.setattr("pytest_asperf.commands.demo._CHUNKS", "6")
     done = demo()
@@ -57,7 +57,7 @@ def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.M
 def test_another_verdict_is_said_to_be_one(
     demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a verdict is not the one to be shown, the sentence says so, and the command fails."""
+    """If a verdict is not the expected one, the sentence names it, and the command fails."""
     open_one = Verdict(outcome=Outcome.INCONCLUSIVE, subject="x", measured="0 pairs")
     claim = DemoClaim("tg32 of two builds", Outcome.PASS, "Equally fast.", lambda: open_one)
     monkeypatch.setattr("pytest_asperf.commands.demo_claims.demo_claims", lambda *_: [claim])

@@ -92,7 +92,7 @@ def lines(sections: Iterable[Section], columns: int | None = None) -> list[str]:
 
 
 def test_disturbances_are_warnings_with_their_remedies() -> None:
-    """A Mac that swaps in low-power mode can measure, and is told what to mend."""
+    """A Mac that swaps in low-power mode can measure, and gets the remedies."""
     assert MAC.is_ready
     assert MAC.headline == "ready to measure, 3 warnings"
     text = "\n".join(lines(MAC.sections))
@@ -112,7 +112,7 @@ def test_disturbances_are_warnings_with_their_remedies() -> None:
 def test_a_server_of_a_missing_library_is_not_installed(
     bare_python: Path, engine: Engine, extra: str
 ) -> None:
-    """It is its library that is missing, which no name of an engine's own would say."""
+    """Its library is missing, which no engine's name would show."""
     found = engine_report(EngineBuild(engine, bare_python)).found
     assert isinstance(found, Failure)
     assert found.what == f"not installed in {bare_python}"
@@ -120,7 +120,7 @@ def test_a_server_of_a_missing_library_is_not_installed(
 
 
 def test_a_missing_engine_makes_a_measurement_impossible() -> None:
-    """Without an engine the answer is no, and the command that mends it stands there whole."""
+    """Without an engine the answer is no, and the command that installs it is printed whole."""
     assert not BARE_LINUX.is_ready
     assert BARE_LINUX.headline == "cannot measure, 1 warning"
     text = lines(BARE_LINUX.sections, columns=120)
@@ -137,7 +137,7 @@ def test_an_unusable_cache_makes_a_measurement_impossible() -> None:
 
 
 def test_cached_files_are_listed_by_model_and_broken_ones_alone() -> None:
-    """What is intact takes one line; what is broken says where, why and what to do."""
+    """An intact part has one line; a broken one has place, reason and remedy."""
     assert check_of(MAC, "asperf-target").detail == "Q8_0 12.2 MiB"
     broken = check_of(MAC, "asperf-target:Q8_0")
     assert broken.state == "warning"
@@ -196,7 +196,7 @@ def test_a_gpu_that_the_engine_cannot_use_is_a_warning() -> None:
 def test_a_mac_s_gpu_is_shown_and_one_of_a_virtual_machine_warned_of(
     *, has_matrix: bool | None, state: str
 ) -> None:
-    """Without the multiplication of matrices, what is measured is no Mac's GPU."""
+    """Without the multiplication of matrices, the measured device is no Mac's GPU."""
     metal = MetalFacts(gpu="Apple M9", families=("Apple7",), simdgroup_matrix=has_matrix)
     report = EngineReport("llama_cpp", Path("/python"), replace(FACTS, metal=metal))
     section = replace(MAC, engines=(report,)).sections[1]
@@ -214,7 +214,7 @@ def test_the_text_fits_sixty_columns(examination: Examination) -> None:
 
 
 def test_without_a_terminal_each_check_is_one_line() -> None:
-    """What is piped into grep is not broken."""
+    """Output that is piped into grep is not broken."""
     assert len(lines(MAC.sections)) == sum(
         1 + sum(1 + bool(check.remedy) for check in section.checks) for section in MAC.sections
     )

@@ -1,4 +1,4 @@
-"""An encoder is refused by each command, and by pytest, with the reason and before it is run."""
+"""An encoder is rejected by each command, and by pytest, with the reason and before it is run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_command_refuses_it(
     name: str,
     kind: str,
 ) -> None:
-    """Exit code 2, one message that says encoder and next token, and nothing written."""
+    """Exit code 2, one message with encoder and next token, and nothing written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
     if kind == "bert":
@@ -54,7 +54,7 @@ def test_a_command_refuses_it(
 def test_a_gate_lists_the_checks_that_have_a_meaning_for_it(
     run_asperf: Callable[..., Ended], tmp_path: Path
 ) -> None:
-    """Vectors and memory, and why there is nothing else."""
+    """Vectors and memory, and the reason for nothing else."""
     model = write_gguf(tmp_path / "bert.gguf", arch="bert")
     done = run_asperf("gate", "current", "current", f"--model={model}", "--list")
     assert "every other check of bert.gguf: it is an encoder" in done.stdout

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _cell_lines(output: str) -> list[list[str]]:
-    """The words of the cells' lines in the summary."""
+    """The words of the checks' lines in the summary."""
     lines = [line.split() for line in output.splitlines() if line.startswith("  ")]
     return [words for words in lines if words[:1] in (["PASS"], ["FAIL"])]
 
@@ -35,7 +35,7 @@ def gate(scripted_command: ScriptedCommand) -> Command:
 
 
 def test_equal_builds_pass(gate: Command) -> None:
-    """Each cell has its line, run record says that nothing differs, and the exit code is 0."""
+    """Each check has its line, run records show no difference, and the exit code is 0."""
     done = gate("current", "current", "--workload", "tg32,pp64,ppl,logits")
     assert done.exit_code == 0, done.output
     assert [words[1] for words in _cell_lines(done.output)] == ["tg32", "pp64", "ppl", "logits"]
@@ -56,7 +56,7 @@ def test_times_of_one_model_take_turns(gate: Command) -> None:
 
 
 def test_each_pair_has_processes_of_its_own(gate: Command) -> None:
-    """Five pairs of cells that share them take ten, and all have ended with the gate."""
+    """Five pairs of checks that share them count ten, and all have ended with the gate."""
     log = gate.folder / "log"
     gate.script(log=str(log))
     assert gate("current", "current", "--workload", "tg32,tg32@d64,ppl,logits").exit_code == 0
@@ -67,7 +67,7 @@ def test_each_pair_has_processes_of_its_own(gate: Command) -> None:
 
 @pytest.mark.parametrize("load", ["load", "reload"])
 def test_loads_are_timed_in_pairs(gate: Command, load: str) -> None:
-    """A slower load FAILs beside a check that shares no process with it; equal ones PASS."""
+    """A slower load FAILs next to a check that shares no process with it; equal ones PASS."""
     words = ("--workload", f"{load},ppl")
     done = gate("current", "current", *words)
     assert done.exit_code == 0, done.output
@@ -82,7 +82,7 @@ def test_loads_are_timed_in_pairs(gate: Command, load: str) -> None:
 
 
 def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
-    """The note, what differs, and Markdown and JSON say so; the job's summary is added to."""
+    """The note, Markdown and JSON have the difference; the job's summary is extended."""
     summary, data = gate.folder / "gate.md", gate.folder / "gate.json"
     words = ("--workload", "tg32", f"--report=md:{summary}", f"--report=json:{data}")
     done = gate("current", "current,slow_by=0.5", *words)
@@ -104,7 +104,7 @@ def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
 def test_the_summary_of_a_github_job_is_added_to(
     gate: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If GitHub names a file, what stood in it stays."""
+    """If GitHub names a file, its content stays."""
     step = gate.folder / "step.md"
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
@@ -113,7 +113,7 @@ def test_the_summary_of_a_github_job_is_added_to(
 
 
 def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
-    """Times are right, and PPL is the same in both builds: only this cell sees it."""
+    """Times are right, and PPL is equal in both builds: only this check sees it."""
     gate.script(noise_of_batches=2.0)
     done = gate("current", "current", "--workload", "tg32,ppl,logits")
     assert done.exit_code == 1, done.output
@@ -123,7 +123,7 @@ def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
 
 
 def test_a_crash_is_invalid_and_no_pass(gate: Command) -> None:
-    """A cell that broke does not keep the next from being decided; the exit code is 4."""
+    """A broken check does not keep the next from being decided; the exit code is 4."""
     gate.script(faults={"generate": "crash"})
     done = gate("current", "current", "--workload", "tg32,pp64")
     assert done.exit_code == 4, done.output
@@ -132,7 +132,7 @@ def test_a_crash_is_invalid_and_no_pass(gate: Command) -> None:
 
 
 def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
-    """A refusal stands with its reason, and the exit code is 4."""
+    """An error is printed with its reason, and the exit code is 4."""
     done = gate("current", "current", "--workload", "tg32,sd", "--draft", "ngram")
     assert done.exit_code == 4, done.output
     assert "2/2 NOT RUN sd ngram → fake:F16, k=4" in done.output
@@ -141,7 +141,7 @@ def test_what_an_engine_cannot_do_is_not_run_and_no_pass(gate: Command) -> None:
 
 
 class _SlowTime:
-    """A clock of pairs on which every look takes a second."""
+    """A clock of pairs that advances a second at every call."""
 
     def __init__(self) -> None:
         self.perf_counter_ns = time.perf_counter_ns
@@ -156,7 +156,7 @@ class _SlowTime:
 def test_an_undecided_cell_goes_on_where_it_stopped(
     gate: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What decided cells leave over goes to it: its pairs are added up to the most it may have."""
+    """Decided checks' time goes to it: its pairs are added up to the most it may have."""
     monkeypatch.setattr("pytest_asperf.measure.ab_speed.time", _SlowTime())
     data = gate.folder / "gate.json"
     words = ("--workload", "tg32,ppl,logits", "--tolerance", "0.01%", f"--report=json:{data}")
@@ -170,7 +170,7 @@ def test_an_undecided_cell_goes_on_where_it_stopped(
 
 
 def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None:
-    """A budget that the first cell spends is no INVALID, and no error of the others."""
+    """A budget that the first check spends is no INVALID, and no error of the others."""
     gate.script(takes_s={"generate": 0.5})
     done = gate("current", "current", "--workload", "tg32,ppl", "--max-seconds", "1")
     assert done.exit_code == 2, done.output
@@ -178,14 +178,14 @@ def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None
 
 
 def test_a_spent_budget_is_inconclusive(gate: Command) -> None:
-    """Undecided is 2, and the note says how many pairs would decide it."""
+    """Undecided is 2, and the note has the number of pairs that would decide it."""
     done = gate("current", "current,slow_by=0.03", "--workload", "tg32", "--max-pairs", "4")
     assert done.exit_code == 2, done.output
     assert "INCONCLUSIVE" in done.output
 
 
 def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
-    """`--list` says what would be decided, and what the engine has no counterpart of."""
+    """`--list` prints the checks, and those that the engine cannot run."""
     gate.script(log=str(gate.folder / "log"))
     done = gate("current", "current", "--list")
     assert done.exit_code == 0, done.output
@@ -195,7 +195,7 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
 
 
 def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
-    """The gate prints what the system allowed before it measures, and the proof has it too."""
+    """The gate prints the system's permission before it measures, and the run record has it too."""
     nice = os.getpriority(os.PRIO_PROCESS, 0) or 4
     done = gate("current", "current", "--workload", "ppl", "--set", "nice=4")
     assert f"engines run at nice {nice}; to change that: --set nice=N" in done.stderr
@@ -216,7 +216,7 @@ def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
 
 
 def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decided cells are reported, and the exit code is 130."""
+    """The decided checks are reported, and the exit code is 130."""
 
     def stopped(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -228,7 +228,7 @@ def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.Monkey
 
 
 def test_a_killed_gate_keeps_its_cells(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each cell is stored when it is decided; a gate that ends leaves itself and nothing else."""
+    """Each check is stored when it is decided; a finished gate leaves itself and nothing else."""
 
     class KilledError(BaseException):
         """Nothing of ours handles it."""
@@ -276,7 +276,7 @@ def test_builds_of_the_configuration_are_the_default(gate: Command) -> None:
     ],
 )
 def test_what_is_not_usable_exits_with_3(gate: Command, words: tuple[str, ...], told: str) -> None:
-    """A typo says what was meant before anything is measured."""
+    """A typo raises before anything is measured, with the nearest name."""
     gate.script(log=str(gate.folder / "log"))
     done = gate(*words)
     assert done.exit_code == 3, done.output
@@ -305,7 +305,7 @@ def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) ->
 @pytest.mark.live
 @pytest.mark.serial
 def test_llama_cpp_against_itself(real: Command) -> None:
-    """Nothing FAILs: what is computed passes, and what is timed is decided or open."""
+    """Nothing FAILs: computed checks pass, and timed ones are decided or open."""
     done = real(
         *("current", "current", "--model", "asperf-draft:Q8_0", "--workload", "tg32,ppl,logits"),
         *("--max-pairs", "8", "--tolerance", "50%"),

@@ -1,4 +1,4 @@
-"""A candidate that cannot do what the baseline does, in every kind of cell."""
+"""A candidate that cannot do the baseline's work, in every kind of check."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def _harmful(folder: Path, harm: str) -> str:
     ],
 )
 def test_a_candidate_that_cannot_run_fails(gate: Command, harm: str, told: str) -> None:
-    """It is a FAIL that says what was seen, with exit code 1, and nothing else is lost."""
+    """It is a FAIL with the observation, with exit code 1, and nothing else is lost."""
     _require_fails(gate, "tg8", harm, told)
 
 
 def test_what_is_not_timed_fails_alike(gate: Command) -> None:
-    """PPL and logits are tried with each side, too."""
+    """PPL and logits are tried with each build, too."""
     _require_fails(gate, "ppl,logits", "crashes", "crashed twice (SIGSEGV)")
 
 
@@ -98,7 +98,7 @@ def _require_fails(gate: Command, cells: str, harm: str, told: str, *words: str)
 
 
 def test_a_baseline_that_cannot_run_either_is_invalid(gate: Command) -> None:
-    """What neither build can do shows no regression."""
+    """An inability of both builds shows no regression."""
     harmful = _harmful(gate.folder, "crashes")
     done = gate(harmful, harmful, "--workload", "tg8")
     assert done.exit_code == 4, done.output

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Six nights, the build of the last two another one, in `h.db` of the working folder."""
+    """Six runs, the last two of another build, in `h.db` of the working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TZ", "UTC")
@@ -52,7 +52,7 @@ def test_the_series_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
 
 
 def test_a_series_is_drawn_with_what_changed(nights: Path, run_asperf: RunAsperf) -> None:
-    """Above the first night of another build stand both builds."""
+    """Above the first run of another build are both builds."""
     with open_store(str(nights)) as store:
         (series,) = (one.id for one in store.series() if one.key.metric == "tg128")
     lines = _run(run_asperf, "show", series[:6]).splitlines()
@@ -68,7 +68,7 @@ def test_a_series_is_drawn_with_what_changed(nights: Path, run_asperf: RunAsperf
 
 
 def test_what_is_exported_can_be_imported(nights: Path, run_asperf: RunAsperf) -> None:
-    """Another store holds the same afterwards, and importing again adds nothing."""
+    """Another store has equal content afterwards, and importing again adds nothing."""
     assert "wrote 6 sessions to all.jsonl" in _run(run_asperf, "export", "all.jsonl")
     done = run_asperf("history", "--store", "other.db", "import", "all.jsonl")
     assert "stored 6 sessions with 12 figures, 0 were stored before" in done.stdout
@@ -97,7 +97,7 @@ def test_prune_counts_before_it_removes(nights: Path, run_asperf: RunAsperf) -> 
 
 
 def test_machines_of_one_name_are_told_apart() -> None:
-    """Behind a name that two machines share stands the beginning of the fingerprint."""
+    """Behind a name that two machines share is the beginning of the fingerprint."""
     origins = [
         Origin(id_, host, "m4", "1") for id_, host in (("a1", "x"), ("b2", "x"), ("c3", "y"))
     ]
@@ -144,7 +144,7 @@ def test_what_cannot_be_done_is_said(
 
 
 def test_a_gate_is_stored(scripted_command: ScriptedCommand) -> None:
-    """Each timed cell gives the log ratio and both rates; a cell of PPL gives its log ratio."""
+    """Each timed check gives the log ratio and both rates; a check of PPL gives its log ratio."""
     gate = scripted_command("gate", settings='store = "h.db"\nchunks = 6\nseed = 1\n')
     done = gate("current", "current", "--workload", "tg32,ppl,logits")
     assert done.exit_code == 0, done.output

@@ -23,7 +23,7 @@ NIGHTS, STEP_AT = 24, 20
 
 
 def _store(*, build: Callable[[int], str], step: float = 1.05) -> str:
-    """Store nights with a step; give the series of their ratios."""
+    """Store runs with a step; give the series of their ratios."""
     draw = random.Random(1)  # noqa: S311
     with open_store("h.db") as store:
         for number in range(NIGHTS):
@@ -41,7 +41,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_states_are_listed_and_steps_are_shown(run_asperf: Callable[..., Ended]) -> None:
-    """The list says since when, and the drawing how surely."""
+    """The list has the date of the step, and the drawing its certainty."""
     series = _store(build=str)
     line = next(
         line
@@ -52,11 +52,11 @@ def test_states_are_listed_and_steps_are_shown(run_asperf: Callable[..., Ended])
     assert " 5." in line or " 4." in line
     shown = run_asperf("history", "--store", "h.db", "show", series, "--last", "2").stdout
     state = line.partition("  2026-")[2].split(maxsplit=1)[1]
-    assert f"step: {state}\n" in shown  # also where it is not among the points that are drawn
+    assert f"step: {state}\n" in shown  # also if it is not among the points that are drawn
 
 
 def test_the_same_build_on_both_sides_is_not_gated(run_asperf: Callable[..., Ended]) -> None:
-    """No gate can show what else changed; the error says what did."""
+    """No gate can show the cause of other changes; the error names them."""
     series = _store(build=lambda _: "1")
     done = run_asperf("history", "--store", "h.db", "confirm", series)
     assert done.returncode == 3
@@ -64,7 +64,7 @@ def test_the_same_build_on_both_sides_is_not_gated(run_asperf: Callable[..., End
 
 
 def test_a_series_without_a_step_has_nothing_to_confirm(run_asperf: Callable[..., Ended]) -> None:
-    """It says which state it has."""
+    """It names its state."""
     series = _store(build=str, step=1.0)
     done = run_asperf("history", "--store", "h.db", "confirm", series)
     assert done.returncode == 3

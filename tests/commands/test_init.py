@@ -1,4 +1,4 @@
-"""`asperf init`: what it writes parses, is collected and runs, whatever the files are called."""
+"""`asperf init`: its files parse, are collected and run, for any names of files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_without_a_file_both_are_about_the_shipped_model(
 def test_the_tests_of_a_given_file_pass(
     init: Callable[..., Result], tmp_path: Path, draft: Draft, run_pytest: Callable[..., str]
 ) -> None:
-    """A GGUF file is measured with what was written for it."""
+    """A GGUF file is measured with its written test."""
     done = init(str(draft("Q8_0")))
     assert done.exit_code == 0, done.output
     assert re.search(r"ok +asperf-draft-\S+ +Q8_0: 1\.\d+ MiB of weights.* fits in", done.stdout)
@@ -109,7 +109,7 @@ def test_the_tests_of_a_given_file_pass(
 def test_the_names_of_a_hostile_file_are_data(
     init: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its path is found again, and neither file holds a key or a statement of its making."""
+    """Its path is found again, and neither file has a key or a statement of its making."""
     monkeypatch.setattr("pytest_asperf.hardware.in_force.memory_of", lambda _: None)
     name = 'x"\n[builds.evil]\n"""\nimport os\x1b]0;\x7f\u202e'
     path = tmp_path / 'a"\n# """ \U0001f600\x7f\\Q4.gguf'
@@ -127,7 +127,7 @@ def test_the_names_of_a_hostile_file_are_data(
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_quoted_text_is_read_back(text: str) -> None:
-    """TOML and Python read the same text from what is written."""
+    """TOML and Python read one text from the written file."""
     assert tomllib.loads(f"key = {quoted(text)}") == {"key": text}
     assert ast.literal_eval(quoted(text)) == text
 
@@ -153,7 +153,7 @@ def test_settings_elsewhere_are_not_contradicted(
 
 
 def test_levels_of_one_model_are_one_table(tmp_path: Path) -> None:
-    """A name has no level; files that differ in more than that are models of their own."""
+    """A name has no quantization; files that differ in more than that are models of their own."""
     files = [
         file("q/Qwen 8B-Q4_K_M.gguf", "Q4_K_M"),
         file("q/Qwen 8B-Q8_0.gguf", "Q8_0"),
@@ -178,7 +178,7 @@ def test_levels_of_one_model_are_one_table(tmp_path: Path) -> None:
 
 
 def test_a_pair_that_splits_text_alike_is_suggested() -> None:
-    """Once uncommented, roles and a test name a small draft and a large target."""
+    """Once uncommented, slots and a test name a small draft and a large target."""
     files = [
         file("a-8b-Q8_0.gguf", "Q8_0", 8),
         file("a-2b-Q8_0.gguf", "Q8_0", 2),
@@ -198,7 +198,7 @@ def test_a_pair_that_splits_text_alike_is_suggested() -> None:
 
 
 def test_a_model_that_does_not_fit_is_skipped() -> None:
-    """Its test says what is too large; the default model is one that fits."""
+    """Its test names the model that is too large; the default model is one that fits."""
     models = named([file("large.gguf", "Q8_0", 14), file("small.gguf", "Q8_0", 1)], [])
     code = first_tests(models, None, "t.py")
     large, small = (node for node in ast.parse(code).body[3:5])
@@ -211,7 +211,7 @@ def test_a_model_that_does_not_fit_is_skipped() -> None:
 def test_the_parts_of_a_model_are_one_model(
     init: Callable[..., Result], tmp_path: Path, draft_gguf: Path
 ) -> None:
-    """`asperf init *.gguf` takes the first part for all; without it, a later one is refused."""
+    """`asperf init *.gguf` uses the first part for all; without it, a later one is rejected."""
     parts = write_parts(draft_gguf, tmp_path, "draft-Q8_0", n_tensors=8)
     done = init(*(part.name for part in parts))
     assert done.exit_code == 0
@@ -227,7 +227,7 @@ def test_the_parts_of_a_model_are_one_model(
 def test_files_that_are_no_models_are_left_out(
     init: Callable[..., Result], tmp_path: Path, draft_gguf: Path
 ) -> None:
-    """`asperf init *.gguf` takes the model of a folder, and names every other file of it."""
+    """`asperf init *.gguf` uses the model of a folder, and names every other file of it."""
     write_gguf(tmp_path / "mmproj.gguf", arch="clip", keys={"general.type": "mmproj"})
     write_gguf(tmp_path / "flux.gguf", arch="flux")
     write_gguf(tmp_path / "lora.gguf", tensors={"blk.0.attn_q.weight.lora_a": (4, 32)})

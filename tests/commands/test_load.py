@@ -29,7 +29,7 @@ def answer(document: object) -> list[Step]:
 
 @pytest.fixture(autouse=True)
 def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no other measurement of this machine, and take the client for a fast one."""
+    """Wait for no other measurement of this machine, and assume a fast client."""
     lock = tmp_path / "lock"
     monkeypatch.setattr("pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: lock)
     cost = ClientCost(1, 1, 10_000, 20_000, 30_000, 20_000)
@@ -136,7 +136,7 @@ def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> Non
 def test_wrong_input_is_an_error(
     run_asperf: Callable[..., Ended], arguments: list[str], code: int, message: str
 ) -> None:
-    """What cannot be asked is named, without a traceback."""
+    """An unusable request is named, without a traceback."""
     ended = run_asperf("load", *arguments)
     assert ended.returncode == code
     assert message in " ".join(ended.stderr.split())

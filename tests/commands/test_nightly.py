@@ -1,4 +1,4 @@
-"""`asperf nightly`: nights of the scripted engine, kept in a real store."""
+"""`asperf nightly`: runs of the scripted engine, stored in a real store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = ("--workload", "tg32", "--pairs", "5", "--name", "job")
 
 
 def _build(folder: Path, name: str, version: str, cost: float) -> None:
-    """An interpreter whose engine is of a version, and takes `cost` times as long."""
+    """An interpreter whose engine has a version, and is `cost` times as slow."""
     variables = f"ASPERF_SCRIPT_VERSION={version} ASPERF_SCRIPT_COST={cost}"
     path = folder / name
     path.write_text(f'#!/bin/sh\n{variables} exec {sys.executable} "$@"\n')
@@ -37,7 +37,7 @@ def _build(folder: Path, name: str, version: str, cost: float) -> None:
 
 @pytest.fixture
 def nightly(scripted_command: ScriptedCommand, tmp_path: Path) -> Command:
-    """The command, in a project with an old build, the anchor, and one that is watched."""
+    """The command, in a project with an old build, the fixed baseline, and a watched build."""
     builds = "".join(f'[builds.{name}]\npython = "./{name}"\n' for name in ("old", "watched"))
     _build(tmp_path, "old", "1", 1.0)
     _build(tmp_path, "watched", "1", 1.0)
@@ -54,7 +54,7 @@ def _stored(kind: str = "nightly") -> list[dict[str, Any]]:
 
 
 def _earlier(document: dict[str, Any], days: int, ratio: float = 1.0) -> None:
-    """Store a night like another one, some days before it."""
+    """Store a run like another one, some days before it."""
     night = copy.deepcopy(document)
     began = dt.datetime.fromisoformat(night["meta"]["time"]) - dt.timedelta(days=days)
     night["meta"]["time"] = began.isoformat()
@@ -65,7 +65,7 @@ def _earlier(document: dict[str, Any], days: int, ratio: float = 1.0) -> None:
 
 
 def _replace_by_earlier(days: int) -> dict[str, Any]:
-    """Move the one stored night back by some days."""
+    """Move the one stored run back by some days."""
     (document,) = _stored()
     with open_store("h.db") as store:
         store.prune(math.inf)
@@ -74,7 +74,7 @@ def _replace_by_earlier(days: int) -> dict[str, Any]:
 
 
 def test_nothing_new_is_recorded_and_a_changed_build_is_gated(nightly: Command) -> None:
-    """A night says that nothing changed, or gates tonight's build against last night's."""
+    """A run reports that nothing changed, or gates tonight's build against the last run's."""
     first = nightly("old", "watched", *_WORDS)
     assert first.exit_code == 0, first.output
     assert "first run, nothing got slower" in first.stdout
@@ -99,7 +99,7 @@ def test_nothing_new_is_recorded_and_a_changed_build_is_gated(nightly: Command) 
 
 
 def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -> None:
-    """The anchor may be an old one; a build that has no name any more is not gated."""
+    """The fixed baseline may be an old build; a build without a name is not gated."""
     _build(nightly.folder, "watched", "2", 1.3)
     nightly("old", "watched", *_WORDS)
     document = _replace_by_earlier(1)
@@ -145,7 +145,7 @@ def test_a_step_is_found_in_its_second_night(nightly: Command) -> None:
 
 
 def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Command) -> None:
-    """The user's command gets the summary, and what was not measured is no pass."""
+    """The user's command gets the summary, and an unmeasured check is no pass."""
     nightly("old", "watched", *_WORDS)
     _replace_by_earlier(4)
     mark = mark_path(nightly.folder / "cache", "job")

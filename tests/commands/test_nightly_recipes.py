@@ -35,7 +35,7 @@ def test_launchd_reads_the_agent() -> None:
 
 
 def test_a_shell_reads_the_line_of_cron() -> None:
-    """Cron takes a % for the end of the command unless a backslash is before it."""
+    """Cron ends the command at a % unless a backslash is before it."""
     times, command = recipe("cron").rstrip("\n").split(" * * * ")
     assert times == "30 3"
     assert not re.search(r"(?<!\\)%", command)
@@ -71,6 +71,6 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 
 
 def test_the_command_takes_these_words() -> None:
-    """What the recipes type is known to the command."""
+    """The command accepts the recipes' options."""
     given = nightly.make_context("nightly", WORDS[1:]).params
     assert given["base"] == WORDS[1]

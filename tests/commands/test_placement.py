@@ -1,4 +1,4 @@
-"""`asperf placement` on recorded plans."""
+"""`asperf placement` on saved plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDED = Path(__file__).parents[2] / "fixtures" / "coreml"
 
 @pytest.fixture(autouse=True)
 def _planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Mac whose plan is a recorded one, of a model that was refused at first."""
+    """A Mac with a saved plan, of a model that was rejected at first."""
 
     def read(path: Path, *, units: str, function: str | None) -> ComputePlan:
         text = (RECORDED / f"{path.stem}.json").read_text().replace("\n", "")
@@ -30,7 +30,7 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shares_and_the_rest(run_asperf: Callable[..., Ended]) -> None:
-    """Each device's share, what is not on the Neural Engine, and what is not known of a run."""
+    """Each device's share, the part outside the Neural Engine, and unknown parts of a run."""
     shown = run_asperf("placement", "prefill_on_ane.mlpackage").stdout
     assert "93.84 % of the cost, 32 of 35 operations" in shown
     assert "not on ANE (CPU)  4.97 %, ios17.linear" in shown

@@ -1,4 +1,4 @@
-"""`asperf predict`: what it says of the shipped models on named hardware and on this machine."""
+"""`asperf predict`: its output for the shipped models on named hardware and on this machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_model_that_fits_ends_with_0_and_says_on_what_each_number_rests(
 
 
 def test_what_does_not_fit_ends_with_1(predict: Callable[..., Result]) -> None:
-    """A KV cache that memory cannot hold, and more context than was trained."""
+    """A KV cache that does not fit into memory, and more context than was trained."""
     done = predict(TARGET, "--hardware=m4", "--memory=16", "--context=3000000")
     assert done.exit_code == 1
     assert "FAIL fits" in done.stdout
@@ -90,7 +90,7 @@ def test_weights_above_the_rule_do_not_fit_in_shared_memory(
 def test_this_machine_is_predicted_by_what_was_measured_on_it(
     predict: Callable[..., Result],
 ) -> None:
-    """`auto` takes its own memory and bandwidth; a small model lies in its cache."""
+    """`auto` uses its own memory and bandwidth; a small model fits into its cache."""
     done = predict(TARGET, "--report=json:-")
     assert done.exit_code == 0, done.output
     found = facts(done)
@@ -115,7 +115,7 @@ def test_speculation_by_what_was_measured(predict: Callable[..., Result]) -> Non
     gains = {1: 1.8 / (0.25 + 1.6) - 1, 4: 3.3616 / (4 * 0.25 + 2.1) - 1}
     assert gains[4] > gains[1]
     assert f"{gains[4]:+.0%} at best, with k = 4; pays from 3.17x (k = 4)" in done.stdout
-    assert "the 2.5x rule says it pays" in done.stdout
+    assert "the 2.5x rule: it pays" in done.stdout
     (row,) = facts(predict(TARGET, M4_MAX, *words, "--report=json:-"))["forecasts"][0][
         "speculation"
     ]["rows"]
@@ -125,7 +125,7 @@ def test_speculation_by_what_was_measured(predict: Callable[..., Result]) -> Non
 def test_a_draft_alone_is_judged_by_bytes_under_stated_assumptions(
     predict: Callable[..., Result],
 ) -> None:
-    """Ideal and reported costs, over several acceptance rates; the draft takes memory as well."""
+    """Ideal and reported costs, over several acceptance rates; the draft needs memory as well."""
     done = predict(TARGET, M4_MAX, DRAFT)
     assert "of asperf-draft:Q8_0" in done.stdout
     assert "bytes per token of both" in done.stdout
@@ -159,7 +159,7 @@ def test_a_draft_alone_is_judged_by_bytes_under_stated_assumptions(
 def test_what_is_not_usable_is_named(
     predict: Callable[..., Result], words: list[str], message: str
 ) -> None:
-    """An option, a value and a name each with what is accepted instead."""
+    """An option, a value and a name each with the accepted ones."""
     done = predict("--model=asperf-target", *words)
     assert done.exit_code == 3, done.output
     assert message in done.output

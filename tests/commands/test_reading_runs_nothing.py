@@ -47,12 +47,12 @@ READS: Final = {
     "predict": ["predict --model asperf-target --hardware m2ultra --memory 192"],
     "report": ["report r.json --report md:out.md"],
 }
-#: Commands that measure or make something: what a project's file names is theirs to run.
+#: Commands that measure or make something may run the interpreters of a project's file.
 RUNS: Final = {
     *("bisect", "builds make", "calibrate", "demo", "gate", "history confirm", "load"),
     *("models build", "nightly"),
 }
-#: Of these, the words that only list.
+#: The words that only list.
 LISTS: Final = [
     "gate current current --list",
     "gate nasty current --list",
@@ -82,7 +82,7 @@ files = { F16 = "f16.json" }
 [models.fresh]
 hf = "fresh"
 """
-#: What a project's file may name as its default, by what it is called here.
+#: Keys that a project's file may set as defaults, by their names here.
 KEYS: Final = {
     "python": 'python = "./evil"\n',
     "tools": 'tools = "./tools"\nengine = "llama_tools"\n',
@@ -163,7 +163,7 @@ def test_completion_runs_nothing(tmp_path: Path, mark: Path, key: str) -> None:
 def test_the_doctor_says_what_it_does_not_start(
     tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
 ) -> None:
-    """It names the interpreter and the programs, and the option that has them started."""
+    """It names the interpreter and the binaries, and the option that starts them."""
     _configure(tmp_path, 'python = "./evil"\ntools = "./tools"\n')
     done = run_asperf("doctor")
     assert done.returncode == 4
@@ -178,7 +178,7 @@ def test_the_doctor_says_what_it_does_not_start(
 def test_the_doctor_starts_what_is_typed(
     tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended], bare_python: Path
 ) -> None:
-    """An interpreter that the user names is started, also beside another one in the file."""
+    """An interpreter that the user names is started, even if the file names another one."""
     _configure(tmp_path, 'python = "./evil"\n')
     done = run_asperf("doctor", "--set", f"python={bare_python!s}")
     assert f"not installed in {bare_python}" in done.stdout

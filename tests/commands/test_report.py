@@ -20,7 +20,7 @@ _EMPTY: Final = '{"schema": 1, "headline": [], "rows": []}'
 def test_a_page_is_made_of_several_reports(
     scripted_command: ScriptedCommand, tmp_path: Path
 ) -> None:
-    """Each file has a part of its own, and the heading counts the claims of all."""
+    """Each file has a part of its own, and the heading counts the assertions of all."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.json").write_text(json.dumps(samples.whole()))
     report = scripted_command("report")
@@ -35,7 +35,7 @@ def test_a_page_is_made_of_several_reports(
 def test_the_output_of_a_gate_becomes_a_page(
     scripted_command: ScriptedCommand, tmp_path: Path
 ) -> None:
-    """What `asperf gate --json` wrote has its pairs."""
+    """The output of `asperf gate --json` has its pairs."""
     gate = scripted_command("gate")
     gate.script()
     cells = ("--workload", "tg16", f"--report=json:{tmp_path / 'gate.json'}")

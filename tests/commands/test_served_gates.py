@@ -22,7 +22,7 @@ pytestmark = pytest.mark.serial
 def gate(
     tmp_path: Path, tools: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
-    """Gates a server with one kind of harm, or none, and gives what is printed."""
+    """Gates a server with one kind of harm, or none, and returns the output."""
     if not (tools / "llama-server").exists():
         pytest.skip("ASPERF_TEST_TOOLS has no llama-server")
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def test_equal_servers_pass(gate: Callable[..., str]) -> None:
 
 
 def test_a_server_that_keeps_cells_of_another_conversation_fails(gate: Callable[..., str]) -> None:
-    """It is right wherever a prompt is the first of a slot."""
+    """It is right if a prompt is the first of a slot."""
     printed = gate("stale_cells", "logits@turns", "logits")
     assert "FAIL logits@turns mean KLD" in printed
     assert "look for what the cache keeps of an earlier prompt" in printed
@@ -70,7 +70,7 @@ def test_a_server_that_stays_slow_after_a_long_prompt_fails(gate: Callable[..., 
 
 
 def test_a_server_that_dies_fails(gate: Callable[..., str]) -> None:
-    """The check says by which signal, and the next check has another process."""
+    """The check names the signal, and the next check has another process."""
     printed = gate("dies", "tg64@after20", "logits@turns")
     assert "FAIL tg64@after20 " in printed
     assert "SIGABRT" in printed

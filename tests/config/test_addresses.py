@@ -1,4 +1,4 @@
-"""Addresses of models: paths, names, levels and variants."""
+"""Model specs: paths, names, quantizations and padded models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,20}", fullmatch=True)
     ],
 )
 def test_a_path_is_an_address(address: str, path: str, level: str | None) -> None:
-    """A path is told from a name, and its own colons from the one before a level."""
+    """A path is distinguished from a name, and its own colons from a quantization's."""
     ref = Catalogue(Path("/root"), SHIPPED, Settings()).find(address, where="t")
     assert (ref.spec.gguf, ref.level) == (Path(path), level)
 
@@ -60,7 +60,7 @@ def test_a_path_is_an_address(address: str, path: str, level: str | None) -> Non
     ],
 )
 def test_an_address_of_nothing_is_refused(address: str, problem: str) -> None:
-    """The message names the address's place and the nearest that exists."""
+    """The message names the spec's place and the nearest existing one."""
     published = ModelSpec("published", files=(("Q6_K", Path("x")),))
     with pytest.raises(ConfigError, match=re.escape(problem)):
         Catalogue(Path("/root"), (*SHIPPED, published), Settings()).find(address, where="t")
@@ -76,25 +76,25 @@ def test_the_name_of_a_path_can_stand_in_a_file_name(address: str) -> None:
 
 
 def test_a_level_is_named_once() -> None:
-    """An address with a level refuses another level, and takes its own again."""
+    """A spec with a quantization rejects another one, and accepts its own again."""
     ref = ModelRef(SHIPPED[0], "Q6_K")
     assert at_level(ref, "q6_k", where="t") == ref
     with pytest.raises(
-        ConfigError, match="t: quantization Q8_0 is asked for, but the model spec is"
+        ConfigError, match="t: quantization Q8_0 is requested, but the model spec is"
     ):
         at_level(ref, "Q8_0", where="t")
 
 
 @given(name=NAMES, level=st.none() | st.sampled_from(sorted(LLAMA_FTYPES)))
 def test_every_declared_model_is_found_by_its_label(name: str, level: str | None) -> None:
-    """The label of a reference is an address of the same reference."""
+    """The label of a reference is a spec of the same reference."""
     ref = ModelRef(ModelSpec(name, gguf=Path("/x.gguf"), engine="llama_cpp"), level)
     assert Catalogue(Path("/root"), (ref.spec,), Settings()).find(ref.label, where="t") == ref
 
 
 @given(st.text())
 def test_any_text_is_an_address_or_refused(address: str) -> None:
-    """No address ends in anything but a model or our own error, and no part of it is lost."""
+    """Every spec ends in a model or an error of asperf's, and no part of it is lost."""
     names = {spec.name for spec in SHIPPED}
     assert str(Address.of(address)) == address
     try:
@@ -107,7 +107,7 @@ def test_any_text_is_an_address_or_refused(address: str) -> None:
 
 
 def test_a_variant_of_a_model_is_addressed_by_its_name() -> None:
-    """What stands behind a plus is made of the model before it is quantized."""
+    """The part behind a plus is made of the model before it is quantized."""
     catalogue = Catalogue(Path("/root"), SHIPPED, Settings())
     ref = catalogue.find("asperf-target+layers=8:Q8_0", where="here")
     assert (ref.spec.variant, ref.level) == (Variant("layers", 8), "Q8_0")
@@ -128,7 +128,7 @@ def test_a_variant_of_a_model_is_addressed_by_its_name() -> None:
 def test_on_mlx_a_path_is_a_folder_or_a_model_of_the_hub(
     address: str, folder: str, hub_id: str | None, level: str | None
 ) -> None:
-    """Which of the two is found out where it is used; a GGUF file stays one, to be refused."""
+    """The kind is decided at its use; a GGUF file stays one, to be rejected."""
     catalogue = Catalogue(Path("/root"), SHIPPED, Settings(engine="mlx"))
     ref = catalogue.find(address, where="t")
     assert (ref.spec.hf_folder, ref.spec.hub_id) == (Path("/root", folder), hub_id)

@@ -31,7 +31,7 @@ PYTHON = Path(sys.executable)
 
 
 def parsed(text: str, folder: Path = Path("/nowhere")) -> Source:
-    """Return what a word of the command line means."""
+    """Return the meaning of a word of the command line."""
     return parse_source(text, folder, where="--asperf-candidate", known=("current", "old"))
 
 
@@ -55,7 +55,7 @@ def test_settings_are_told_from_versions(text: str, build: str, settings: tuple[
 
 @given(st.lists(st.sampled_from(["threads=1", "slow_by=0.1", "flash_attn=on"]), max_size=3))
 def test_settings_behind_any_requirement(settings: list[str]) -> None:
-    """No matter what stands in front, the settings behind it are split off."""
+    """For any text in front, the settings behind it are split off."""
     for build in ("current", "mlx-lm[cpu]~=0.31,!=0.31.2", "a/b.whl", "../llama.cpp@b9000"):
         text = ",".join([build, *settings])
         assert split_build(text, where="x") == (build, tuple(settings))
@@ -76,7 +76,7 @@ def test_settings_behind_any_requirement(settings: list[str]) -> None:
     ],
 )
 def test_what_brings_llama_cpp(text: str, source: Packages | None) -> None:
-    """A requirement, a URL or an archive's name says that it is for the engine llama_cpp."""
+    """A requirement, a URL or an archive's name implies the engine llama_cpp."""
     found = parsed(text)
     assert isinstance(found, Packages)
     assert found.engines == {"llama_cpp"}
@@ -135,7 +135,7 @@ def test_a_number_is_the_one_release_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_release(tmp_path: Path) -> None:
-    """Its programs are in it, or where zip and tar files of releases have them."""
+    """Its programs are in it, or in the folders of releases' zip and tar files."""
     for name, programs in (("old", "build/bin"), ("new", "llama-b10429"), ("local", "bin")):
         (tmp_path / name / programs).mkdir(parents=True)
         (tmp_path / name / programs / "llama-bench").touch()
@@ -145,7 +145,7 @@ def test_the_folder_of_a_release(tmp_path: Path) -> None:
 
 
 def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
-    """A folder of programs, a checkout at a commit, an interpreter."""
+    """A folder of binaries, a checkout at a commit, an interpreter."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "llama-bench").touch()
     assert parsed("./bin", tmp_path) == ToolsFolder(tmp_path / "bin")
@@ -178,7 +178,7 @@ def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, told: str) -> None:
-    """Each mistake is named with what would have been right."""
+    """Each mistake is named with the right form."""
     with pytest.raises(ConfigError) as caught:
         parsed(text)
     assert told in str(caught.value)
@@ -197,7 +197,7 @@ def test_a_folder_that_has_to_be_made_into_something_first(tmp_path: Path) -> No
 
 
 def test_a_table_of_requirements(tmp_path: Path) -> None:
-    """Requirements and archives stand in one list; their order is nothing."""
+    """Requirements and archives are in one list; their order has no effect."""
     table = {
         "requirements": ["mlx==0.31.1", "mlx-lm[cpu]==0.31.3", "wheels/x-1-py3-none-any.whl"],
         "env": {"CMAKE_ARGS": "-DX=on"},
@@ -215,7 +215,7 @@ def test_a_table_of_requirements(tmp_path: Path) -> None:
 
 
 def test_a_fork_says_its_engine(tmp_path: Path) -> None:
-    """A package of another name is taken where its engine is named."""
+    """A package of another name is accepted if its engine is named."""
     found = parse_table({"requirements": "my-llama==1", "engine": "llama_cpp"}, tmp_path, where="w")
     assert isinstance(found, Packages)
     assert found.engines == {"llama_cpp"}
@@ -252,7 +252,7 @@ def test_a_table_of_a_checkout(tmp_path: Path) -> None:
 def test_a_table_that_cannot_be_read_is_refused(
     tmp_path: Path, table: dict[str, object], told: str
 ) -> None:
-    """Unknown keys, wrong values and two sources at once are refused by place."""
+    """Unknown keys, wrong values and two sources at once are rejected by place."""
     with pytest.raises(ConfigError) as caught:
         parse_table(table, tmp_path, where="asperf.toml: builds.x")
     assert told in str(caught.value)
@@ -266,7 +266,7 @@ def test_builds_are_keys() -> None:
 
 @pytest.mark.parametrize("text", ["http://127.0.0.1:8080", "https://host/v1/chat/completions"])
 def test_a_url_is_a_running_server(text: str) -> None:
-    """Only the engine that asks one runs on it, and it runs on nothing else."""
+    """Only the engine that uses one runs on it, and it runs on nothing else."""
     source = parsed(text)
     assert source == ServerUrl(text)
     assert [engine for engine in ENGINES if runs_on(source, engine)] == ["openai"]
@@ -275,7 +275,7 @@ def test_a_url_is_a_running_server(text: str) -> None:
 
 
 def test_servers_come_with_their_library() -> None:
-    """A release brings its server, a folder of programs both kinds; command lines name either."""
+    """A release has its server, a folder of binaries both kinds; command lines name either."""
     release = Packages(("llama-cpp-python==0.3.36",), engines=frozenset({"llama_cpp"}))
     assert [e for e in ENGINES if runs_on(release, e)] == [
         "llama_cpp",

@@ -200,13 +200,13 @@ def test_a_file_without_our_settings_does_not_count(load: Load, text: str) -> No
     ],
 )
 def test_an_unusable_entry_is_named(load: Load, text: str, place: str) -> None:
-    """The message names the file, the key's path and what was written there."""
+    """The message names the file, the key's path and the written value."""
     with pytest.raises(ConfigError, match=re.escape(place)):
         load(text)
 
 
 def test_the_valid_keys_are_listed(load: Load) -> None:
-    """Whoever mistypes a key is told all that there are."""
+    """A mistyped key raises with the list of all keys."""
     with pytest.raises(ConfigError, match=r"builds, cache, .*chunks, default_model, .* models, "):
         load("nonsense = 1", file="asperf.toml")
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    """What cannot be read is not taken for absent."""
+    """An unreadable file does not count as absent."""
     (tmp_path / "asperf.toml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         load_catalogue(tmp_path, SHIPPED)
@@ -255,14 +255,14 @@ def test_numbers_that_toml_does_not_have_are_refused(load: Load, text: str, told
 
 @pytest.mark.parametrize("key", ["call_timeout_s", "max_seconds"])
 def test_times_beyond_a_week_are_refused(load: Load, key: str) -> None:
-    """A time that no system call takes is refused where it is written."""
+    """A time that no system call accepts is rejected at its place."""
     with pytest.raises(ConfigError) as caught:
         load(f"{key} = 1000000000000")
     assert caught.value.remedy == f"{key} takes a whole number from 1 to 604800"
 
 
 def test_a_value_of_a_megabyte_is_not_repeated(load: Load) -> None:
-    """A message stays readable whatever the file holds."""
+    """A message stays readable for any file content."""
     with pytest.raises(ConfigError, match=r"models\.m\.settings\.n_gpu_layers") as caught:
         load(f'[models.m]\ngguf = "m.gguf"\nsettings = {{ n_gpu_layers = "{"9" * 2**20}" }}')
     assert len(str(caught.value)) < 10_000
@@ -277,7 +277,7 @@ def test_shares_that_are_none(load: Load, shares: str) -> None:
 
 
 def test_a_pipe_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    """What never ends is not waited for."""
+    """An endless file is not read to the end."""
     os.mkfifo(tmp_path / "asperf.toml")
     with pytest.raises(ConfigError, match=r"asperf\.toml cannot be read: it is a pipe"):
         load_catalogue(tmp_path, SHIPPED)
@@ -308,7 +308,7 @@ def test_a_model_may_name_its_engine_and_settings_for_each(load: Load) -> None:
 
     assert (found("m").engine, found("m").settings) == ("mlx", EngineSettings(n_batch=64))
     other = found("m", "llama_cpp")
-    # What is said of one engine holds over what is said of all.
+    # A setting for one engine overrides the setting for all.
     assert (other.engine, other.settings) == ("llama_cpp", EngineSettings(threads=2, n_batch=128))
     assert found("n").engine == "scripted"
 

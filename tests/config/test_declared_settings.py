@@ -24,7 +24,7 @@ ROOT = Path(pytest_asperf.__file__).parent
 
 @pytest.mark.parametrize("key", DECLARED)
 def test_a_setting_has_a_rule_and_words(key: str, tmp_path: Path) -> None:
-    """Its rule states what it accepts, and its help is one short line."""
+    """Its rule states the accepted values, and its help is one short line."""
     assert rule_of(key, tmp_path).accepts
     assert 0 < len(help_text(key)) < 150
     assert "\n" not in help_text(key)

@@ -1,4 +1,4 @@
-"""Two files of one name are told apart by the shortest end of their paths."""
+"""Two files of one name are distinguished by the shortest end of their paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATHS = st.lists(
     ],
 )
 def test_the_shortest_end(paths: Sequence[str], names: Sequence[str]) -> None:
-    """A file name, and folders only where they are needed."""
+    """A file name, and folders only if they are needed."""
     found = distinct_names(map(Path, paths))
     assert [found[Path(path)] for path in paths] == names
 
@@ -44,7 +44,7 @@ def test_no_two_are_called_the_same(paths: list[Path]) -> None:
 
 
 def test_a_catalogue_names_them_so() -> None:
-    """Labels of the models differ, with and without a level."""
+    """Labels of the models differ, with and without a quantization."""
     addresses = ["a/model.gguf", "b/model.gguf:Q8_0", "asperf-target"]
     catalogue = Catalogue(Path("/x"), (), Settings()).telling_apart(addresses)
     labels = [catalogue.find(address, where="").label for address in addresses[:2]]

@@ -36,19 +36,19 @@ MLX: set[Engine] = {"mlx", "mlx_server"}
     ],
 )
 def test_a_name_says_which_engines_have_it(name: str, level: str, engines: set[Engine]) -> None:
-    """Case does not matter, one level has one spelling, and a script stands for any."""
+    """Case does not matter, one quantization has one spelling, and a script means any."""
     assert level_engines(name) == (level, frozenset({*engines, "scripted", "command"}))
 
 
 @pytest.mark.parametrize("name", ["", "7bit", "4bit-g0", "4bit-g", "4-bit", "Q4", "4bit-g32x"])
 def test_what_is_no_level_is_none(name: str) -> None:
-    """Near misses are not taken for what they resemble."""
+    """Near misses do not count as the similar name."""
     assert level_engines(name) is None
 
 
 @given(engine=st.sampled_from(["llama_cpp", "mlx"]), data=st.data())
 def test_every_listed_level_is_one_of_its_engine(engine: Engine, data: st.DataObject) -> None:
-    """What an error lists can be asked for, is its own spelling, and has a recipe."""
+    """A name in an error can be requested, is its own spelling, and has a recipe."""
     level = data.draw(st.sampled_from(level_names(engine)))
     assert parse_level(level.swapcase(), where="t", engine=engine) == level
     assert level_recipe(level, engine)
@@ -56,7 +56,7 @@ def test_every_listed_level_is_one_of_its_engine(engine: Engine, data: st.DataOb
 
 @given(bits=st.sampled_from([2, 3, 4, 5, 6, 8]), group=st.integers(1, 9999))
 def test_a_scheme_and_its_name_are_one(bits: int, group: int) -> None:
-    """Bits and group size are told apart in any combination."""
+    """Bits and group size are distinguished in any combination."""
     scheme = MlxScheme(bits, group)
     assert mlx_scheme(scheme.level) == scheme
 
@@ -75,7 +75,7 @@ def test_a_scheme_and_its_name_are_one(bits: int, group: int) -> None:
 def test_another_engines_level_is_refused_with_the_nearest(
     level: str, engine: Engine, told: str
 ) -> None:
-    """Each message says which of this engine's levels may be meant."""
+    """Each message lists the possible quantizations of this engine."""
     with pytest.raises(ConfigError) as caught:
         parse_level(level, where="t", engine=engine)
     assert told in caught.value.what
@@ -89,7 +89,7 @@ def test_a_level_can_be_read_before_the_engine_is_known() -> None:
 
 @given(st.text())
 def test_any_text_is_an_engine_or_refused(name: str) -> None:
-    """Nothing but the names is taken."""
+    """Only the names are accepted."""
     if name in ENGINES:
         assert parse_engine(name, where="t") == name
     else:
@@ -107,7 +107,7 @@ def test_the_recipes_are_the_engines_own_words() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_matches_levels_or_says_that_it_has_none(engine: Engine) -> None:
-    """A server has the levels of its library; a server that we do not start has none."""
+    """A server has the quantizations of its library; an external server has none."""
     if engine in {"scripted", "command"} | GGUF:
         assert matching_level("Q4_K_M", engine, where="test") == "Q4_K_M"
     elif engine in MLX:

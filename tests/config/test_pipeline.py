@@ -35,7 +35,7 @@ def test_phases_make_a_model_a_command(tmp_path: Path) -> None:
 
 
 def test_readers_of_one_s_own(tmp_path: Path) -> None:
-    """Patterns with named groups, keys of JSON lines, and what must be printed."""
+    """Patterns with named groups, keys of JSON lines, and required output."""
     pipeline = parsed(
         tmp_path,
         f"""
@@ -67,14 +67,14 @@ stdin = true
         ('phases = [{ run = "program {prompt}" }]', "without a shell"),
         (f'phases = [{{ {_RUN}, reads = "mlxlm" }}]', "did you mean 'mlx_lm'"),
         (f'phases = [{{ {_RUN}, raeds = "mlx_lm" }}]', "did you mean 'reads'"),
-        (f"phases = [{{ {_RUN} }}]", "say with `reads`, `patterns` or `json`"),
+        (f"phases = [{{ {_RUN} }}]", "give each program `reads`, `patterns` or `json`"),
         (f"phases = [{{ {_RUN}, patterns = ['(']  }}]", r"missing \)"),
         (f"phases = [{{ {_RUN}, patterns = ['(?P<promt_ms>.)'] }}]", "did you mean 'prompt_ms'"),
         (f"phases = [{{ {_RUN}, patterns = ['ms'] }}]", "'no group' is not a quantity"),
         (f'phases = [{{ {_RUN}, reads = "mlx_lm", json = {{}} }}]', "keep reads or json"),
         ('phases = [{ run = ["p", "{promt}"] }]', r"unknown placeholder '\{promt\}'; did you mean"),
         ('phases = [{ run = ["p", "{n_tokens}"] }]', "give the first program the prompt"),
-        ('phases = [{ run = ["p", "{prompt}"] }]', r"write \{n_tokens\} where the last program"),
+        ('phases = [{ run = ["p", "{prompt}"] }]', r"write \{n_tokens\} for the last program"),
         (
             'phases = [{ run = ["p", "{prompt}", "{n_tokens}", "{handover}"] }]\nclock = "wall"',
             "in the program that reads that file, too",
@@ -87,7 +87,7 @@ stdin = true
 def test_what_could_not_be_timed_is_refused_by_its_place(
     tmp_path: Path, text: str, told: str
 ) -> None:
-    """With the file, the model and the key, and what to write instead."""
+    """With the file, the model and the key, and the right form."""
     with pytest.raises(ConfigError, match=told) as caught:
         parsed(tmp_path, text)
     assert "asperf.toml: models.it" in str(caught.value)

@@ -30,6 +30,6 @@ def test_usable_addresses(address: str) -> None:
     ],
 )
 def test_refused_addresses(address: object) -> None:
-    """A public address, one that an option of ssh's hides in, and what is no address at all."""
+    """A public address, one with an option of ssh's, and texts that are no address at all."""
     with pytest.raises(ConfigError, match="RPC has no encryption and no password"):
         parse_settings({"remote": address}, where="here")

@@ -29,13 +29,13 @@ def catalogue(folder: Path, text: str = "") -> Catalogue:
 
 
 def label(found: Catalogue, address: str) -> str:
-    """Return the address of the model that another address means."""
+    """Return the spec of the model that another spec means."""
     return found.find(address, where="t").label
 
 
 @pytest.mark.parametrize("role", [name for name, role in ROLES.items() if role.shipped])
 def test_shipped_models_have_the_roles_where_none_is_named(tmp_path: Path, role: str) -> None:
-    """Each role has a shipped model without any configuration."""
+    """Each slot has a shipped model without any configuration."""
     assert label(catalogue(tmp_path), f"@{role}") == ROLES[role].shipped
 
 
@@ -43,7 +43,7 @@ def test_shipped_models_have_the_roles_where_none_is_named(tmp_path: Path, role:
 def test_programs_that_do_not_come_with_the_package_are_asked_for(
     tmp_path: Path, role: str
 ) -> None:
-    """Nothing shipped stands in for them; named, they have the role."""
+    """No shipped model replaces them; named, they fill the slot."""
     with pytest.raises(RoleError, match=rf"^no model is the {role} .*roles = {role}=MOD"):
         catalogue(tmp_path).find(f"@{role}", where="t")
     named = catalogue(tmp_path, f'roles = {{ {role} = "mine" }}\n')
@@ -51,7 +51,7 @@ def test_programs_that_do_not_come_with_the_package_are_asked_for(
 
 
 def test_a_named_model_has_its_role_and_no_shipped_one_another(tmp_path: Path) -> None:
-    """Nothing is paired with a user's target but what the user named."""
+    """Only the user's own draft is paired with a user's target."""
     named = catalogue(tmp_path, 'roles = { target = "mine:Q8_0" }\n')
     assert label(named, "@target") == "mine:Q8_0"
     with pytest.raises(RoleError, match=r"^no model is the draft .*: roles = draft=MODEL"):
@@ -59,7 +59,7 @@ def test_a_named_model_has_its_role_and_no_shipped_one_another(tmp_path: Path) -
 
 
 def test_the_default_model_is_the_target(tmp_path: Path) -> None:
-    """Naming it names a model, and the role itself goes before it."""
+    """Naming it names a model, and the slot's own model goes before it."""
     only = catalogue(tmp_path, 'default_model = "mine"\n')
     assert label(only, "@target") == "mine"
     with pytest.raises(RoleError):
@@ -69,7 +69,7 @@ def test_the_default_model_is_the_target(tmp_path: Path) -> None:
 
 
 def test_the_target_is_the_large_model_unless_one_is_named(tmp_path: Path) -> None:
-    """Only the largest of the roles of three sizes may be left out."""
+    """Only the largest of the slots of three sizes may be left out."""
     named = catalogue(tmp_path, 'roles = { target = "mine" }\n')
     assert label(named, "@large") == "mine"
     with pytest.raises(RoleError, match="no model is the small"):
@@ -77,7 +77,7 @@ def test_the_target_is_the_large_model_unless_one_is_named(tmp_path: Path) -> No
 
 
 def test_a_level_of_the_role_is_the_default(tmp_path: Path) -> None:
-    """A test that names a level gets that of the role's model, which must have it."""
+    """A test that names a quantization gets that of the slot's model, which must have it."""
     named = catalogue(tmp_path, 'roles = { target = "published:Q8_0" }\n')
     assert label(named, "@target:Q4_K_M") == "published:Q4_K_M"
     with pytest.raises(UnfitError, match="'published' has no file for quantization F16"):
@@ -85,7 +85,7 @@ def test_a_level_of_the_role_is_the_default(tmp_path: Path) -> None:
 
 
 def test_a_model_called_like_a_role_is_a_model(tmp_path: Path) -> None:
-    """The sign tells them apart: no model's name can begin with it."""
+    """The sign distinguishes them: no model's name can begin with it."""
     named = catalogue(tmp_path, 'roles = { target = "mine" }\n')
     assert (label(named, "target"), label(named, "@target")) == ("target", "mine")
     with pytest.raises(ConfigError, match=r"models\.'@target': not a usable model name"):
@@ -93,7 +93,7 @@ def test_a_model_called_like_a_role_is_a_model(tmp_path: Path) -> None:
 
 
 def test_paths_start_at_the_file(tmp_path: Path) -> None:
-    """A role's relative path is found from any folder that pytest starts in."""
+    """A slot's relative path is found from any folder that pytest starts in."""
     named = catalogue(tmp_path, 'roles = { target = "models/x.gguf:Q6_K" }\n')
     ref = named.find("@target", where="t")
     assert (ref.spec.gguf, ref.level) == (tmp_path / "models/x.gguf", "Q6_K")
@@ -111,7 +111,7 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_names_no_role_and_no_model_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    """The message names file, key and role, and the nearest word."""
+    """The message names file, key and slot, and the nearest word."""
     with pytest.raises(ConfigError, match=f"asperf.toml: {told}"):
         catalogue(tmp_path, f"roles = {text}\n")
 

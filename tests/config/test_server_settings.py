@@ -16,6 +16,6 @@ def test_options_are_kept_as_written() -> None:
 
 @pytest.mark.parametrize("args", ["--port 8080", "--host=0.0.0.0", "-m other.gguf", "'", 3])
 def test_where_it_listens_and_what_it_serves_are_ours(args: object) -> None:
-    """Another port would not be asked, another model be measured under this one's name."""
+    """Another port would get no request, another model be measured under this one's name."""
     with pytest.raises(ConfigError, match="server_args"):
         parse_settings({"server_args": args}, where="test")

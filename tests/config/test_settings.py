@@ -62,7 +62,7 @@ def catalogue(**settings: Any) -> Catalogue:
 
 
 def test_without_options_the_configuration_file_holds(configure: Configure) -> None:
-    """What was not typed overrides nothing."""
+    """An option that was not typed overrides nothing."""
     from_file = catalogue(hardware="m1", chunks=None, repetitions=3)
     assert parse_settings(configure(), from_file) == from_file.settings
 
@@ -169,7 +169,7 @@ def test_all_chunks_can_be_asked_for(configure: Configure) -> None:
         ("--asperf-store-keep=0", "a whole number"),
         ("--asperf-machine-timeout=soon", "is not usable"),
         ("--asperf-url=127.0.0.1:8080", "'127.0.0.1:8080' is not usable"),
-        ("--asperf-url=http://user:secret@host", "holds a user, a password or a query"),
+        ("--asperf-url=http://user:secret@host", "has a user, a password or a query"),
         ("--asperf-url=http://127.0.0.1:1", "names a server, and the engine is llama_cpp"),
         ("--asperf-api-key-variable=sk-123", "the name of a variable of the environment"),
         ("--asperf-tools=.", "neither llama-bench nor llama-server"),
@@ -182,7 +182,7 @@ def test_an_unusable_option_is_a_usage_error(configure: Configure, option: str, 
     with pytest.raises(pytest.UsageError) as raised, usage_errors():
         parse_settings(config, catalogue())
     error = str(raised.value)
-    assert error.startswith((option.partition("=")[0], "the URL of a server holds a user"))
+    assert error.startswith((option.partition("=")[0], "the URL of a server has a user"))
     assert told in error
     assert "what to do:" in error
     assert "secret" not in error
@@ -204,7 +204,7 @@ def test_a_folder_needs_an_engine_that_runs_its_programs(configure: Configure) -
 
 
 def test_the_help_states_the_defaults(configure: Configure) -> None:
-    """The defaults in the help are those that hold."""
+    """The defaults in the help are the actual ones."""
     config = configure()
     group = config._parser.getgroup("asperf")
     texts = {
@@ -217,7 +217,7 @@ def test_the_help_states_the_defaults(configure: Configure) -> None:
 
 
 def test_each_marker_parses_to_its_mark() -> None:
-    """Positional and named arguments arrive, with levels in their canonical spelling."""
+    """Positional and named arguments arrive, with quantizations in their canonical spelling."""
     assert parse_model(("m:Q6_K",), {"threads": 2, "flash_attn": "on"}, where="t") == ModelMark(
         Address("m", "Q6_K"), EngineSettings(threads=2, flash_attn="on")
     )
@@ -251,8 +251,8 @@ def test_each_marker_parses_to_its_mark() -> None:
         (parse_ladder, ("F16",), {}, "no quantization other than the baseline F16"),
         (parse_ladder, ("Q8_0",), {"baselin": "F16"}, "unknown argument 'baselin'; did you mean"),
         (parse_ladder, ("Q8_0",), {"baseline": None}, "baseline: None"),
-        (parse_hardware, (), {}, "nothing is asked for"),
-        (parse_hardware, (), {"min_gpu_cores": None}, "nothing is asked for"),
+        (parse_hardware, (), {}, "it has no condition"),
+        (parse_hardware, (), {"min_gpu_cores": None}, "it has no condition"),
         (parse_hardware, ("",), {}, "''"),
         (parse_hardware, (), {"min_memory": 64}, "unknown argument 'min_memory'; did you mean"),
         (parse_hardware, (), {"min_memory_gb": "64"}, "min_memory_gb: '64' is not usable"),
@@ -266,14 +266,14 @@ def test_each_marker_parses_to_its_mark() -> None:
 def test_an_unusable_marker_is_refused(
     parse: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], problem: str
 ) -> None:
-    """The message starts with the test and says which argument it is."""
+    """The message starts with the test and names the argument."""
     with pytest.raises(ConfigError, match=rf"^test_x\.py::test_y: {re.escape(problem)}"):
         parse(args, kwargs, where="test_x.py::test_y")
 
 
 @given(levels=st.lists(st.sampled_from(sorted(LLAMA_FTYPES)), unique=True, min_size=2))
 def test_any_ladder_of_distinct_levels_is_kept_in_order(levels: list[str]) -> None:
-    """Rungs stay in the order they were written."""
+    """Quantizations stay in their written order."""
     baseline, *rungs = levels
     mark = parse_ladder(tuple(rungs), {"baseline": baseline.lower()}, where="t")
     assert mark == LadderMark(tuple(rungs), baseline)
@@ -331,7 +331,7 @@ def test_a_test_without_markers_has_no_marks(pytester: pytest.Pytester) -> None:
 
 
 def test_a_level_and_a_ladder_at_one_place_are_refused(pytester: pytest.Pytester) -> None:
-    """A test is measured at one level or along a ladder, not both."""
+    """A test is measured at one quantization or along a sweep, not both."""
     item = collected(
         pytester, "@mark.quant('Q6_K')\n@mark.quant_ladder('Q8_0')\ndef test_it(): ..."
     )
@@ -340,7 +340,7 @@ def test_a_level_and_a_ladder_at_one_place_are_refused(pytester: pytest.Pytester
 
 
 def test_an_unusable_marker_names_the_test(pytester: pytest.Pytester) -> None:
-    """Whoever mistypes a marker's argument is told in which test."""
+    """A mistyped marker's argument raises with the test's name."""
     item = collected(pytester, "@mark.hardware('m1', min_memory_gb='x')\ndef test_it(): ...")
     with pytest.raises(ConfigError, match=r"\.py::test_it: @pytest\.mark\.hardware: min_memory_gb"):
         read_marks(item)

@@ -43,7 +43,7 @@ def test_any_value_is_read_or_refused_with_its_place(value: object) -> None:
 
 @pytest.mark.parametrize("value", [True, math.inf, math.nan, 10**400, Decimal("1e400"), "1"])
 def test_what_is_no_finite_number(value: object) -> None:
-    """Booleans, text and what a float cannot hold are not numbers."""
+    """Booleans, text and values beyond floats are not numbers."""
     with pytest.raises(ConfigError, match="a takes a finite number"):
         NUMBER.checked(value, "t: a", "a")
 
@@ -59,14 +59,14 @@ def test_a_nested_table_names_the_way_to_a_key() -> None:
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
-    """A misspelt key is refused in the words of where it stands."""
+    """A misspelt key raises with the name of its place."""
     table = CheckedTable("test_it", {"chunk": 1}, "argument")
     with pytest.raises(ConfigError, match="unknown argument 'chunk'; did you mean 'chunks'"):
         table.only(("chunks", "baseline"))
 
 
 def test_a_hint_stands_behind_the_value() -> None:
-    """What a rule knows of the mistake is part of the message."""
+    """The rule's knowledge of the mistake is part of the message."""
     with pytest.raises(ConfigError, match="'onn' is not usable; did you mean 'on'"):
         one_of(("on", "off")).checked("onn", "t")
     assert Rule(str, "anything").because("so").why == "so"

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_text
 
-#: Says of itself that it is a regular file, and blocks whoever reads it.
+#: Counts as a regular file, and blocks its reader.
 KERNEL_LOG = Path("/proc/kmsg")
 
 

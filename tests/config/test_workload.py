@@ -16,7 +16,7 @@ KINDS = st.sampled_from(["pp", "tg", "itl", "ttft"])
 
 @given(KINDS, st.integers(1, 9999), st.integers(0, 99), st.integers(1, 99))
 def test_a_name_is_read_as_it_is_written(kind: str, n: int, depth: int, users: int) -> None:
-    """Kind, tokens, depth and users; a request has its prompt in place of the depth."""
+    """Kind, tokens, depth and users; a request has its prompt instead of the depth."""
     depth = 0 if kind == "ttft" else depth
     name = f"{kind}{n}{f'@d{depth}' if depth else ''}{f'@c{users}' if users > 1 else ''}"
     parsed = parse_workload(name, where="test")
@@ -25,7 +25,7 @@ def test_a_name_is_read_as_it_is_written(kind: str, n: int, depth: int, users: i
 
 
 def test_a_request_of_several_users() -> None:
-    """`@cN` stands behind the whole of it."""
+    """`@cN` comes after the whole of it."""
     parsed = parse_workload("pp512+tg128@c4", where="test")
     assert parsed == Workload("request", 128, 512, users=4)
     assert parsed.name == "pp512+tg128@c4"

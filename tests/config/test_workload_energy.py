@@ -33,7 +33,7 @@ def test_what_holds_more_than_a_phase_is_none(name: str) -> None:
 
 
 def test_an_energy_is_no_time() -> None:
-    """If a time or a rate is judged, the remedy names what measures it."""
+    """If a time or a rate is judged, the remedy names its fixture."""
     with pytest.raises(ConfigError, match="throughput: jtg128 is an energy") as error:
         parse_workload("jtg128", where="throughput")
     assert 'gate("jtg128")' in error.value.remedy

@@ -83,7 +83,7 @@ def test_the_four_verdicts(ultra: Project) -> None:
 
 
 def test_a_broken_measurement_is_invalid(ultra: Project) -> None:
-    """An engine that crashes is held against no figure."""
+    """An engine that crashes is compared with no figure."""
     ultra.script("f16", faults={"generate": "crash"})
     ultra.test(RATE.format('"own/runs/exact/tg"'))
     ultra.run().stdout.fnmatch_lines(["test_it.py V *"])
@@ -94,7 +94,7 @@ def test_a_failure_names_both_figures(ultra: Project) -> None:
     ultra.test(RATE.format('"own/runs/higher/tg"'))
     ultra.run("-v").stdout.fnmatch_lines(
         [
-            "*FAIL: the assertion does not hold",
+            "*FAIL: the assertion is shown false",
             "*assertion:*tg512 fake:F16 against own/runs/higher/tg at least -5 % and at most 5 %",
             "*measured:* -16.67 % [[]*",
             "*measured 1000 tok/s [[]*",
@@ -111,7 +111,7 @@ def test_an_uncertain_figure_asks_for_no_more_runs(ultra: Project) -> None:
 
 
 def test_another_machine_or_engine_is_skipped(ultra: Project) -> None:
-    """A figure of another chip, bin or engine says nothing here, and the reason names both."""
+    """A figure of another chip, chip variant or engine is skipped here; the reason names both."""
     for number, row in enumerate(("max", "mlx")):
         ultra.test(RATE.format(f'"own/runs/{row}/tg"'), name=f"test_{number}")
     result = ultra.run("-rs")
@@ -125,7 +125,7 @@ def test_another_machine_or_engine_is_skipped(ultra: Project) -> None:
 
 
 def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
-    """A dead address, another quantity, unit or workload, words, and no machine: each says so."""
+    """A dead address, another quantity, unit or workload, words, and no machine: each is named."""
     claims = {
         '"own/runs/exat/tg"': "no published figure is called 'own/runs/exat/tg'; did you mean "
         "'own/runs/exact/tg'?",
@@ -133,7 +133,7 @@ def test_what_cannot_be_compared_is_an_error(ultra: Project) -> None:
         '"own/runs/chip/minutes"': "minutes is TG in tok/min, the measurement is TG in tok/s",
         '"own/runs/chip/pp"': "'900+' is not one number",
         '"own/runs/drafted/tg"': "TG in tok/s with the draft D, the measurement is TG in tok/s",
-        '"own/runs/nowhere/tg"': "not say on which hardware, so it is not a rate of a machine",
+        '"own/runs/nowhere/tg"': "not name its hardware, so it is not a rate of a machine",
         '"own/runs/none/tg"': "is not above 0, so it is not a rate of a machine",
         '"own/runs/exact/tg", within=0': "within=0 cannot be shown",
         '"own/runs/exact/tg", within="5"': "within: '5' is not a usable limit",

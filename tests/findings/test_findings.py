@@ -78,7 +78,7 @@ def write(
 
 @pytest.mark.parametrize("hardware", ["m2ultra", "m1max", "m2pro", "m4max-40"])
 def test_the_recorded_suite_ends_green(project: Project, hardware: str) -> None:
-    """On hardware that is elsewhere every finding in its scope gets its known verdict."""
+    """On other hardware every finding in its scope gets its known verdict."""
     options = (f"--asperf-hardware={hardware}", "--asperf-report=json:rows.json", "-rs")
     result = project.run(*SUITE, *options)
     assert result.ret == pytest.ExitCode.OK
@@ -98,7 +98,7 @@ def test_the_recorded_suite_ends_green(project: Project, hardware: str) -> None:
 
 
 def test_live_findings_that_nothing_measures_say_so(project: Project) -> None:
-    """On this machine recorded figures never stand in for a measurement."""
+    """On this machine published figures never replace a measurement."""
     result = project.run("--pyargs", "pytest_asperf.findings.test_published", "-rs")
     assert "passed" not in result.parseoutcomes()
     assert result.ret == pytest.ExitCode.OK
@@ -131,7 +131,7 @@ def test_a_finding_of_ones_own_is_judged_as_recorded(
 
 
 def test_an_engine_that_is_not_installed_skips_no_recorded_verdict(project: Project) -> None:
-    """What skips a live test's module says nothing of figures that were recorded."""
+    """A live test's module skip does not skip the published figures."""
     write(project)
     project.test('pytestmark = pytest.mark.skipif(True, reason="no engine")\n' + MEASURES)
     project.run("--asperf-source=live").assert_outcomes(skipped=1)
@@ -149,7 +149,7 @@ def test_markers_of_the_live_test_select_its_recorded_verdict(project: Project) 
 def test_a_finding_of_ones_own_is_measured_live(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The same test measures here, and its row says which finding it is on."""
+    """The test measures here, and its row names its finding."""
     write(project)
     project.test(MEASURES)
     verdicts = [row for row in rows() if row["outcome"]]
@@ -230,12 +230,12 @@ def test_a_recorded_verdict_has_no_traceback(project: Project) -> None:
     with (project.path / "conftest.py").open("a") as hooks:
         hooks.write("def pytest_runtest_logreport(report):\n    print(report.longrepr or '')\n")
     result = project.run("--asperf-source=recorded", "-s")
-    result.stdout.fnmatch_lines(["*FAIL: the assertion does not hold", "*ours above 1000 tok/s"])
+    result.stdout.fnmatch_lines(["*FAIL: the assertion is shown false", "*ours above 1000 tok/s"])
     assert "def _multicall" not in result.stdout.str()
 
 
 def test_out_of_scope_is_a_skip_that_says_why(project: Project) -> None:
-    """A finding about other hardware says nothing here, live or recorded."""
+    """A finding about other hardware is skipped here, live or published."""
     write(project, hardware='["m4max-40"]')
     project.test(MEASURES)
     for source in ("live", "recorded"):
@@ -246,7 +246,7 @@ def test_out_of_scope_is_a_skip_that_says_why(project: Project) -> None:
 
 @pytest.mark.parametrize("source", ["live", "recorded"])
 def test_a_typing_error_in_the_marker_hits_one_test(project: Project, source: str) -> None:
-    """An unknown finding is told with the nearest, and other tests run."""
+    """An unknown finding raises with the nearest name, and other tests run."""
     write(project)
     project.test(MEASURES.replace('"ours"', '"our"') + "\ndef test_other():\n    pass\n")
     result = project.run(f"--asperf-source={source}")
@@ -256,19 +256,19 @@ def test_a_typing_error_in_the_marker_hits_one_test(project: Project, source: st
 
 @pytest.mark.parametrize("args", ['"a", "b"', "", "1"])
 def test_a_marker_takes_one_id(project: Project, args: str) -> None:
-    """Anything else is refused by the test's name."""
+    """Any other argument raises with the test's name."""
     write(project)
     project.test(MEASURES.replace('"ours"', args))
     result = project.run("--asperf-source=recorded")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*@pytest.mark.finding takes one id*"])
+    result.stdout.fnmatch_lines(["*@pytest.mark.finding needs one id*"])
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"),
     [
         ("mine.toml", "limit", "limmit", "*mine.toml: finding ours: check: unknown key 'limmit'*"),
-        ("mine.toml", "schema = 1", "", "*mine.toml does not say schema = 1*"),
+        ("mine.toml", "schema = 1", "", "*mine.toml has no schema = 1*"),
         ("report.toml", "tok/s", 'tok/s", knd = "x', "*report.toml: table runs*column tg*'knd'*"),
         ("asperf.toml", "mine.toml", "other.toml", "*other.toml cannot be read*"),
         ("asperf.toml", '["mine.toml"]', "3", "*asperf.toml: findings: 3 is not usable*"),
@@ -298,7 +298,7 @@ def test_a_marker_of_that_name_elsewhere_is_left_alone(project: Project) -> None
 def test_a_finding_has_one_line_for_each_verdict(
     project: Project, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    """None is wider than the terminal, and the claim of each stands in one column."""
+    """None is wider than the terminal, and each assertion is in one column."""
     monkeypatch.setenv("COLUMNS", str(width))
     result = project.run(*SUITE, "--asperf-hardware=m2ultra")
     lines = result.outlines

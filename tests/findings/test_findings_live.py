@@ -50,11 +50,11 @@ def test_the_main_job_fails_for_what_is_wrong_alone(project: Project, main_job: 
 def test_weights_in_a_cache_are_no_case_of_the_bandwidth(
     project: Project, main_job: list[str]
 ) -> None:
-    """If a processor's cache may hold them, the claim is skipped before a model is made."""
+    """If a processor's cache may have them, the test is skipped before a model is made."""
     machine = detect()
     if machine.profile or (machine.cache_bytes or 1 << 40) < 16_000_000:
         pytest.skip("memory bounds the weights here")
-    (project.path / "asperf.toml").unlink()  # shipped models have roles where none is named
+    (project.path / "asperf.toml").unlink()  # shipped models fill the slots if none is named
     finding = ("--pyargs", "pytest_asperf.findings.test_throughput", "-k", "below_the_b", "-rs")
     result = project.run(*finding, *main_job)
     result.assert_outcomes(skipped=1)
@@ -67,7 +67,7 @@ def test_the_speed_of_qat_asks_for_time_without_a_gpu(
     project: Project, main_job: list[str]
 ) -> None:
     """Pairs that the main job's time cannot decide are not begun; the reason names the option."""
-    (project.path / "asperf.toml").unlink()  # shipped models have roles where none is named
+    (project.path / "asperf.toml").unlink()  # shipped models fill the slots if none is named
     finding = ("--pyargs", "pytest_asperf.findings.test_qat", "-k", "as_fast", "-rs")
     result = project.run(*finding, *main_job)
     result.assert_outcomes(skipped=2)

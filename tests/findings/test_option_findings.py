@@ -29,7 +29,7 @@ def about(project: Project, parameters: str) -> None:
 
 
 def test_a_finding_about_other_hardware_is_not_tried(project: Project) -> None:
-    """One line for all says why; `-v` names it."""
+    """One line for all has the reason; `-v` names it."""
     write(project, hardware=_THERE, expected="INCONCLUSIVE")
     project.test(_WRONG)
     result = project.run()
@@ -43,7 +43,7 @@ def test_a_finding_about_other_hardware_is_not_tried(project: Project) -> None:
 def test_all_findings_are_tried_and_reported_as_elsewhere(
     project: Project, rows: Callable[..., list[dict[str, Any]]], source: str, word: str
 ) -> None:
-    """What is measured elsewhere fails no test, and is no verdict of the finding's own hardware."""
+    """A measurement on other hardware fails no test, and is no verdict of the finding's own."""
     write(project, hardware=_THERE, expected="INCONCLUSIVE")
     project.test(source)
     result = project.run("--asperf-findings=all", "-v")
@@ -67,7 +67,7 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
 
 
 def test_an_open_question_elsewhere_is_no_failure_either(project: Project) -> None:
-    """No matter what `--asperf-inconclusive` says."""
+    """For any value of `--asperf-inconclusive`."""
     write(project, hardware=_THERE)
     project.test(MEASURES.replace(">= 100", ">= 1000"))
     project.script("f16", tg_ns_per_token=[900_000, 1_000_000, 1_100_000])
@@ -86,13 +86,13 @@ def test_a_finding_about_another_size_is_not_tried(project: Project) -> None:
 
 
 def test_sizes_have_no_say_where_nothing_is_measured(project: Project) -> None:
-    """Recorded figures are of the models that they were recorded of."""
+    """Published figures are of the document's models."""
     about(project, "[3e9, 1e12]")
     project.run("--asperf-source=recorded").assert_outcomes(passed=1)
 
 
 def test_levels_of_another_engine_are_not_tried(project: Project) -> None:
-    """Findings on llama.cpp's levels say nothing of MLX's, and nothing asks MLX for them."""
+    """Findings on llama.cpp's quantizations are not about MLX's, and MLX does not measure them."""
     target = f"--asperf-role=target={shipped_models()[0].hf_folder}"
     result = project.run(*SUITE, "--asperf-engine=mlx", target, "-rs", "-k", "test_quantisation")
     assert {"skipped"} == result.parseoutcomes().keys() - {"deselected"}

@@ -16,7 +16,7 @@ POWER = ("--pyargs", "pytest_asperf.findings.test_power", "--asperf-findings=all
 def test_the_findings_on_power_say_what_is_missing(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First the program that nobody named, then the counter; with both, each has a verdict."""
+    """First the program without a name, then the counter; with both, each has a verdict."""
     alone, others = "--asperf-role=mlx_alone=fake:F16", ("ane_lm", "coreml_hybrid")
     for given, lacking in (([], ("mlx_alone", "coreml_hybrid")), ([alone], others)):
         result = metered.run(*POWER, *given)
@@ -47,7 +47,7 @@ def test_the_findings_on_power_say_what_is_missing(
 
 
 def test_a_judged_finding_is_no_session_without_a_measurement(project: Project) -> None:
-    """What published figures decide is a result on any machine."""
+    """A decision by published figures is a result on any machine."""
     project.test(
         '@pytest.mark.finding("power-282")\ndef test_it(throughput):\n    pass\n'
         "def test_too(throughput):\n    pytest.skip()\n"

@@ -122,7 +122,7 @@ def test_an_undecided_gate_is_what_the_job_says(tmp_path: Path, undecided: str, 
 def test_a_gate_that_was_not_measured_is_red(
     tmp_path: Path, args: str, faults: dict[str, str], told: str
 ) -> None:
-    """NaN logits, a crash and a refusal are no undecided gate."""
+    """NaN logits, a crash and an error are no undecided gate."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE, faults=faults)
     done = _gate(tmp_path, undecided="warn", baseline="current", candidate="current", args=args)
     assert told in done.stdout + done.stderr
@@ -130,7 +130,7 @@ def test_a_gate_that_was_not_measured_is_red(
 
 
 def test_a_candidate_that_cannot_be_installed_is_red(tmp_path: Path) -> None:
-    """A build that pip refuses was not measured."""
+    """A build that pip rejects was not measured."""
     wheel = tmp_path / "llama_cpp_python-9.9-py3-none-any.whl"
     wheel.write_bytes(b"no archive")
     args = "--engine llama_cpp --model asperf-draft --workload tg16"

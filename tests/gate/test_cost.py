@@ -34,7 +34,7 @@ def test_the_pairs_are_those_of_the_detectable_tolerance(spread: float) -> None:
 
 
 def test_each_cell_takes_the_noise_most_like_its_own() -> None:
-    """It is of its workload, otherwise of its kind; pairs are bounded from both sides."""
+    """It is of its workload, otherwise of its kind; pairs are bounded from both ends."""
     costs = expected_costs(
         (TG, PP, DEEP, PPL), [_known("tg128", 0.02), _known("pp512", 0.5)], BUDGET
     )
@@ -50,13 +50,13 @@ def test_each_cell_takes_the_noise_most_like_its_own() -> None:
 
 
 def test_the_sentence_says_what_it_rests_on() -> None:
-    """Cells times pairs times seconds, the noise, and what is not in it."""
+    """Checks times pairs times seconds, the noise, and the missing parts."""
     cells = (TG, DEEP, PPL)
     text = cost_text(cells, expected_costs(cells, [_known("tg128", 0.02)], BUDGET))
     assert text.startswith(
         "expected here of equal builds: about 5 s for 2 timed checks, 5 pairs a check"
     )
-    assert "(tg128 2 % of 2026-01-02, 1 of them taken to be like it)" in text
+    assert "(tg128 2 % of 2026-01-02, 1 of them assumed to be like it)" in text
     assert text.endswith("1 check that is not timed, and loads, come on top")
 
 

@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 COPIED = sorted((DOCS / "gating").iterdir())
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
 WORKFLOWS = [path for path in COPIED if path.suffix == ".yml"]
-#: A command up to what ends it in a shell.
+#: A command up to its end in a shell.
 _COMMAND = re.compile(r"(?<![-\w/])asperf (?P<name>[a-z]+)(?=\s)(?P<rest>(?:\\\n|[^\n|;&)`])*)")
 
 
@@ -59,7 +59,7 @@ def test_the_readme_is_one_page() -> None:
 
 
 def test_the_search_finds_commands_and_their_options() -> None:
-    """Across lines, and up to what ends a command."""
+    """Across lines, and up to a command's end."""
     text = 'x asperf gate "$a" b --json c \\\n  --summary d\nasperf calibrate --pairs 3 || y'
     assert _commands(text) == [
         ("gate", ["--json", "--summary"]),

@@ -31,7 +31,7 @@ PP, TG = Workload("pp", 512), Workload("tg", 128)
 
 
 def test_times_of_one_model_take_turns_and_checks_stay_alone() -> None:
-    """Cells of other models, PPL and speculation are measured by themselves, none twice."""
+    """Checks of other models, PPL and speculation are measured by themselves, none twice."""
     a_pp, a_tg, b_tg = GateCell(A, PP), GateCell(A, TG), GateCell(B, TG)
     a_ppl, a_sd = GateCell(A, GateCheck.PPL), GateCell(A, GateCheck.SPECULATION)
     groups = _taking_turns([a_pp, b_tg, a_ppl, a_tg, a_sd])
@@ -72,7 +72,7 @@ class _Runner:
         self.done.append("close")
 
     def under(self, *_: object) -> tuple[()]:
-        """Give no sides."""
+        """Give no variants."""
         return ()
 
     def measured_s(self) -> float:
@@ -87,7 +87,7 @@ class _Runner:
 
 @pytest.mark.parametrize(("candidate", "is_measured"), [("on", False), ("off", True)])
 def test_what_both_builds_chose_waits_for_its_runs(candidate: str, *, is_measured: bool) -> None:
-    """Flash attention that both turn on by themselves takes no time; else it is measured."""
+    """Flash attention that both turn on by themselves needs no time; otherwise it is measured."""
     runner = _Runner()
     limits = GateLimits(Budget(0.05, 20, 60.0, 1), 0.01)
     builds = cast("Any", (SimpleNamespace(name="old"), SimpleNamespace(name="new")))
@@ -105,7 +105,7 @@ def test_what_both_builds_chose_waits_for_its_runs(candidate: str, *, is_measure
 
 
 def test_timed_cells_of_a_model_share_processes() -> None:
-    """A process is started once for all that a pair of a model times, at whatever depth."""
+    """A process is started once for all timed work of a pair of a model, at any depth."""
     deep = Workload("tg", 128, 1024)
     cells = [GateCell(A, PP), GateCell(A, GateCheck.PPL), GateCell(A, deep), GateCell(A, TG)]
     assert _taking_turns(cells) == [[cells[0], cells[2], cells[3]], [cells[1]]]

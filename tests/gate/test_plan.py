@@ -1,4 +1,4 @@
-"""The checks of a gate, for each engine and by each way of asking."""
+"""The checks of a gate, for each engine and each kind of request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _names(plan: GatePlan) -> list[tuple[str, str]]:
 
 
 def test_a_llama_server_is_checked_by_its_log_probabilities() -> None:
-    """What it serves is timed, and checked; other servers show no log-probabilities."""
+    """Its replies are timed and checked; other servers show no log-probabilities."""
     checks = {"ppl", "kld", "logits", "logits@c4", "logits@turns"}
     names = {name for name, _ in _names(_shipped("llama_server"))}
     assert names >= {"ttft512", "tg64@c4", *checks}
@@ -122,7 +122,7 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
 
 
 def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
-    """MLX has no setting for attention, and llama.cpp's programs cannot be stepped."""
+    """MLX has no setting for attention, and llama.cpp's binaries cannot be stepped."""
     mlx, tools = _shipped("mlx"), _shipped("llama_tools")
     assert [one.what for one in mlx.left_out] == ["flash attention on and off"]
     assert ("tg128@d1024", "asperf-target:4bit KV 8bit on mlx") in _names(mlx)
@@ -139,7 +139,7 @@ def test_own_models_get_every_cell() -> None:
 
 
 def test_an_encoder_gets_the_checks_that_have_a_meaning_for_it() -> None:
-    """Its time, vectors and memory; other models beside it get every cell, alone no pair does."""
+    """Its time, vectors and memory; other models get every check, and alone no pair does."""
     encoders, pair = {A: ("an encoder: it is bert", 256)}, (Pairing(B, None),)
     alone = default_cells((A,), None, "llama_cpp", pair, lambda _: 1024, encoders=encoders)
     assert _names(alone) == [("pp256", "a"), ("embeddings", "a"), ("memory", "a")]
@@ -160,7 +160,7 @@ def test_named_workloads_are_decided_on_each_model() -> None:
 
 
 def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
-    """Logits are compared once, and are what they are."""
+    """Logits are compared once, and have no repetitions."""
     assert shared_by(_shipped("llama_cpp").cells) == 15
     assert shared_by([GateCell(A, GateCheck.LOGITS)]) == 1
 
@@ -169,13 +169,13 @@ def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
     ("n_ctx", "depth"), [(None, 4096), (131072, 4096), (4096, 1024), (2048, 1024), (512, 256)]
 )
 def test_the_depth_fits_the_model(n_ctx: int | None, depth: int) -> None:
-    """The largest that leaves room for what is timed; on a processor alone at most 1,024."""
+    """The largest with room for the timed work; on a processor alone at most 1,024."""
     assert deepest(n_ctx, has_gpu=True) == depth
     assert deepest(n_ctx, has_gpu=False) == min(depth, 1024)
 
 
 def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:
-    """What is asked for counts first, and then what the builds bring."""
+    """The request counts first, and then the builds' engines."""
     mlx = tuple(CATALOGUE.find_build(f"mlx-lm=={v}", where="test") for v in ("0.31.3", "0.32.2"))
     current = CATALOGUE.find_build("current", where="test")
     assert engine_of(None, mlx, "llama_cpp") == "mlx"
@@ -189,7 +189,7 @@ def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:
 
 
 def test_unknown_workloads_are_refused_with_the_nearest() -> None:
-    """A typo is told before anything is measured."""
+    """A typo raises before anything is measured."""
     assert parse_gated("tg128@d4096", where="test") == Workload("tg", 128, 4096)
     assert parse_gated("sd", where="test") is GateCheck.SPECULATION
     assert parse_gated("kld@d1024", where="test") == GateCheck("kld", 1024)

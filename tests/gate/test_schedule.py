@@ -1,4 +1,4 @@
-"""How one budget is shared by the cells of a gate, on a clock that is set."""
+"""The sharing of one budget by the checks of a gate, on a clock that is set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 def _run(needs_s: list[float], max_seconds: float) -> tuple[dict[GateCell, float], list[GateCell]]:
-    """Let each cell be decided after so many seconds; what each got, and the order of visits."""
+    """Decide each check after so many seconds; the seconds of each, and the order of visits."""
     clock = Clock()
     cells = CELLS[: len(needs_s)]
     schedule = Schedule([Turns([cell]) for cell in cells], max_seconds, clock=clock)
@@ -52,21 +52,21 @@ def _run(needs_s: list[float], max_seconds: float) -> tuple[dict[GateCell, float
 
 
 def test_what_decided_cells_leave_over_goes_to_the_undecided_one() -> None:
-    """A cell that needs most of the budget gets it, in a second visit."""
+    """A check that needs most of the budget gets it, in a second visit."""
     got, order = _run([70.0, 5.0, 5.0, 5.0], 100.0)
     assert list(got.values()) == pytest.approx([70.0, 5.0, 5.0, 5.0])
     assert order == [CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[0]]
 
 
 def test_a_visit_that_promises_a_verdict_takes_up_to_half() -> None:
-    """Where there is too little time for all, the first cells are decided instead of none."""
+    """If there is too little time for all, the first checks are decided instead of none."""
     got, order = _run([45.0, 20.0, 40.0, 40.0], 100.0)
     assert order[:2] == CELLS[:2]
     assert [got[cell] for cell in CELLS[:2]] == pytest.approx([45.0, 20.0])
 
 
 def test_what_can_be_decided_soonest_comes_first() -> None:
-    """A hopeless cell keeps no other from its verdict."""
+    """A hopeless check keeps no other from its verdict."""
     got, order = _run([1000.0, 40.0, 1.0], 90.0)
     assert got[CELLS[1]] == pytest.approx(40.0)
     assert order[3] == CELLS[1]
@@ -74,7 +74,7 @@ def test_what_can_be_decided_soonest_comes_first() -> None:
 
 @given(st.lists(st.floats(0.1, 200.0), min_size=1, max_size=8), st.floats(4.0, 300.0))
 def test_every_cell_is_visited_and_the_budget_is_kept(needs: list[float], budget: float) -> None:
-    """Whatever the cells need, each is visited before any comes again, and none is for long."""
+    """For any needs, each check is visited before any comes again, and none is for long."""
     got, order = _run(needs, budget)
     assert len(set(order[: len(needs)])) == len(needs)
     if sum(needs) <= budget - 3.0 * len(needs):
@@ -82,7 +82,7 @@ def test_every_cell_is_visited_and_the_budget_is_kept(needs: list[float], budget
 
 
 def test_time_left_becomes_exact() -> None:
-    """It is the budget while nothing is known, then the mean, and at last what pairs show."""
+    """It is the budget without results, then the mean, and at last the pairs' own forecast."""
     clock = Clock()
     schedule = Schedule([Turns([cell]) for cell in CELLS[:3]], 100.0, clock=clock)
     turn = schedule.next()
@@ -102,7 +102,7 @@ def test_time_left_becomes_exact() -> None:
 
 
 def test_known_costs_are_an_estimate_from_the_start() -> None:
-    """What the machine's noise says is used before anything was measured."""
+    """The machine's noise is used before anything was measured."""
     known = dict.fromkeys(CELLS[:2], 7.0)
     schedule = Schedule([Turns(CELLS[:2])], 100.0, known, clock=Clock())
     schedule.next()
@@ -150,7 +150,7 @@ def test_a_budget_that_is_too_small_is_told_after_the_first_round() -> None:
     ],
 )
 def test_what_the_budget_cannot_decide_is_told(outlook: Outlook | None, told: str) -> None:
-    """The remark says what is missing, and which tolerance could be decided."""
+    """The remark names the missing part, and the tolerance that could be decided."""
     schedule, budget = Schedule([], 30.0, clock=Clock()), Budget(0.05, 60, 30.0, seed=1)
     text = outlook_text(CellResult(CELLS[0], 1.0, outlook=outlook), schedule, budget)
     assert told in text

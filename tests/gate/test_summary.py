@@ -23,7 +23,7 @@ from pytest_asperf.report.gate_text import error_budget, notes, summary_rows, te
 from pytest_asperf.report.markdown import markdown
 from tests.report import sample_reports as samples
 
-#: What ran in two builds that differ in one fact.
+#: Run records of two builds that differ in one fact.
 RAN = (
     ("baseline model", "m in old"),
     ("baseline engine", "lib 1"),
@@ -78,12 +78,12 @@ def _markdown(outcome: GateOutcome) -> str:
     ],
 )
 def test_only_passes_exit_with_0(words: list[str], code: int) -> None:
-    """A FAIL decides; INVALID and NOT RUN are told from INCONCLUSIVE, and none is a pass."""
+    """A FAIL decides; INVALID and NOT RUN differ from INCONCLUSIVE, and none is a pass."""
     assert ExitCode.of(words) == code
 
 
 def test_a_cell_that_could_not_run_says_why() -> None:
-    """It stands in line, note, Markdown and document with the error's own words."""
+    """It is in line, note, Markdown and document with the error's own words."""
     error = ModelError("m has no file", why="w", remedy="make one")
     result = CellResult(_cell(), 0.2, error=error)
     outcome = _outcome(_result(), result)
@@ -101,7 +101,7 @@ def test_a_cell_that_could_not_run_says_why() -> None:
 
 
 def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
-    """The headline says how many cells are missing."""
+    """The headline has the number of missing checks."""
     plan = GatePlan((_cell(), _cell("pp512")))
     outcome = GateOutcome(("a", "b"), plan, "", (_result(),), 2.0, interrupted=True)
     assert outcome.exit_code == 130
@@ -110,7 +110,7 @@ def test_a_stopped_gate_exits_with_130_and_keeps_what_was_decided() -> None:
 
 
 def test_the_answer_stands_first_then_cells_then_what_ran() -> None:
-    """Text and Markdown say the same in the same order, and each cell once."""
+    """Text and Markdown have equal content in equal order, and each check once."""
     cells = [_cell(), _cell("tg128", "other"), _cell("pp512")]
     told = "98 → 81 tok/s, +21 % slower [10, 30]"
     outcome = _outcome(*(_result(Outcome.FAIL, cell, told) for cell in cells))
@@ -125,12 +125,12 @@ def test_the_answer_stands_first_then_cells_then_what_ran() -> None:
     assert page.startswith("### ❌ 3 FAIL\n")
     marks = ["❌ FAIL | tg128 m in new / m in old", "<details>", "engine \\(differs\\)"]
     assert sorted(marks, key=page.index) == marks
-    lines = ["other", "FAIL: the assertion does not hold", "what ran"]
+    lines = ["other", "FAIL: the assertion is shown false", "what ran"]
     assert sorted(lines, key=text.index) == lines
 
 
 def test_a_long_line_is_wrapped_below_itself_on_a_terminal() -> None:
-    """At 80 columns a cell's line keeps its columns; in a file it stays whole."""
+    """At 80 columns a check's line keeps its columns; in a file it stays whole."""
     told = "mean KLD 0.0032 nats (0.0032 in the baseline), largest 0.027 at position 1000"
     outcome = _outcome(_result(Outcome.PASS, told=told))
     wrapped = list(text_lines(outcome, 80))[4:6]
@@ -141,7 +141,7 @@ def test_a_long_line_is_wrapped_below_itself_on_a_terminal() -> None:
 
 
 def test_notes_begin_with_failures_and_leave_passes_out() -> None:
-    """What has to be mended stands first, with its lab note."""
+    """Faults come first, with their lab notes."""
     given_results = [_result(Outcome.PASS), _result(Outcome.INVALID), _result(Outcome.FAIL)]
     found = notes(given_results)
     assert [note.splitlines()[1].partition(":")[0] for note in found] == ["FAIL", "INVALID"]
@@ -156,7 +156,7 @@ def test_a_note_that_cells_share_stands_once() -> None:
 
 
 def test_proof_of_path_is_told_once_with_what_differs() -> None:
-    """Facts of the cell are left out, and equal ones are marked as such."""
+    """Facts of the check are left out, and equal ones are marked as such."""
     facts = [_result().unbroken().facts] * 2
     assert facts_of_builds(facts) == [("engine", "lib 1", "lib 2"), ("device", "CPU", "CPU")]
     assert "| engine \\(differs\\) | lib 1 | lib 2 |" in _markdown(_outcome(_result()))
@@ -164,7 +164,7 @@ def test_proof_of_path_is_told_once_with_what_differs() -> None:
 
 
 def test_a_fact_of_both_builds_is_named() -> None:
-    """The text of PPL names no build, and stands once; what one side lacks is not known."""
+    """The text of PPL names no build, and is printed once; a missing fact is unknown."""
     ran = (("text", "a.txt, chunks 1 to 5"), ("candidate made", "today"))
     assert facts_of_builds([ran]) == [
         ("text", "a.txt, chunks 1 to 5", "a.txt, chunks 1 to 5"),
@@ -173,7 +173,7 @@ def test_a_fact_of_both_builds_is_named() -> None:
 
 
 def test_the_error_is_shared_by_all_cells() -> None:
-    """Fourteen cells have a fourteenth each."""
+    """Fourteen checks have a fourteenth each."""
     assert "FAIL by time in any of 14 checks in at most 1 % of runs" in error_budget(14)
     assert "in any" not in error_budget(1)
     assert "slower PASSes in at most 5 %" in error_budget(1)

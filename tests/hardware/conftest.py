@@ -1,4 +1,4 @@
-"""The shared parts of the hardware tests: recorded tool outputs, and trees of system files."""
+"""The shared parts of the hardware tests: saved tool outputs, and trees of system files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECORDED = Path(__file__).parents[2] / "fixtures" / "hardware"
 
 @pytest.fixture(scope="session")
 def recorded() -> Callable[[str], str]:
-    """Read one recorded output by its path below ``fixtures/hardware``."""
+    """Read one saved output by its path below ``fixtures/hardware``."""
 
     def read(name: str) -> str:
         return (_RECORDED / name).read_text(encoding="utf-8")

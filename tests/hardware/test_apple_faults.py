@@ -1,4 +1,4 @@
-"""Apple's counters in their real cadence, through the meter, and what their faults give."""
+"""Apple's counters in their real cadence, through the meter, and their faults' results."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BEGIN_S, END_S = 3.0, 22.0
 
 @dataclass
 class IoReport:
-    """The readings of zeus-apple-silicon, on a clock of its own.
+    """The samples of zeus-apple-silicon, on a clock of its own.
 
-    The channels in mJ are published in batches; the GPU's is current at every reading. Attributes:
+    The channels in mJ are published in batches; the GPU's is current at every sample. Attributes:
 
         batch_s: between batches.
-        dead: rails that stand still.
+        dead: rails that do not move.
         falls: by rail, the time from which it reads so many mJ less.
     """
 
@@ -45,7 +45,7 @@ class IoReport:
     now_s: float = BEGIN_S
 
     def clock(self) -> float:
-        """Now; asking takes a while."""
+        """Now; each call lasts a while."""
         self.now_s += 2e-5
         return self.now_s
 
@@ -92,7 +92,7 @@ def _windows(io_report: IoReport, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 def test_batches_of_channels_beside_a_current_one(
     batch_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each rail's power is right, though three are published in batches and one at each reading."""
+    """Each rail's power is right, though three are published in batches and one at each sample."""
     windows = _windows(IoReport(batch_s), monkeypatch)
     for rail, watts in WORK_W.items():
         assert windows[rail].watts == pytest.approx(watts, rel=0.02)
@@ -103,7 +103,7 @@ def test_batches_of_channels_beside_a_current_one(
 
 
 def test_a_dead_rail_has_no_figure_and_others_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processor's stands still, as on macOS 27: not 0 W, and INVALID where it did the work."""
+    """The processor's does not move, as on macOS 27: not 0 W, and INVALID if it did the work."""
     io_report = IoReport(2.2, dead=("cpu",))
     windows = _windows(io_report, monkeypatch)
     assert sorted(windows) == ["ane", "dram", "gpu"]
@@ -160,7 +160,7 @@ def test_a_negative_sample_voids_what_it_lies_in() -> None:
 
 
 def test_a_sum_that_fell_is_seen_by_the_trace() -> None:
-    """As any counter's fall: the window that holds it is void."""
+    """Like any counter's fall: its window is void."""
     steps = iter([1.0, 2.0, 3.0, 4.0, 0.5, 1.5, 2.5, 3.5])
     trace = CounterTrace(Counter("CPU (powermetrics)", "cpu", lambda: next(steps)))
     for at_s in range(8):

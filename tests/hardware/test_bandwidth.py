@@ -37,7 +37,7 @@ _MACHINE = Machine(
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let the next measurement give this figure, so that keeping it can be tested in no time."""
+    """Have the next measurement give this figure, so that storing it can be tested in no time."""
 
     def script(gbs: float) -> None:
         result = BandwidthMeasurement(gbs, 2, 512 * _MIB, 100)
@@ -54,7 +54,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def test_a_plan_exceeds_the_cache_and_spares_the_memory(
     threads: int, cache: int | None, available: int
 ) -> None:
-    """Buffers hold four times the cache within a quarter of memory, or it is refused."""
+    """Buffers are four times the cache within a quarter of memory, or it is an error."""
     try:
         plan = plan_measurement(threads, cache, available)
     except HardwareError:
@@ -96,7 +96,7 @@ def test_a_readers_failure_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_figure_is_measured_once(tmp_path: Path, measured: Callable[[float], None]) -> None:
-    """The second call reads what the first one kept, labelled and dated."""
+    """The second call reads the first one's result, labelled and dated."""
     measured(20.0)
     first = machine_bandwidth(tmp_path, _MACHINE)
     measured(99.0)
@@ -110,7 +110,7 @@ def test_the_figure_is_measured_once(tmp_path: Path, measured: Callable[[float],
 def test_measuring_again_keeps_the_higher(
     tmp_path: Path, measured: Callable[[float], None]
 ) -> None:
-    """A machine that once read at a rate can do so, whatever disturbed it later."""
+    """A machine that once read at a rate can do so, for any later disturbance."""
     for gbs, kept in ((20.0, 20.0), (15.0, 20.0), (25.0, 25.0)):
         measured(gbs)
         assert machine_bandwidth(tmp_path, _MACHINE, remeasure=True).gbs == kept
@@ -120,7 +120,7 @@ def test_measuring_again_keeps_the_higher(
 def test_only_a_measurement_waits_for_others(
     tmp_path: Path, measured: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A figure that is known is read at once; what measures it has its turn first."""
+    """A known figure is read at once; its measurement waits for the machine first."""
     turns: list[object] = []
 
     @contextmanager
@@ -142,7 +142,7 @@ def test_only_a_measurement_waits_for_others(
 def test_other_limits_are_another_machine(
     tmp_path: Path, measured: Callable[[float], None]
 ) -> None:
-    """A figure of two cores is not taken for that of one."""
+    """A figure of two cores is not used for one core."""
     measured(20.0)
     machine_bandwidth(tmp_path, _MACHINE)
     measured(10.0)
@@ -166,7 +166,7 @@ def test_other_limits_are_another_machine(
 def test_a_damaged_file_is_measured_anew(
     tmp_path: Path, measured: Callable[[float], None], damage: str
 ) -> None:
-    """What was not written by us whole is not believed."""
+    """An incomplete or foreign file is not believed."""
     measured(20.0)
     machine_bandwidth(tmp_path, _MACHINE)
     (file,) = (tmp_path / "hardware").iterdir()

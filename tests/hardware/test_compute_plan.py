@@ -65,7 +65,7 @@ def test_what_a_device_could_run_is_not_what_it_will() -> None:
 
 
 def test_cost_without_a_device_leaves_the_share_open() -> None:
-    """Weights that are missing, and devices that nobody knows, widen the bounds of each share."""
+    """Missing weights, and unknown devices, widen the bounds of each share."""
     plan = parse_plan(_recorded("two_functions"), where="m", function="decode")
     share = plan.share("ANE")
     assert [share.low, share.high] == pytest.approx([0.5, 0.7])
@@ -130,7 +130,7 @@ def test_elsewhere_than_on_a_mac_nothing_is_planned(
 
 
 def test_the_program_prints_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own, with coremltools' calls; the log's refusal is INVALID."""
+    """In a process of its own, with coremltools' calls; an error in the log is INVALID."""
     model = tmp_path / "m.mlmodelc"
     model.mkdir()
     package = tmp_path / "coremltools"
@@ -164,7 +164,7 @@ def test_a_compiler_that_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_package_is_compiled_first() -> None:
-    """Core ML plans compiled models; what was compiled is removed again."""
+    """Core ML plans compiled models; the compiled copy is removed again."""
     seen: list[tuple[str, str]] = []
 
     def load_from_path(path: str, compute_units: str) -> SimpleNamespace:

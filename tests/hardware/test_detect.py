@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_this_machine_is_described() -> None:
-    """Wherever the tests run there is an architecture, a core, and a profile or a reason."""
+    """On any machine there is an architecture, a core, and a profile or a reason."""
     machine = detect()
     assert machine.arch == platform.machine()
     assert machine.usable_cores is not None
@@ -27,7 +27,7 @@ def test_this_machine_is_described() -> None:
 
 
 def test_this_machine_is_judged() -> None:
-    """Each condition appears once, and whatever disturbs comes with a remedy."""
+    """Each condition appears once, and each disturbance has a remedy."""
     conditions = readiness()
     names = [condition.name for condition in conditions]
     assert len(set(names)) == len(names)
@@ -44,7 +44,7 @@ def test_an_absent_command_is_unknown() -> None:
 
 
 def test_a_slow_command_is_unknown() -> None:
-    """A tool that hangs is ended, and one that asks gets no answer."""
+    """A tool that hangs is ended, and one with a prompt gets no answer."""
     assert probe.run((sys.executable, "-c", "input()\nimport time; time.sleep(60)")) == ""
     assert probe.run((sys.executable, "-c", "import time; time.sleep(60)"), timeout_s=0.2) is None
 

@@ -23,7 +23,7 @@ IOREG = """+-o Mac16,10  <class IOPlatformExpertDevice, id 0x10000026f, register
 def test_hardware_that_matters_and_the_copy_make_the_fingerprint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Equal hardware is told apart by the system's own identifier, or by a name that is given."""
+    """Equal hardware is distinguished by the system's own identifier, or by a given name."""
     own = {"id": "a" * 32}
     monkeypatch.setattr(records, "_own_id", lambda _: own["id"])
     monkeypatch.delenv(records.NAMED, raising=False)

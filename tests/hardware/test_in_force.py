@@ -27,7 +27,7 @@ ELSEWHERE = Machine(os="Linux", arch="x86_64", cpu_brand="AMD EPYC")
 def test_a_chip_by_any_of_its_names_is_this_machine(
     mac: Callable[[str], Machine], folder: str
 ) -> None:
-    """The chip, the system's name of it and the bin all mean the bin that was detected."""
+    """The chip, the system's name of it and the chip variant all mean the detected variant."""
     machine = mac(folder)
     assert machine.profile is not None
     for name in (machine.profile.chip, machine.profile.brand_string, folder):
@@ -53,7 +53,7 @@ def test_a_chip_by_any_of_its_names_is_this_machine(
     ],
 )
 def test_another_bin_or_chip_is_not(mac: Callable[[str], Machine], folder: str, name: str) -> None:
-    """A bin that is named is not another bin, nor a chip another one with its first letters."""
+    """A named chip variant is not another one, nor a chip another one with its first letters."""
     hardware = in_force(name, mac(folder))
     assert not hardware.is_this_machine
     assert hardware.contradiction
@@ -64,7 +64,7 @@ def test_another_bin_or_chip_is_not(mac: Callable[[str], Machine], folder: str, 
 def test_a_chip_whose_bin_cannot_be_read_is_meant_by_its_name(
     mac: Callable[[str], Machine], folder: str
 ) -> None:
-    """An M2 Ultra without a readable GPU is an M2 Ultra, of no bin; a bin's name is not it."""
+    """An M2 Ultra without a readable GPU is an M2 Ultra, of no variant."""
     machine = replace(mac(folder), profile=None, profile_note="no GPU cores")
     chip = folder.partition("-")[0]
     hardware = in_force(chip, machine)
@@ -76,7 +76,7 @@ def test_a_chip_whose_bin_cannot_be_read_is_meant_by_its_name(
 
 
 def test_a_named_chip_has_the_memory_of_this_machine(mac: Callable[[str], Machine]) -> None:
-    """This machine's size is known; only a machine that is elsewhere has the largest one sold."""
+    """This machine's size is known; only another machine has the largest one sold."""
     for machine, size in ((mac("m2ultra-60"), 64), (ELSEWHERE, 192)):
         memory = memory_of(in_force("m2ultra", machine))
         assert memory is not None
@@ -88,14 +88,14 @@ def test_a_named_chip_has_the_memory_of_this_machine(mac: Callable[[str], Machin
 
 @pytest.mark.parametrize(("name", "profile"), [("m2ultra", "m2ultra-76"), ("m5", "m5-10")])
 def test_elsewhere_a_chip_of_one_bandwidth_is_its_largest_bin(name: str, profile: str) -> None:
-    """On a machine of another kind a bare name is the largest bin, and says so."""
+    """On a machine of another kind a bare name is the largest variant, which is printed."""
     hardware = in_force(name, ELSEWHERE)
     assert hardware.name == profile
     assert hardware.headline().endswith("declared; this machine is AMD EPYC")
 
 
 def test_elsewhere_a_chip_of_two_bandwidths_needs_its_bin_or_memory() -> None:
-    """Nothing on a machine of another kind says which M4 Max is meant; as a scope it means both."""
+    """On a machine of another kind, M4 Max is ambiguous; as a scope it means both."""
     with pytest.raises(HardwareError, match=r"m4max-32 \(410 GB/s\), m4max-40 \(546 GB/s\)"):
         in_force("m4max", ELSEWHERE)
     assert in_force("m4max", ELSEWHERE, memory_gb=64).name == "m4max-40"
@@ -105,7 +105,7 @@ def test_elsewhere_a_chip_of_two_bandwidths_needs_its_bin_or_memory() -> None:
 
 
 def test_figures_of_a_chip_are_those_of_its_bins() -> None:
-    """A figure recorded of `m5` or `m2ultra` belongs to each bin; one of a bin to it alone."""
+    """A figure published for `m5` or `m2ultra` belongs to each variant; a variant's to it alone."""
     ultra = Hardware(ELSEWHERE, find_profile("m2ultra-60"))
     assert ultra.is_one_of(["m2ultra"])
     assert not ultra.is_one_of(["m2ultra-76"])
@@ -113,7 +113,7 @@ def test_figures_of_a_chip_are_those_of_its_bins() -> None:
 
 
 def test_an_unknown_scope_is_refused() -> None:
-    """A misspelt chip would otherwise hold nowhere, and say nothing."""
+    """A misspelt chip would otherwise match nothing, without a message."""
     with pytest.raises(HardwareError, match="did you mean 'm2ultra'"):
         Hardware(ELSEWHERE).is_one_of(["m2ultr"])
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_cpuinfo(recorded: Callable[[str], str], name: str, facts: linux.CpuFacts) -> None:
-    """x86 tells model and hypervisor; Arm tells neither."""
+    """x86 shows model and hypervisor; Arm shows neither."""
     assert linux.parse_cpuinfo(recorded(f"linux/cpuinfo-{name}.txt")) == facts
 
 
@@ -62,7 +62,7 @@ def test_meminfo(recorded: Callable[[str], str]) -> None:
     ],
 )
 def test_cpu_list(text: str, cpus: tuple[int, ...]) -> None:
-    """Ranges are expanded, and what is malformed or absurd is nothing."""
+    """Ranges are expanded, and malformed or absurd text is nothing."""
     assert linux.parse_cpu_list(text) == cpus
 
 
@@ -96,7 +96,7 @@ def test_a_quota_is_a_share_of_its_period(quota: int, period: int) -> None:
 
 
 def test_a_hybrid_processor_has_levels(system_tree: Tree) -> None:
-    """Hyperthreads of one core count once, and the two kinds are told apart."""
+    """Hyperthreads of one core count once, and the two kinds are distinguished."""
     cpus = "sys/devices/system/cpu"
     root = system_tree(
         {

@@ -1,4 +1,4 @@
-"""Waiting for the machine: who holds it, how long, and what ends the wait."""
+"""Waiting for the machine: the process that has it, the time, and the end of the wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: Holds the lock until it is ended, and says when it has it; with a word, a forked child lives on.
+#: Locks until it is ended, and prints when it has the lock; with a word, a forked child lives on.
 HOLDER = """
 import os, sys, time
 from pathlib import Path
@@ -37,7 +37,7 @@ with MachineQueue(Path(sys.argv[1]), print).turn():
 
 
 class Clock:
-    """A clock that goes on by what is slept, and by nothing else."""
+    """A clock that advances by sleeping, and by nothing else."""
 
     localtime = staticmethod(time.localtime)
     strftime = staticmethod(time.strftime)
@@ -50,13 +50,13 @@ class Clock:
         return self.now_s
 
     def sleep(self, duration_s: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.now_s += duration_s
 
 
 @contextmanager
 def _held(lock: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Have another process hold the lock; gives it, and the pid of what may outlive it."""
+    """Start another process that locks; returns it, and the pid of a child that may outlive it."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, lock, *words], stdout=subprocess.PIPE, text=True
     )
@@ -91,7 +91,7 @@ def test_the_error_names_the_holder(tmp_path: Path) -> None:
 
 
 def test_whoever_waits_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message comes at once and once a minute, with who it is and how long it may take."""
+    """The message comes at once and once a minute, with the process and the maximal wait."""
     lock = tmp_path / "lock"
     told: list[str] = []
     monkeypatch.setattr("pytest_asperf.hardware.machine_lock.time", Clock())
@@ -103,7 +103,7 @@ def test_whoever_waits_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_end_of_a_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waited learns for how long; whoever did not is told nothing."""
+    """After a wait the time is printed; without one nothing is."""
     lock, told = tmp_path / "lock", list[str]()
     queue = MachineQueue(lock, told.append)
     with queue.turn():
@@ -118,7 +118,7 @@ def test_the_end_of_a_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_stopped_holder_is_called_stopped(tmp_path: Path) -> None:
-    """A holder after SIGSTOP does not hold for ever, and the error says how to go on."""
+    """A process after SIGSTOP does not block for ever, and the error has the way to resume."""
     lock = tmp_path / "lock"
     with _held(lock) as (holder, _):
         holder.send_signal(signal.SIGSTOP)
@@ -130,7 +130,7 @@ def test_a_stopped_holder_is_called_stopped(tmp_path: Path) -> None:
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
-    """The lock is free when its holder is killed, whatever it had noted."""
+    """The lock is free when its process is killed, for any note in it."""
     lock = tmp_path / "lock"
     with _held(lock) as (holder, _):
         holder.kill()
@@ -141,8 +141,8 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_fork_of_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
-    """A child that lives on does not keep the lock that its parent held."""
-    pytest.importorskip("filelock", minversion="4")  # others keep it: the error says so
+    """A child that lives on does not keep the lock of its parent."""
+    pytest.importorskip("filelock", minversion="4")  # others keep it: the error names it
     lock = tmp_path / "lock"
     with _held(lock, "fork") as (holder, child):
         holder.kill()
@@ -152,7 +152,7 @@ def test_a_fork_of_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_outlives_its_holder_is_explained(tmp_path: Path) -> None:
-    """If another process has the lock of one that ended, the error says how to find it."""
+    """If another process has the lock of one that ended, the error has the command to find it."""
     lock = tmp_path / "lock"
     with _held(lock) as (holder, _):
         holder.kill()
@@ -165,7 +165,7 @@ def test_a_lock_that_outlives_its_holder_is_explained(tmp_path: Path) -> None:
 
 
 def test_the_same_holder_is_waited_for_once(tmp_path: Path) -> None:
-    """The second measurement of a session does not wait for what the first gave up on."""
+    """The second measurement of a session does not wait for a process that the first gave up on."""
     lock = tmp_path / "lock"
     told: list[str] = []
     queue = MachineQueue(lock, told.append, 0.2)
@@ -192,7 +192,7 @@ def test_the_same_holder_is_waited_for_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_note_of_another_kind_is_no_holder(tmp_path: Path, note: str) -> None:
-    """Anybody can write to the file: what is no note is left out."""
+    """Any user can write to the file: other text is left out."""
     (tmp_path / "lock").write_text(note)
     assert holder_of(tmp_path / "lock") is None
 
@@ -210,7 +210,7 @@ def test_a_noted_command_is_escaped_and_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "foreign"])
 def test_no_other_file_is_written_to(tmp_path: Path, kind: str) -> None:
-    """A lock path that leads to somebody's file is not written through."""
+    """A lock path that leads to another user's file is not written through."""
     lock, file = tmp_path / "lock", tmp_path / "precious"
     file.write_text("precious")
     if kind == "symlink":

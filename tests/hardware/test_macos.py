@@ -54,7 +54,7 @@ _PE = (("Performance", 12), ("Efficiency", 4))
 def test_recorded_macs_are_recognised(
     mac: Callable[[str], Machine], name: str, levels: tuple[tuple[str, int], ...], gbs: float
 ) -> None:
-    """What sysctl and the I/O registry tell suffices for chip, bin, core levels and bandwidth."""
+    """The sysctl keys and the I/O registry show chip, variant, core types and bandwidth."""
     machine = mac(name)
     assert machine.profile is not None
     assert machine.profile.id == name
@@ -68,7 +68,7 @@ def test_recorded_macs_are_recognised(
 
 
 def test_the_early_brand_string_names_no_chip(mac: Callable[[str], Machine]) -> None:
-    """'Apple processor' is unknown, whatever the other facts suggest."""
+    """'Apple processor' is unknown, for any other facts."""
     machine = mac("m1-early")
     assert machine.profile is None
     assert "Apple processor" in machine.profile_note
@@ -99,7 +99,7 @@ def test_unread_gpu_cores_leave_an_m3_max_unknown(recorded: Callable[[str], str]
 def test_unread_gpu_cores_still_leave_the_one_bandwidth_of_an_m2_ultra(
     recorded: Callable[[str], str],
 ) -> None:
-    """If all bins share the bandwidth, it is known although the bin is not."""
+    """If all variants share the bandwidth, it is known although the variant is not."""
     sysctl = parse_sysctl(recorded("macos/m2ultra-76/sysctl.txt"))
     machine = machine_from(sysctl, None, ProfilerFacts(), "arm64")
     assert machine.profile is None
@@ -108,7 +108,7 @@ def test_unread_gpu_cores_still_leave_the_one_bandwidth_of_an_m2_ultra(
 
 
 def test_gpu_cores_that_no_bin_has_are_unknown(recorded: Callable[[str], str]) -> None:
-    """A new bin of a known chip is not taken for an old one."""
+    """A new variant of a known chip does not count as an old one."""
     sysctl = parse_sysctl(recorded("macos/m4max-40/sysctl.txt"))
     machine = machine_from(sysctl, 36, ProfilerFacts(), "arm64")
     assert machine.profile is None
@@ -132,7 +132,7 @@ def test_a_guest_of_a_mac_is_no_chip_of_a_profile() -> None:
 
 @pytest.mark.parametrize(("stated", "limit"), [("", None), ("0", None), ("24576", 24576 << 20)])
 def test_a_limit_of_the_gpu_that_a_user_set_is_known(stated: str, limit: int | None) -> None:
-    """Zero is the system's own limit, which sysctl does not tell."""
+    """Zero is the system's own limit, which sysctl does not report."""
     sysctl = parse_sysctl(f"iogpu.wired_limit_mb: {stated}\nhw.memsize: 34359738368\n")
     machine = machine_from(sysctl, 10, ProfilerFacts(chip="Apple M4"), "arm64")
     assert machine.gpu_limit_bytes == limit
@@ -152,7 +152,7 @@ def test_system_profiler_alone_suffices(recorded: Callable[[str], str]) -> None:
 
 
 def test_serial_numbers_are_not_taken_over(recorded: Callable[[str], str]) -> None:
-    """What identifies a machine stays where it was."""
+    """A machine's identifier is not copied."""
     facts = asdict(parse_system_profiler(recorded("macos/m5pro-16/system_profiler.json")))
     assert "XXXXXXXXXX" not in str(facts)
     assert "44444444" not in str(facts)
@@ -176,7 +176,7 @@ def test_serial_numbers_are_not_taken_over(recorded: Callable[[str], str]) -> No
 def test_number_processors(
     text: str, total: int | None, levels: tuple[tuple[str, int], ...]
 ) -> None:
-    """Both known shapes are understood, and whatever does not add up is nothing."""
+    """Both known shapes are understood, and parts that do not add up are nothing."""
     assert parse_number_processors(text) == (total, levels)
 
 
@@ -206,7 +206,7 @@ def test_reports_that_lack_a_key_are_read_as_far_as_they_go(
 
 
 def test_a_missing_level_makes_all_levels_unknown() -> None:
-    """Half of the levels is no description of the processor."""
+    """Half of the core types is no description of the processor."""
     values = {"hw.nperflevels": "2", "hw.perflevel0.physicalcpu_max": "4"}
     assert parse_cores_by_level(values) == ()
 

@@ -1,4 +1,4 @@
-"""The counters of each source, and why others have no figure: recorded and scripted sources."""
+"""The counters of each source, and the reasons for rails without a figure, on saved output."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_nvidia_cards(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Joules and watts of each card that CUDA sees; a card without a counter says so."""
+    """Joules and watts of each card that CUDA sees; a card without a counter is named."""
     meter = nvml_meter()
     (counter,) = meter.counters
     assert (counter.name, counter.rail, counter.read_j()) == ("GPU 0 (NVML)", "gpu", 5000.0)
@@ -119,7 +119,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def test_rapl_domains(tree: Tree) -> None:
-    """Packages, cores and memory; what contains or repeats a package is left out."""
+    """Packages, cores and memory; a domain that contains or repeats a package is left out."""
     names = {
         "intel-rapl:0": "package-0",
         "intel-rapl:0:0": "core",
@@ -166,7 +166,7 @@ def _zeus(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
 
 
 def test_apple_silicon_without_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the chip publishes has a counter; None is missing, and the GPU's memory is its own."""
+    """Rails that the chip publishes have a counter, none missing. The GPU's memory is its own."""
     _zeus(monkeypatch, cpu_total_mj=3049, gpu_mj=276, gpu_sram_mj=4, ane_mj=0)
     meter = apple_meter("Apple M4 Max")
     assert [(c.name, c.rail) for c in meter.counters] == [
@@ -190,7 +190,7 @@ def test_two_dies_have_no_cpu_figure_without_sudo(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_mac_takes_powermetrics_where_it_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IOReport where it has the processor; else powermetrics with sudo; else both say why not."""
+    """IOReport if it has the processor, otherwise powermetrics with sudo, otherwise reasons."""
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     monkeypatch.setattr("pytest_asperf.hardware.probe.run", lambda _: "Apple M2 Ultra\n")
     with_sudo = Meter((Counter("CPU (powermetrics)", "cpu", float),))
@@ -209,8 +209,8 @@ def test_a_mac_takes_powermetrics_where_it_counts_more(monkeypatch: pytest.Monke
 
 
 def test_the_doctor_says_what_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters and what lacks one, with the remedy; nothing at all is unknown, with the reason."""
-    missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
+    """Counters and rails without one, with the remedy; none at all is unknown, with reason."""
+    missing = MissingRail("package", "only root may read package-0", "sudo chmod")
     gpu = Meter((Counter("GPU 0 (NVML)", "gpu", float),))
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr(choose, "nvml_meter", lambda: gpu)

@@ -29,20 +29,20 @@ def test_two_cards_with_the_new_column(recorded: Callable[[str], str]) -> None:
 
 
 def test_the_old_column_means_the_same(recorded: Callable[[str], str]) -> None:
-    """Before its renaming the column held the same bits."""
+    """Before its renaming the column had the same bits."""
     (card,) = parse_smi(recorded("nvidia/h200-throttle-reasons.csv"), _OLD)
     assert card.slowdowns == ("hardware slowdown", "thermal slowdown (software)")
 
 
 def test_cells_that_are_not_available_are_unknown(recorded: Callable[[str], str]) -> None:
-    """A card that does not tell a value has none, not zero."""
+    """A card that does not report a value has none, not zero."""
     (card,) = parse_smi(recorded("nvidia/a6000-not-available.csv"), _OLD)
     assert card == CardReading("NVIDIA RTX A6000", 49140 * 2**20, "470.256.02")
 
 
 @pytest.mark.parametrize("name", ["nvidia/refused-field.txt", "nvidia/no-driver.txt"])
 def test_refusals_are_no_cards(recorded: Callable[[str], str], name: str) -> None:
-    """What nvidia-smi prints instead of values is not taken for a card."""
+    """An error text of nvidia-smi does not count as a card."""
     assert parse_smi(recorded(name), _NEW) == ()
     assert parse_smi(recorded(name), _BASIC) == ()
 
@@ -113,7 +113,7 @@ def test_nvml_card() -> None:
 
 
 def test_nvml_without_support_leaves_unknowns() -> None:
-    """A call that the card refuses is an unknown, and an older name of a call is tried."""
+    """A call that the card does not support is unknown, and an older name of a call is tried."""
     binding = _nvml(
         nvmlDeviceGetMigMode=_refuse,
         nvmlDeviceGetCurrentClocksEventReasons=_refuse,
@@ -126,7 +126,7 @@ def test_nvml_without_support_leaves_unknowns() -> None:
 
 
 def test_nvml_without_driver_is_no_answer() -> None:
-    """Without a driver the binding gives nothing, so that nvidia-smi is asked."""
+    """Without a driver the binding returns nothing, so that nvidia-smi is used."""
 
     def no_driver() -> None:
         raise _NvmlError

@@ -34,7 +34,7 @@ sources = ["a"]
 
 
 def test_every_advertised_bandwidth_is_near_the_derived_one() -> None:
-    """Bus width times transfer rate reproduces what the vendor advertises, within 5 %."""
+    """Bus width times transfer rate reproduces the vendor's advertised rate, within 5 %."""
     derived = [p for p in load_profiles().values() if p.bandwidth_theoretical_gbs is not None]
     assert len(derived) > 40
     for profile in derived:
@@ -99,14 +99,14 @@ def test_each_profile_is_found_by_its_own_facts(profile_id: str) -> None:
     ],
 )
 def test_spelling_is_forgiven(name: str, profile_id: str) -> None:
-    """What a person would write finds the profile, and a bare name the largest bin."""
+    """A person's spelling finds the profile, and a bare name the largest variant."""
     assert find_profile(name).id == profile_id
 
 
 @pytest.mark.parametrize("name", ["m3max", "M4 Max", "apple-m5-max", "m6", "h100"])
 def test_a_name_for_several_bandwidths_is_refused(name: str) -> None:
-    """If bins differ in bandwidth, the bare name is an error that lists them."""
-    with pytest.raises(HardwareError, match=r"stands for several chips: .*-\w+ \(\d+ GB/s\), "):
+    """If variants differ in bandwidth, the bare name is an error that lists them."""
+    with pytest.raises(HardwareError, match=r"means several chips: .*-\w+ \(\d+ GB/s\), "):
         find_profile(name)
 
 
@@ -115,13 +115,13 @@ def test_a_name_for_several_bandwidths_is_refused(name: str) -> None:
     [("m3mx", "m3max"), ("m2ulta", "m2ultra"), ("m3max-41", "m3max-40"), ("h100-sxn", "h100-sxm")],
 )
 def test_an_unknown_name_gets_the_nearest(name: str, hint: str) -> None:
-    """A misspelt chip or bin is refused with a suggestion."""
+    """A misspelt chip or variant raises with a suggestion."""
     with pytest.raises(HardwareError, match=re.escape(f"did you mean '{hint}'?")):
         find_profile(name)
 
 
 def test_an_unknown_bin_gets_those_of_its_chip() -> None:
-    """If the chip is clear, only its bins are offered."""
+    """If the chip is clear, only its variants are offered."""
     with pytest.raises(HardwareError) as caught:
         find_profile("M6-8GB")
     assert caught.value.remedy == "name one of: m6-16gb, m6-32gb"
@@ -156,7 +156,7 @@ def test_unread_gpu_cores_leave_the_bins_open() -> None:
 def test_facts_of_no_known_bin_are_no_profile(
     brand: str, gpu_cores: int | None, cpu_cores: int | None, gib: int | None
 ) -> None:
-    """A fact that no bin has, or an unknown name, gives no candidate and says why."""
+    """A fact that no variant has, or an unknown name, gives no candidate and the reason."""
     memory_bytes = None if gib is None else gib * _GIB
     match = match_profile(
         brand, gpu_cores=gpu_cores, cpu_cores=cpu_cores, memory_bytes=memory_bytes
@@ -176,7 +176,7 @@ def test_an_old_driver_leaves_out_the_vendor() -> None:
     ("broken", "named"),
     [
         ("not toml at all [", "is not valid TOML"),
-        ("schema = 2", "does not say schema = 1"),
+        ("schema = 2", "has no schema = 1"),
         (_MINIMAL.replace('id = "x1"', 'id = "x-1"'), "chip x-1: id: 'x-1' is not usable"),
         (_MINIMAL.replace('tier = "base"', ""), "chip x1: tier: is missing"),
         (_MINIMAL + "gpu_core = 8", "unknown key 'gpu_core'; did you mean 'gpu_cores'"),

@@ -42,7 +42,7 @@ _LEVELS = ("nominal", "moderate", "heavy")
     ],
 )
 def test_load(busy: float | None, load: float | None, cores: int | None, state: str) -> None:
-    """What others use now decides; the load average, which counts us, only stands in."""
+    """The present use by others decides; the load average, which counts us, is only a fallback."""
     assert judge_load(busy, load, cores).state == state
 
 
@@ -79,7 +79,7 @@ def test_memory_pressure(stall: float | None, available: float | None, state: st
 
 
 def test_virtualisation_says_what_still_holds() -> None:
-    """A guest is disturbed by neighbours it cannot see, and is told what to trust."""
+    """A guest is disturbed by neighbours it cannot see, and the remark advises pairs."""
     condition = judge_virtualisation(virtualised=True, stolen_cores=0.25)
     assert condition.state == "disturbing"
     assert "0.25 cores" in condition.detail
@@ -161,7 +161,7 @@ def test_throttle_counters_are_judged_by_their_growth(system_tree: Tree) -> None
     ],
 )
 def test_clock_policy(system_tree: Tree, files: dict[str, str], state: str, word: str) -> None:
-    """The governor is judged by what its driver makes of it."""
+    """The governor is judged by its driver's use of it."""
     root = system_tree({f"{_POLICY}/{name}": text for name, text in files.items()})
     condition = on_linux.power_condition(root)
     assert condition.state == state
@@ -185,7 +185,7 @@ def test_a_draining_battery_disturbs_but_not_a_mouses(system_tree: Tree) -> None
 
 
 def test_an_empty_tree_is_unknown_everywhere(tmp_path: Path) -> None:
-    """If the kernel tells nothing, nothing is called healthy."""
+    """If the kernel reports nothing, nothing counts as healthy."""
     states = {c.state for c in on_linux.memory_conditions(tmp_path)}
     assert states == {"unknown"}
     assert on_linux.power_condition(tmp_path).state == "unknown"
@@ -222,12 +222,12 @@ def test_low_power_mode_on_the_charger_disturbs() -> None:
     ("level", "state"), [(0, "ok"), (1, "disturbing"), (9, "disturbing"), (None, "unknown")]
 )
 def test_thermal_level(level: int | None, state: str) -> None:
-    """Only level 0 is free of throttling, and silence is not level 0."""
+    """Only thermal level 0 is free of throttling, and silence is not 0."""
     assert on_macos.judge_thermal(level, _LEVELS).state == state
 
 
 def test_thermal_pressure_output() -> None:
-    """The level stands behind its key; 0 is printed of a key that nobody sets, too."""
+    """The number comes after its key; 0 is also printed for an unset key."""
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 2\n") == 2
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 0\n") is None
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel\n") is None
@@ -261,7 +261,7 @@ def test_gpu_in_use_and_translation() -> None:
 
 @given(st.text() | st.text(alphabet="used= 0123456789.M\npowermode:AC'N dawi fr"))
 def test_parsers_never_raise(text: str) -> None:
-    """Any text at all gives readings or unknowns."""
+    """Any text at all gives samples or unknowns."""
     on_macos.parse_swap_used(text)
     on_linux.parse_stall_percent(text)
     assert on_macos.parse_thermal_pressure(text) is None

@@ -19,7 +19,7 @@ class Replay:
 
     Attributes:
         period_s: between publications, which jitter by up to a tenth.
-        read_s: that a reading takes.
+        read_s: duration of a sample.
         end_s: of the phase.
         resets_at_s: when the driver restarts; never by default.
         wraps_at_j: where the counter begins again.
@@ -43,7 +43,7 @@ class Replay:
         return WATTS * inside + ELSE_W * (at_s - inside)
 
     def read_j(self) -> float:
-        """The energy at the last publication, at the middle of the reading."""
+        """The energy at the last publication, at the middle of the sample."""
         self.now_s += self.read_s / 2
         n = math.floor(self.now_s / self.period_s)
         times_s = (self.period_s * (k + 0.1 * math.sin(12.9898 * k)) for k in (n - 1, n, n + 1))
@@ -98,7 +98,7 @@ def test_a_plain_difference_would_be_wrong() -> None:
 
 
 def test_what_ran_before_and_after_is_outside() -> None:
-    """The phase's first update holds energy from before it, and none after its end counts."""
+    """The phase's first update has energy from before it, and none after its end counts."""
     replay = Replay(0.1, end_s=BEGIN_S + 1.5)
     window = replay.trace(until_s=BEGIN_S + 3.0).window(BEGIN_S, BEGIN_S + 1.5)
     assert window is not None
@@ -107,7 +107,7 @@ def test_what_ran_before_and_after_is_outside() -> None:
 
 
 def test_a_dead_counter_has_no_window() -> None:
-    """A rail that stands still is neither 0 J nor 0 W."""
+    """A rail that does not move is neither 0 J nor 0 W."""
     trace = CounterTrace(Counter("ANE", "ane", lambda: 17.0))
     now_s = iter(range(100))
     for _ in range(50):
@@ -117,14 +117,14 @@ def test_a_dead_counter_has_no_window() -> None:
 
 
 def test_a_counter_that_is_reset_is_found() -> None:
-    """A negative difference is no energy; the window says so."""
+    """A negative difference is no energy; the window shows it."""
     window = Replay(0.1, resets_at_s=BEGIN_S + 0.6).trace(BEGIN_S + 1.5).window(BEGIN_S, math.inf)
     assert window is not None
     assert window.restarted
 
 
 def test_a_counter_that_wraps_goes_on() -> None:
-    """RAPL begins at 0 again where the kernel says so."""
+    """RAPL restarts at 0 at the kernel's maximum."""
     replay = Replay(0.001, 0.0001, wraps_at_j=262.0)
     window = replay.trace().window(BEGIN_S, math.inf)
     assert window is not None
@@ -142,7 +142,7 @@ def test_power_beside_it_is_of_the_phase_alone() -> None:
 
 
 def test_polling_is_rare_between_updates() -> None:
-    """A call to the driver takes 4 ms: the counter is left alone until an update is due."""
+    """A call to the driver needs 4 ms: the counter is not read until an update is due."""
     replay = Replay(0.1)
     replay.trace(until_s=BEGIN_S + 10.0)
     assert replay.reads < 1500

@@ -1,4 +1,4 @@
-"""The machine during a measurement: what is sampled, and what guards make of it."""
+"""The machine during a measurement: the samples, and the guards' use of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _guards(*samples: MachineSample, n_cores: int = 2) -> list[str]:
 
 
 class Scripted:
-    """A sampler whose samples lie a second apart."""
+    """A sampler whose samples are a second apart."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -55,7 +55,7 @@ class Scripted:
     ],
 )
 def test_a_busy_host(busy_s: float, stolen_s: float, n_cores: int, *, is_busy: bool) -> None:
-    """What others took over the whole run decides, as a share of a large machine's cores."""
+    """Other programs' use over the whole run decides, as a share of a large machine's cores."""
     found = _guards(_sample(0.0), _sample(10.0, busy_s, stolen_s), n_cores=n_cores)
     assert found == (["host-busy"] if is_busy else [])
 
@@ -68,7 +68,7 @@ def test_over_a_moment_nobody_s_share_is_known() -> None:
 
 
 def test_a_machine_that_cools_itself() -> None:
-    """A level that rises, throttle counts that rise, and a card that is held down are throttled."""
+    """Rising thermal pressure, rising throttle counts, and a limited card are throttled."""
     assert _guards(*(_sample(n, thermal_level=level) for n, level in enumerate((0, 1, 2)))) == [
         "throttled"
     ]
@@ -104,7 +104,7 @@ def test_samples_are_bounded_and_go_up_to_now() -> None:
 
 
 def test_this_machine_is_sampled() -> None:
-    """The system's own figures, without a card; a child's time is no foreign time."""
+    """The system's own figures, without a card; a child's time is not other programs' time."""
     sampler = MachineSampler()
     before = sampler.sample()
     spin = "import time; e = time.process_time() + 0.2\nwhile time.process_time() < e: pass"
@@ -133,7 +133,7 @@ def test_a_running_child_s_time_is_our_own() -> None:
 
 
 def test_cards_are_read_through_one_opened_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card tells its clock and what limits it; one that tells neither is not left out."""
+    """A card reports its clock and its limits; one that reports neither is not left out."""
 
     class NvmlError(Exception):
         pass

@@ -9,7 +9,7 @@ from pytest_asperf.measure.ab_ppl import _same_chunks
 
 
 def test_equal_chunks_are_used() -> None:
-    """The same tokens are what both score."""
+    """Both score equal tokens."""
     assert _same_chunks([[1, 2]], [[1, 2]]) == [[1, 2]]
 
 

@@ -71,7 +71,7 @@ def _measured(
 def test_a_slow_process_is_no_slow_build(
     monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Outcome, n_pairs: int
 ) -> None:
-    """Other processes decide after a FAIL, and the verdict's line says how few there were."""
+    """Fresh processes decide after a FAIL, and the verdict's line has their small number."""
     left = iter(ratios)
     result = _measured(monkeypatch, left)
     (pairs,) = result.by_workload
@@ -97,6 +97,6 @@ def test_a_fail_of_new_processes_needs_no_others(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_fixed_number_of_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A night's pairs are as many as asked for."""
+    """A nightly run's pairs are as many as requested."""
     result = _measured(monkeypatch, iter((SLOWER,)), min_pairs=9, max_pairs=9)
     assert len(result.by_workload[0].pairs) == 9

@@ -15,7 +15,7 @@ from pytest_asperf.modelfiles.locate import ModelLocator
 def test_a_worker_that_runs_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, runs_already: bool
 ) -> None:
-    """An engine that takes a second to start is not started once more to describe itself."""
+    """An engine that is slow to start is not started once more to describe itself."""
     build = EngineBuild("scripted", Path(sys.executable))
     locator = ModelLocator(build, cache=tmp_path, call_timeout_s=20)
     with Worker(build) as worker:

@@ -48,7 +48,7 @@ def test_what_is_kept_is_found_by_the_next_session(tmp_path: Path) -> None:
 
 
 def test_the_same_model_goes_before_the_latest(tmp_path: Path) -> None:
-    """Another model's noise serves only where the model's own is not known; the latest wins."""
+    """Another model's noise is used only if the model's own is unknown; the latest wins."""
     book = NoiseStore(tmp_path, MACHINE)
     old, new = replace(FOUND, model_sha256="bb"), replace(FOUND, model_sha256="cc")
     book.keep([FOUND, old])
@@ -62,7 +62,7 @@ def test_the_same_model_goes_before_the_latest(tmp_path: Path) -> None:
 
 
 def test_counts_grow_and_calibrations_stay(tmp_path: Path) -> None:
-    """Gates and self-checks are counted beside what is kept already."""
+    """Gates and self-checks are added to the stored counts."""
     book = NoiseStore(tmp_path, MACHINE)
     book.keep([FOUND])
     assert [book.count_gate() for _ in range(3)] == [1, 2, 3]
@@ -98,7 +98,7 @@ def test_no_count_is_lost_between_writers(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_counts_as_nothing_known(tmp_path: Path, text: str) -> None:
-    """No matter what stands in the file, a gate goes on, and what is learned next is kept."""
+    """For any content of the file, a gate goes on, and the next results are stored."""
     book = NoiseStore(tmp_path, MACHINE)
     book.count_gate()
     (path,) = tmp_path.glob("hardware/noise-*.json")
@@ -137,7 +137,7 @@ def test_a_calibration_with_an_impossible_value_is_left_out(
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_in_four_parts(tmp_path: Path) -> None:
-    """The file is named, and what to do."""
+    """The file is named, with the remedy."""
     (tmp_path / "hardware").write_text("in the way")
     with pytest.raises(CacheError, match="this machine's noise cannot be kept in") as caught:
         NoiseStore(tmp_path, MACHINE).count_gate()
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_four_parts(tmp_path: Pat
 
 @pytest.mark.parametrize("candidate_first", [True, False])
 def test_a_pair_keeps_its_runs_and_their_order(*, candidate_first: bool) -> None:
-    """The ratio is the median of the turns' own; the order changes with every turn."""
+    """The ratio is the median of the run pairs' own; the order changes with every run pair."""
     pair = Pair((10, 30, 20), (40, 60, 20), candidate_first)
     assert pair.log_ratio == pytest.approx(math.log(2))
     assert pair.in_turn[candidate_first] == (10, 60, 20)

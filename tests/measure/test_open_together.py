@@ -1,4 +1,4 @@
-"""Both arms of a comparison are started at once, and ended whatever happens."""
+"""Both variants of a comparison are started at once, and ended in any case."""
 
 from __future__ import annotations
 

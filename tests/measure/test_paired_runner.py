@@ -1,4 +1,4 @@
-"""How two arms take turns: processes, lengths of pairs, parts of runs, orders and warm-ups."""
+"""Two variants in pairs: processes, lengths of pairs, parts of runs, orders and warm-ups."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_generation_is_divided_evenly(workload: Workload, parts: int) -> None:
 def test_a_pair_is_as_short_as_its_runs_allow(
     run_ms: float, divisible_into: int, length: PairLength
 ) -> None:
-    """Three turns of 33 ms, more of shorter runs, and one of a long run that has no parts."""
+    """Three run pairs of 33 ms, more of shorter runs, and one of a long run without parts."""
     assert PairLength.of(1e6 * run_ms, divisible_into) == length
 
 
@@ -66,7 +66,7 @@ def test_a_tail_takes_as_many_requests_as_show_it() -> None:
 
 @given(st.floats(1e4, 1e11), st.integers(1, 16), st.integers(0, 60))
 def test_pairs_that_do_not_decide_grow(run_ns: float, divisible_into: int, before: int) -> None:
-    """No pair is shorter than the one before, and none has more than 25 turns."""
+    """No pair is shorter than the one before, and none has more than 25 run pairs."""
     length = PairLength.of(run_ns, divisible_into)
     assert divisible_into % length.parts == 0
     assert 1 <= length.turns_of(before) <= length.turns_of(before + 1) <= 25
@@ -74,16 +74,16 @@ def test_pairs_that_do_not_decide_grow(run_ns: float, divisible_into: int, befor
 
 @dataclass(eq=False)
 class FakeArm:
-    """An arm whose runs all take as long.
+    """A variant whose runs all have one duration.
 
     Attributes:
-        name: of the arm.
-        run_ms: what a run takes.
-        log: what it was asked for, in order.
+        name: of the variant.
+        run_ms: duration of a run.
+        log: its requests, in order.
         loads_each_run: whether each run has a load of its own.
         layers_offloaded: layers on a GPU.
-        served: of a server, what it is.
-        url: of a server that somebody else started.
+        served: for a server, its kind.
+        url: of a server that asperf did not start.
         worker: notes the cores that it is confined to.
     """
 
@@ -116,11 +116,11 @@ class FakeArm:
         self.log.append((self.name, ("cores", len(cores))))
 
     def own(self, workload: Workload) -> Workload:
-        """The same in both arms."""
+        """Equal in both variants."""
         return workload
 
     def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
-        """Note what is run."""
+        """Note each run."""
         self.log.append((self.name, (workload.kind, turn % parts, parts)))
         elapsed_ns = round(1e6 * self.run_ms / parts)
         context = SimpleNamespace()
@@ -137,7 +137,7 @@ class FakeArm:
 
 
 def test_a_cost_is_that_of_a_token() -> None:
-    """Two sides that run different numbers of tokens are compared by the time of one."""
+    """Two variants with different numbers of tokens are compared by the time of one."""
     pair = Pair((100, 110, 120), (300, 330, 360), candidate_first=True, n_tokens=(8, 12))
     assert pair.log_ratio == pytest.approx(math.log(2))
     assert pair.total_log_ratio == pytest.approx(math.log(2))
@@ -161,7 +161,7 @@ PLENTY_S = 1e6
 
 
 def opened(make: Callable[[str], FakeArm], coin: int = 1) -> PairedRunner:
-    """Return a runner of two such arms, which the log says all about."""
+    """Return a runner of two such variants, which write everything into the log."""
     opening = cast("OpenArms", tuple(partial(make, name) for name in "AB"))
     return PairedRunner(opening, random.Random(coin))  # noqa: S311  # replayed
 
@@ -169,7 +169,7 @@ def opened(make: Callable[[str], FakeArm], coin: int = 1) -> PairedRunner:
 def runner(
     run_ms: float, left_s: float = PLENTY_S, **arm: Any
 ) -> tuple[PairedRunner, list[tuple[str, object]]]:
-    """Return a rehearsed runner of two arms, and the log of what they do from then on."""
+    """Return a rehearsed runner of two variants, and the log of their further requests."""
     log: Log = []
     paired = opened(lambda name: FakeArm(name, run_ms, log, **arm))
     paired.rehearse([TG, PP], left_s)
@@ -178,7 +178,7 @@ def runner(
 
 
 def test_both_arms_run_the_same_parts_in_turn() -> None:
-    """Each turn is the next part, the order alternates, and pairs go on from there."""
+    """Each run pair is the next part, the order alternates, and pairs go on from there."""
     paired, log = runner(run_ms=1600, left_s=0)
     for before in range(2):
         paired.begin_pair()
@@ -191,7 +191,7 @@ def test_both_arms_run_the_same_parts_in_turn() -> None:
 
 
 def test_each_run_follows_an_untimed_piece_of_its_own_work() -> None:
-    """No timed run finds what the other arm left in the caches."""
+    """No timed run finds the other variant's data in the caches."""
     paired, log = runner(run_ms=1600)
     paired.begin_pair()
     paired.run_turns(TG, 0, alone=True)
@@ -202,7 +202,7 @@ def test_each_run_follows_an_untimed_piece_of_its_own_work() -> None:
 
 
 def test_a_turns_runs_are_told_apart_by_their_order() -> None:
-    """The first runs of the turns are of either arm by turns."""
+    """The first runs of the run pairs are alternately of either variant."""
     pair = Pair((1, 2, 3), (10, 20, 30), candidate_first=True)
     assert pair.in_turn == ((10, 2, 30), (1, 20, 3))
 
@@ -226,7 +226,7 @@ def test_each_pair_has_processes_of_its_own() -> None:
 def test_processes_are_kept_if_a_verdict_needs_more_than_the_time_allows(
     left_s: float, url: str | None
 ) -> None:
-    """Five pairs take longer than 30 s; and a server that is not ours is not started again."""
+    """Five pairs last longer than 30 s; and an external server is not started again."""
     paired, log = runner(run_ms=5_000, left_s=left_s, url=url)
     renewed = []
     for before in range(2):
@@ -240,7 +240,7 @@ def test_processes_are_kept_if_a_verdict_needs_more_than_the_time_allows(
 def test_the_next_processes_start_during_a_pair_if_cores_are_left(
     monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...], *, is_ahead: bool
 ) -> None:
-    """Two cores beside those of the runs suffice, and what was started in vain is ended."""
+    """Two cores in addition to those of the runs are enough, and unused processes are ended."""
     monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
     paired, log = runner(run_ms=1600, layers_offloaded=0)
     with paired:
@@ -262,7 +262,7 @@ def test_a_pair_is_not_short_beside_what_its_processes_take() -> None:
 
 
 def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
-    """A gate that comes back to a cell with fresh processes does not time the first parts again."""
+    """A gate that returns to a check with fresh processes does not time the first parts again."""
     paired, log = runner(run_ms=1600)
     paired.begin_pair()
     paired.run_turns(TG, 3, alone=True)
@@ -271,7 +271,7 @@ def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
 
 @dataclass(eq=False)
 class WithTail(FakeArm):
-    """An arm of which a minority of steps, or prompts, takes three times as long in B."""
+    """A variant of which a minority of steps, or prompts, is three times as slow in B."""
 
     def run(self, workload: Workload, turn: int, parts: int) -> SimpleNamespace:
         """Time the steps of a generation, or a prompt."""
@@ -298,7 +298,7 @@ def test_a_pair_of_tails_has_a_percentile_of_each_arm(kind: WorkloadKind) -> Non
 
 
 def test_a_rehearsal_of_a_long_generation_is_short() -> None:
-    """A part tells how long the whole takes."""
+    """A part predicts the duration of the whole."""
     log: list[tuple[str, object]] = []
     opened(lambda name: FakeArm(name, 5_000, log)).rehearse([TG], PLENTY_S)
     assert [what for _, what in log[2:]] == [("tg", 0, 16)] * 2
@@ -315,7 +315,7 @@ def test_only_what_changed_is_warmed_up() -> None:
 
 
 def test_a_run_of_seconds_is_not_warmed_up() -> None:
-    """What its first run waits for is lost in it, and a warm-up would cost as much as a run."""
+    """The first run's extra time is small compared with it, and a warm-up would cost a run."""
     paired, log = runner(run_ms=3000, left_s=0)
     paired.begin_pair()
     paired.run_turns(PP, 0, alone=False)
@@ -328,7 +328,7 @@ def test_a_run_of_seconds_is_not_warmed_up() -> None:
 def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
     monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...]
 ) -> None:
-    """If cores suffice for both, what is not timed has all of them; a turn never has."""
+    """If cores are enough for both, untimed work has all of them; a run pair never has."""
     monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
     paired, log = runner(run_ms=1600, layers_offloaded=0)
     paired.begin_pair()

@@ -1,4 +1,4 @@
-"""The files of a pipeline: its description, and what its runs leave."""
+"""The files of a pipeline: its description, and its runs' remains."""
 
 from __future__ import annotations
 

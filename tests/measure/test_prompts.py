@@ -33,7 +33,7 @@ def test_prompts_of_ones_own_are_of_any_length(tmp_path: Path) -> None:
 def test_a_file_that_holds_something_else_is_refused(
     tmp_path: Path, content: str, problem: str
 ) -> None:
-    """The message names the file and the category, and shows what a file looks like."""
+    """The message names the file and the category, and shows a file's form."""
     path = tmp_path / "prompts.json"
     path.write_text(content)
     with pytest.raises(ModelError, match=rf"prompts\.json: {problem}") as caught:

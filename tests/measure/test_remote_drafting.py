@@ -1,4 +1,4 @@
-"""The cost of a draft on another machine, computed from both sides' runs."""
+"""The cost of a draft on another machine, computed from both variants' runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_overhead_is_the_extra_time_over_what_was_counted() -> None:
 
 
 def test_other_output_is_no_overhead() -> None:
-    """Arms that generate different tokens did different work: each such prompt is named once."""
+    """Variants that generate different tokens did different work: each prompt is named once."""
     result = _result((_run(4), _run(20)), (_run(4), _run(20, (1, 2, 9))))
     (finding,) = result.guard_findings
     assert finding.guard == "divergent-output"

@@ -1,4 +1,4 @@
-"""The request of a side for each part of a generation."""
+"""The request of a variant for each part of a generation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TG, PP, TG0 = Workload("tg", 32, depth=16), Workload("pp", 32, depth=16), Worklo
 
 
 def arm() -> tuple[RunningArm, _Worker]:
-    """An arm that has 48 tokens, without a process."""
+    """A variant that has 48 tokens, without a process."""
     running, worker = object.__new__(RunningArm), _Worker()
     running.worker = worker  # type: ignore[assignment]  # of this file
     running._arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
@@ -85,7 +85,7 @@ def test_a_program_of_its_own_for_each_run_has_answered_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("tg8@c2", "has 2 users"), ("ttft8@warm", "asks for a cached prompt")]
+    ("name", "says"), [("tg8@c2", "has 2 users"), ("ttft8@warm", "needs a cached prompt")]
 )
 def test_what_only_a_server_can_do_is_refused_of_a_library(name: str, says: str) -> None:
     """Several users and a warm prompt need a server."""

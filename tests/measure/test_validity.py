@@ -1,4 +1,4 @@
-"""True if what ran is what was asked for, and whether any assertion can use it."""
+"""The comparison of run record and request, and the usability for assertions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.power_samples import RAN
     ],
 )
 def test_shares_where_they_were_asked_for(weights_mib: dict[str, float], tensor_split: str) -> None:
-    """The GPUs with a share hold weights, and no others do."""
+    """The GPUs with a share have weights, and no others do."""
     assert placed_shares(tensor_split, weights_mib) == tensor_split
 
 
@@ -39,7 +39,7 @@ def test_shares_where_they_were_asked_for(weights_mib: dict[str, float], tensor_
     ],
 )
 def test_shares_that_lie_elsewhere(weights_mib: dict[str, float], placed: str) -> None:
-    """If the weights lie is what the result says instead."""
+    """The place of the weights is in the result instead."""
     assert placed_shares("1/1", weights_mib) == placed
 
 

@@ -1,4 +1,4 @@
-"""A tiny random Llama in Hugging Face format, and llama.cpp to hold the results against."""
+"""A tiny random Llama in Hugging Face format, and llama.cpp to compare the results with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 N_LAYERS, N_HEADS, N_KV_HEADS, N_FF, N_CTX = 2, 4, 2, 512, 128
 MERGES = ("t h", "th e", "Ġ the", "a t", "Ġ c")
 SPECIALS = ("<s>", "</s>")
-#: What else the `tokenizers` library wants to know of an added token.
+#: Further required fields of an added token in the `tokenizers` library.
 _STRIPPING = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
@@ -59,7 +59,7 @@ def tiny_gguf(tiny: TinyLlama, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @cache
 def _discard() -> Any:
-    """A callback that llama.cpp may hold as long as the process lives."""
+    """A callback that llama.cpp may call as long as the process lives."""
     import llama_cpp
 
     return llama_cpp.llama_log_callback(lambda *_: None)
@@ -94,7 +94,7 @@ def quantize(llama_log: list[str]) -> Callable[[Path, Path, str], None]:
 
 
 def byte_letters() -> dict[int, str]:
-    """Return GPT-2's letter for each byte: itself where printable, else from U+0100 on."""
+    """Return GPT-2's letter for each byte: itself where printable, otherwise from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
@@ -182,7 +182,7 @@ def _random_weights(config: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
 
 
 def _rounded(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return numbers that bf16 and f16 both hold, so that each stored form is the same model."""
+    """Return numbers that bf16 and f16 both represent, so that each stored form is one model."""
     return (weight.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 

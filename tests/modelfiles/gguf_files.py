@@ -55,7 +55,7 @@ def write_gguf(
 
 
 def _copied(source: Path, writer: GGUFWriter, *, n_padding: int = 0) -> GGUFReader:
-    """Copy a model's metadata, with so many unused tokens more; gives what it was read with."""
+    """Copy a model's metadata, with that many unused tokens more; returns its reading."""
     reader = GGUFReader(source)
     padding: dict[str, list[Any]] = {
         "tokenizer.ggml.tokens": [f"[PAD{n}]" for n in range(n_padding)],

@@ -40,13 +40,13 @@ def writing(content: bytes) -> Callable[[Path], None]:
 
 
 def refuse(_path: Path) -> None:
-    """Fail where nothing should be built."""
+    """Fail if nothing should be built."""
     raise AssertionError("built again")
 
 
 @pytest.fixture
 def ordinary_folder() -> Iterator[Path]:
-    """A folder of this user; where that is root, its rights are laid down for the test."""
+    """A folder of this user; if that is root, its rights are laid down for the test."""
     folder = Path(tempfile.mkdtemp())
     is_root = os.geteuid() == 0
     if is_root:
@@ -165,7 +165,7 @@ def test_a_failed_build_leaves_nothing_and_passes_its_error_on(tmp_path: Path) -
 
 
 def test_a_builder_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
-    """An absent result is never recorded."""
+    """An absent result is never stored."""
     with pytest.raises(CacheError, match="cannot be used"):
         build_once(tmp_path / "m.gguf", lambda _: None, recipe=RECIPE)
     assert not (tmp_path / "m.gguf.json").exists()
@@ -203,7 +203,7 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_serves_what_it_has(ordinary_folder: Path) -> None:
-    """An intact file is returned; what would have to be built is an error."""
+    """An intact file is returned; one that would have to be built is an error."""
     build_once(ordinary_folder / "m.gguf", writing(b"model"), recipe=RECIPE)
     ordinary_folder.chmod(0o500)
     assert build_once(ordinary_folder / "m.gguf", refuse, recipe=RECIPE).exists()
@@ -234,7 +234,7 @@ def test_a_builder_without_space_is_a_full_disk(tmp_path: Path, number: int) -> 
 
 
 def test_hashes_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
-    """Path, size and times stand for the content; the time of a change cannot be set back."""
+    """Path, size and times identify the content; the time of a change cannot be set back."""
     path, cache = tmp_path / "m.gguf", tmp_path / "cache"
     path.write_bytes(b"model")
     os.utime(path, ns=(0, 1_000))
@@ -258,7 +258,7 @@ def test_a_hash_that_cannot_be_remembered_is_computed(tmp_path: Path) -> None:
 
 
 def test_cache_errors_have_their_parts(tmp_path: Path) -> None:
-    """What happened, why it matters and what to do are all there."""
+    """The event, its reason and the remedy are all there."""
     (tmp_path / "file").write_text("")
     with pytest.raises(AsperfError) as caught:
         build_once(tmp_path / "file" / "m.gguf", refuse, recipe=RECIPE)

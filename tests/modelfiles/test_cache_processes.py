@@ -43,7 +43,7 @@ build_once(Path(sys.argv[1]), build, recipe={})
 
 
 def killed_while_building(target: Path) -> None:
-    """Leave what a process leaves that is killed in the middle of building `target`."""
+    """Leave the files of a process that is killed in the middle of building `target`."""
     process = python(KILLED, target)
     assert process.stdout is not None
     assert process.stdout.readline() == "building\n"
@@ -64,7 +64,7 @@ def test_a_killed_build_is_neither_used_nor_kept(tmp_path: Path, next_target: st
 
 
 def test_a_running_build_of_another_file_is_left_alone(tmp_path: Path) -> None:
-    """What somebody is writing at this moment is no leftover."""
+    """A file that is being written is no leftover."""
     process = python(KILLED, tmp_path / "m.gguf")
     assert process.stdout is not None
     assert process.stdout.readline() == "building\n"
@@ -95,7 +95,7 @@ print("done", flush=True)
 
 
 def test_two_processes_build_once(tmp_path: Path) -> None:
-    """The second one says that it waits, and takes what the first one built."""
+    """The second one reports that it waits, and uses the first one's result."""
     target, log = tmp_path / "m.gguf", tmp_path / "log"
     first = python(ONE_OF_TWO, target, log)
     assert first.stdout is not None
@@ -111,7 +111,7 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
 
 
 def test_the_waiting_process_builds_when_the_first_one_is_killed(tmp_path: Path) -> None:
-    """A lock dies with its holder, so that nobody waits for a dead process."""
+    """A lock dies with its process, so that no other waits for a dead process."""
     target, log = tmp_path / "m.gguf", tmp_path / "log"
     first = python(ONE_OF_TWO, target, log)
     assert first.stdout is not None
@@ -174,7 +174,7 @@ LIMITED = FULL.replace(
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
-    """A half file is an error of the cache, whatever its builder says of it."""
+    """A half file is an error of the cache, for any message of its builder."""
     output, _ = python(LIMITED, tmp_path).communicate()
     lines = output.splitlines()
     told = f"CacheError a file in the cache folder {tmp_path} could not be written whole: "

@@ -1,4 +1,4 @@
-"""Models that predict no next token are refused wherever a header is read."""
+"""Models that predict no next token are rejected wherever a header is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.modelfiles.conftest import TinyLlama
 
 _T5 = {"enc.blk.0.attn_q.weight": (32, 32), "dec.blk.0.attn_q.weight": (32, 32)}
-#: By architecture, metadata and tensors; what the message calls it, and the sign that it quotes.
+#: By architecture, metadata and tensors: the message's name for it, and the sign that it quotes.
 _ENCODERS: list[tuple[dict[str, Any], str, str]] = [
     ({"arch": "bert", "keys": {"attention.causal": False}}, "an encoder", "bert.attention.causal"),
     ({"arch": "bert"}, "an encoder", "its architecture is bert"),
@@ -59,7 +59,7 @@ def test_a_gguf_encoder_is_refused(
     ],
 )
 def test_a_gguf_decoder_is_read(tmp_path: Path, header: dict[str, Any]) -> None:
-    """Metadata that says what is so by default refuses nothing."""
+    """Metadata that states a default rejects nothing."""
     assert inspect_gguf(write_gguf(tmp_path / "x.gguf", **header)).n_vocab == 4
 
 
@@ -103,7 +103,7 @@ def test_a_folder_of_an_encoder_is_refused(
     noun: str,
     sign: str,
 ) -> None:
-    """Every reader of a folder refuses what its config.json says to be no causal model."""
+    """Every reader of a folder rejects a config.json of a model that is not causal."""
     folder = _with_config(write_llama, tmp_path / "model", **changes)
     for read in _READERS:
         with pytest.raises(ModelError) as caught:
@@ -115,7 +115,7 @@ def test_a_folder_of_an_encoder_is_refused(
 def test_a_folder_that_pools_is_refused(
     write_llama: Callable[..., TinyLlama], tmp_path: Path
 ) -> None:
-    """Sentence Transformers' list of modules says that a causal architecture is pooled."""
+    """Sentence Transformers' list of modules shows that a causal architecture is pooled."""
     folder = _with_config(write_llama, tmp_path / "model")
     modules = [{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
     (folder / "modules.json").write_text(json.dumps(modules))
@@ -138,5 +138,5 @@ def test_a_folder_that_pools_is_refused(
 def test_a_folder_of_a_decoder_is_read(
     write_llama: Callable[..., TinyLlama], tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    """Configurations that only state a default, or nothing that is known, refuse nothing."""
+    """Configurations that only state a default, or nothing that is known, reject nothing."""
     assert inspect_mlx(_with_config(write_llama, tmp_path / "model", **changes)).n_params

@@ -175,7 +175,7 @@ def test_llama_cpp_splits_text_as_the_tokenizer_says(
 
 
 def test_the_file_states_the_model(tiny: Any, tiny_gguf: Path) -> None:
-    """Sizes, level, head counts, context and vocabulary come out as config.json has them."""
+    """Sizes, quantization, head counts, context and vocabulary come out as config.json has them."""
     info = inspect_gguf(tiny_gguf)
     assert (info.architecture, info.level, info.name) == ("llama", "F16", "tiny")
     assert (info.n_layers, info.n_ctx_train, info.kv_elements) == (2, 128, (256, 256))
@@ -250,7 +250,7 @@ def test_what_cannot_be_converted_is_refused_by_name(
 def test_broken_json_is_refused(
     write_llama: Callable[..., Any], tmp_path: Path, file: str, text: bytes
 ) -> None:
-    """A file that is no JSON table is named, whatever it holds."""
+    """A file that is no JSON table is named, for any content."""
     folder = write_llama(tmp_path / "hf", n_embd=64).folder
     (folder / file).write_bytes(text)
     with pytest.raises(ModelError, match=f"{file}: it is not"):
@@ -267,5 +267,5 @@ def test_weights_that_f16_cannot_hold_are_refused(
     start = 8 + int.from_bytes(data[:8], "little")
     data[start : start + 4] = np.float32(1e6).tobytes()
     path.write_bytes(data)
-    with pytest.raises(ModelError, match=r"embed_tokens.weight holds numbers too large"):
+    with pytest.raises(ModelError, match=r"embed_tokens.weight has numbers too large"):
         hf_to_gguf(tiny.folder, tmp_path / "out.gguf")

@@ -1,4 +1,4 @@
-"""The room that files take: names of one file, links to blobs, holes and folders."""
+"""The disk space of files: names of one file, links to blobs, holes and folders."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_hard_links_and_a_path_named_twice_count_once(tmp_path: Path) -> None:
 
 
 def test_holes_take_no_room(tmp_path: Path) -> None:
-    """What is allocated is what a disk gives; the length is more."""
+    """The allocated size is the disk's; the length is more."""
     sparse = tmp_path / "sparse.gguf"
     with sparse.open("wb") as file:
         file.truncate(100 * MB)
@@ -60,7 +60,7 @@ def test_holes_take_no_room(tmp_path: Path) -> None:
 
 
 def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
-    """A folder that contains itself by a link has no size; the system's words say why."""
+    """A folder that contains itself by a link has no size; the system's words have the reason."""
     (tmp_path / "m.mlpackage").mkdir()
     (tmp_path / "m.mlpackage" / "again").symlink_to(tmp_path)
     with pytest.raises(ModelError, match="Too many levels of symbolic links"):

@@ -46,7 +46,7 @@ def inspect_bytes(data: bytes) -> GgufInfo | ModelError:
 
 
 def test_agrees_with_the_gguf_package(tiny_gguf: Path) -> None:
-    """Every tensor's name, type, shape and size is what the reference reader says."""
+    """Every tensor's name, type, shape and size equals the reference reader's."""
     ours = [(t.name, t.type, t.shape, t.nbytes) for t in inspect_gguf(tiny_gguf).tensors]
     theirs = [
         (t.name, t.tensor_type.name, tuple(t.shape.tolist()), t.n_bytes)
@@ -56,7 +56,7 @@ def test_agrees_with_the_gguf_package(tiny_gguf: Path) -> None:
 
 
 def test_values_per_layer_and_optional_ones(tmp_path: Path) -> None:
-    """A head count for each layer is read, and what is not stated is None."""
+    """A head count for each layer is read, and an unstated one is None."""
     path = write_gguf(
         tmp_path / "x.gguf",
         keys={"attention.head_count_kv": [2, 1], "general.file_type": 15},
@@ -157,8 +157,8 @@ def test_a_large_vocabulary_takes_little_memory(tmp_path: Path) -> None:
         (b"\x1b[2Jabcdef", r"something that starts with b'\x1b[2Jabcd'"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is GGUF version 1"),
         (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "is GGUF version 4"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**63), "claims 9,223,372,036,854,775,808 metadata"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 2**40, 0), "claims 1,099,511,627,776 tensors"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**63), "counts 9,223,372,036,854,775,808 metadata"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2**40, 0), "counts 1,099,511,627,776 tensors"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "a metadata key of"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2) + b"\xff\xfe", "not valid UTF-8"),
         (b"GGUF" + struct.pack("<IQQQcI", 3, 0, 1, 1, b"k", 13), "unknown value type 13"),
@@ -194,7 +194,7 @@ def test_a_missing_file_suggests_a_neighbour(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_file_is_refused_without_waiting_on_it(tmp_path: Path) -> None:
-    """A directory and a pipe are refused; opening the pipe would wait forever."""
+    """A directory and a pipe raise; opening the pipe would wait forever."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelError, match="is a directory"):
         inspect_gguf(tmp_path)
@@ -267,7 +267,7 @@ def test_every_truncation_is_refused(length: int) -> None:
 )
 @example([(16, 255)], len(VALID))
 def test_any_damage_gives_an_error_or_a_model(damage: list[tuple[int, int]], length: int) -> None:
-    """Flipped bytes and cuts never raise anything else, nor take memory for what they claim."""
+    """Flipped bytes and cuts never raise anything else, nor use memory for their counts."""
     data = bytearray(VALID)
     for position, value in damage:
         data[position] = value
@@ -280,7 +280,7 @@ def test_any_damage_gives_an_error_or_a_model(damage: list[tuple[int, int]], len
 
 @given(st.binary(max_size=400))
 def test_any_bytes_after_the_magic_are_survived(tail: bytes) -> None:
-    """What follows the magic and the version may be anything."""
+    """The bytes after the magic and the version may be anything."""
     assert isinstance(inspect_bytes(b"GGUF\x03\0\0\0" + tail), ModelError)
 
 
@@ -298,14 +298,14 @@ def test_any_bytes_after_the_magic_are_survived(tail: bytes) -> None:
 def test_what_goes_with_a_model_is_named(
     arch: str, keys: dict[str, str], what: str, tmp_path: Path
 ) -> None:
-    """A file that belongs to a model is named for what it is, and never called damaged."""
+    """A file that belongs to a model is named by its kind, and never called damaged."""
     with pytest.raises(NoModelError, match=what) as found:
         inspect_gguf(write_gguf(tmp_path / "x.gguf", arch=arch, keys=keys))
     assert "damaged" not in str(found.value)
 
 
 def test_a_type_of_a_fork_is_no_damage(tmp_path: Path) -> None:
-    """A tensor type that llama.cpp does not have is said to be one."""
+    """A tensor type that llama.cpp does not have is named as such."""
     path = write_gguf(tmp_path / "x.gguf")
     raw = path.read_bytes()
     at = raw.index(b"token_embd.weight") + len("token_embd.weight") + 4 + 2 * 8
@@ -314,7 +314,7 @@ def test_a_type_of_a_fork_is_no_damage(tmp_path: Path) -> None:
         inspect_gguf(path)
 
 
-#: A type's number, the bytes of a tensor of 1,024 elements, and what is said of it.
+#: A type's number, the bytes of a tensor of 1,024 elements, and the message.
 FOREIGN = {
     "removed": (31, 576, r"type 31, which llama\.cpp does not have: Q4_0_4_4, which it removed"),
     "bitnet.cpp": (36, 288, r"type 36, .* I2_S of bitnet\.cpp, or IQ4_NL_4_4"),
@@ -328,7 +328,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_types_of_forks_are_named(kind: str, tmp_path: Path) -> None:
-    """A type is named, or its number, where a fork gave it or llama.cpp took it back."""
+    """A type is named, or its number, if a fork gave it or llama.cpp removed it."""
     code, n_bytes, said = FOREIGN[kind]
     path = write_types(tmp_path / "x.gguf", [(1, 2048), (code, n_bytes), (code, n_bytes)])
     with pytest.raises(NoModelError, match=said) as found:
@@ -358,7 +358,7 @@ def test_new_types_are_read(code: int, row: int, n_bytes: int, name: str, tmp_pa
 def test_levels_of_published_files_are_read_and_not_made(
     level: str, code: int, row: int, n_bytes: int, tmp_path: Path
 ) -> None:
-    """A file has its level, which fits its tensors and can be asked for; none is made from F16."""
+    """A file's quantization fits its tensors and can be requested; none is made from F16."""
     types = [(1, 8 * row), (code, n_bytes), (code, n_bytes)]
     number = PUBLISHED_FTYPES[level]
     path = write_types(tmp_path / "x.gguf", types, row=row, file_type=number)

@@ -105,7 +105,7 @@ def test_recurrent_layers_keep_no_kv(tmp_path: Path) -> None:
 
 
 def test_quantised_tensors_have_the_sizes_of_their_blocks(tmp_path: Path) -> None:
-    """A Q4_K row of 256 elements takes 144 bytes."""
+    """A Q4_K row of 256 elements has 144 bytes."""
     writer = GGUFWriter(tmp_path / "x.gguf", "llama")
     for add in (writer.add_block_count, writer.add_embedding_length, writer.add_context_length):
         add(1)

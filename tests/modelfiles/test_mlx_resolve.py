@@ -1,4 +1,4 @@
-"""Folders that MLX measures: what they say of themselves, how levels are made, what is refused."""
+"""Folders that MLX measures: their headers, made quantizations, and errors."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:
-    """Fail where nothing should be made."""
+    """Fail if nothing should be made."""
     raise AssertionError(f"made {level}")
 
 
 def copied(source: Path, target: Path, _level: str) -> None:
-    """Claim to have made a level, and change nothing."""
+    """Pretend to have made a quantization, and change nothing."""
     shutil.copytree(source, target)
 
 
@@ -77,7 +77,7 @@ def made(mlx: EngineBuild, tiny: Any, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_folder_says_its_level(tiny: Any, made: Path) -> None:
-    """A type where nothing is quantized, bits and group size where it is; the tokenizer stays."""
+    """A type if nothing is quantized, bits and group size if it is; the tokenizer stays."""
     plain, quantised = inspect_mlx(tiny.folder), inspect_mlx(made)
     assert (plain.level, plain.is_quantised) == ("F16", False)
     assert (quantised.level, quantised.is_quantised) == ("4bit", True)
@@ -160,7 +160,7 @@ def test_a_level_is_made_once_and_recorded(
 
 
 def test_a_folder_is_used_as_it_is(find: Find, tiny: Any) -> None:
-    """At no level, or its own, nothing is made."""
+    """Without a quantization, or at its own, nothing is made."""
     spec = ModelSpec("tiny", hf_folder=tiny.folder)
     assert find(spec, None).path == tiny.folder
     assert find(spec, "F16").path == tiny.folder
@@ -176,14 +176,14 @@ def test_a_quantised_folder_is_not_quantised_again(find: Find, made: Path) -> No
 def test_a_level_that_was_not_made_is_found_out(
     find: Find, tiny: Any, tmp_path: Path, level: str, told: str
 ) -> None:
-    """What is left unquantized is not measured under a quantized level's name."""
+    """An unquantized model is not measured under a quantization's name."""
     with pytest.raises(ModelError, match=told):
         find(ModelSpec("m", hf_folder=tiny.folder), level, copied)
     assert entries(tmp_path / "cache") == ()
 
 
 def test_published_folders_are_used_as_they_are(find: Find, tiny: Any, made: Path) -> None:
-    """Each under its own level, and none under another's."""
+    """Each under its own quantization, and none under another's."""
     spec = ModelSpec("m", files=(("F16", tiny.folder), ("4bit", made)))
     assert find(spec, "4bit").path == made
     with pytest.raises(ModelError, match="no file at 8bit"):
@@ -193,7 +193,7 @@ def test_published_folders_are_used_as_they_are(find: Find, tiny: Any, made: Pat
 
 
 def test_gguf_is_refused_with_the_reason(find: Find, tiny_gguf: Path) -> None:
-    """Most of its levels MLX would cast to F16."""
+    """MLX would cast most of its quantizations to F16."""
     with pytest.raises(ModelError, match="is a file, and MLX measures folders") as caught:
         find(ModelSpec("m", gguf=tiny_gguf), None)
     assert "casts most to F16" in caught.value.why
@@ -209,7 +209,7 @@ def test_gguf_is_refused_with_the_reason(find: Find, tiny_gguf: Path) -> None:
         ("config.json", b"{}", "names no model_type"),
         ("model.safetensors", None, "it has no weights"),
         ("model.safetensors", b"", "truncated|claims"),
-        ("model.safetensors", b"\2\0\0\0\0\0\0\0{}", "holds no tensor"),
+        ("model.safetensors", b"\2\0\0\0\0\0\0\0{}", "has no tensor"),
         ("tokenizer.json", None, "has no tokenizer"),
         ("tokenizer.json", b"{}", "it has no vocabulary"),
     ],
@@ -227,7 +227,7 @@ def test_a_folder_that_is_not_whole_is_refused(
 
 
 def test_a_cut_off_file_is_truncated(folder: Path) -> None:
-    """The header alone tells that bytes are missing."""
+    """The header alone shows that bytes are missing."""
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ModelError, match="truncated"):

@@ -1,4 +1,4 @@
-"""Headers tell the levels of one model from files of another one."""
+"""Headers distinguish the quantizations of one model from files of another one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _told(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> str:
     ],
 )
 def test_another_model_differs(tmp_path: Path, other: dict[str, Any], told: str) -> None:
-    """Each size that a quantization leaves as it is tells two models apart, and is named."""
+    """Each size that a quantization leaves unchanged distinguishes two models, and is named."""
     found = _told(tmp_path, {"keys": _BASE}, {"keys": _BASE, **other})
     assert told in found
 
@@ -67,7 +67,7 @@ def test_another_model_differs(tmp_path: Path, other: dict[str, Any], told: str)
     ],
 )
 def test_a_level_of_the_model_does_not(tmp_path: Path, other: dict[str, Any]) -> None:
-    """What converters and quantizers may change, or leave out, makes no other model."""
+    """A change that converters and quantizers may make makes no other model."""
     assert not _told(tmp_path, {"keys": _BASE}, {"keys": _BASE, **other})
 
 

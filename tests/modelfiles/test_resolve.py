@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:
-    """Fail where nothing should be quantized."""
+    """Fail if nothing should be quantized."""
     raise AssertionError(f"quantized to {level}")
 
 
@@ -48,7 +48,7 @@ def find(tmp_path: Path) -> Callable[..., Path]:
 def test_a_hugging_face_folder_becomes_f16_and_then_levels(
     find: Callable[..., Path], tiny: Any, tmp_path: Path, quantize: Quantize
 ) -> None:
-    """Each file is made once, is what its name says, and records what it was made from."""
+    """Each file is made once, matches its name, and records its source."""
     spec = ModelSpec(name="tiny/model", hf_folder=tiny.folder)
     f16 = find(spec, None)
     assert f16.name.startswith("tiny_model-F16-")
@@ -79,7 +79,7 @@ def test_another_quantiser_or_other_weights_make_another_file(
 def test_a_gguf_file_stands_for_its_own_level(
     find: Callable[..., Path], tiny_gguf: Path, tmp_path: Path, quantize: Quantize
 ) -> None:
-    """At no level, or its own, the given file is used; other levels are quantized from it."""
+    """Without a quantization, or at its own, the given file is used, and no other is made."""
     spec = ModelSpec(name="m", gguf=tiny_gguf)
     assert find(spec, None) == tiny_gguf
     assert find(spec, "F16") == tiny_gguf
@@ -100,7 +100,7 @@ def test_a_quantised_file_is_not_quantised_again(
 def test_published_files_are_used_as_they_are(
     find: Callable[..., Path], tiny_gguf: Path, tmp_path: Path, quantize: Quantize
 ) -> None:
-    """A level that is not published is an error that lists the published ones."""
+    """An unpublished quantization is an error that lists the published ones."""
     quantize(tiny_gguf, tmp_path / "q8.gguf", "Q8_0")
     spec = ModelSpec(name="m", files=(("F16", tiny_gguf), ("Q8_0", tmp_path / "q8.gguf")))
     assert find(spec, "Q8_0") == tmp_path / "q8.gguf"
@@ -113,7 +113,7 @@ def test_published_files_are_used_as_they_are(
 
 
 def test_a_file_under_a_wrong_level_is_refused(find: Callable[..., Path], tiny_gguf: Path) -> None:
-    """What the file says of itself wins over what the catalogue says."""
+    """The file's own metadata wins over the catalogue."""
     spec = ModelSpec(name="m", files=(("Q8_0", tiny_gguf),))
     with pytest.raises(ModelError, match="is F16 by its own metadata, not Q8_0"):
         find(spec, "Q8_0")
@@ -122,7 +122,7 @@ def test_a_file_under_a_wrong_level_is_refused(find: Callable[..., Path], tiny_g
 def test_a_quantiser_that_makes_another_level_is_found_out(
     find: Callable[..., Path], tiny_gguf: Path
 ) -> None:
-    """A result that is not what was asked for never enters the cache."""
+    """A result that differs from the request never enters the cache."""
 
     def copy(source: Path, target: Path, _level: str) -> None:
         shutil.copy(source, target)
@@ -154,7 +154,7 @@ def test_a_model_without_a_source_is_refused(find: Callable[..., Path]) -> None:
 def test_what_is_refused_beforehand_is_what_llama_cpp_refuses(
     tiny_gguf: Path, tmp_path: Path, quantize: Quantize, level: str
 ) -> None:
-    """For rows of 256 elements every level is either made by llama.cpp or refused by both."""
+    """For rows of 256 elements llama.cpp either makes every quantization or both reject it."""
     try:
         require_quantizable(inspect_gguf(tiny_gguf), level)
     except ModelError as error:
@@ -167,7 +167,7 @@ def test_what_is_refused_beforehand_is_what_llama_cpp_refuses(
 
 
 def _mixtures(level: str) -> set[str]:
-    """Return the levels around the same type, which their tensors' types do not tell apart."""
+    """Return the quantizations around one type, which their tensors' types do not distinguish."""
     own = level.removesuffix("_M")
     return {own, *(f"{own}_{size}" for size in "SML")} if own.endswith("_K") else {level}
 
@@ -176,7 +176,7 @@ def _mixtures(level: str) -> set[str]:
 def test_a_file_without_a_level_is_told_by_its_tensors(
     tiny_gguf: Path, tmp_path: Path, quantize: Quantize, level: str
 ) -> None:
-    """What llama.cpp makes of a level is taken for it and its near mixtures, and for no other."""
+    """llama.cpp's file is recognized as its quantization or a near mixture, and as no other."""
     quantize(tiny_gguf, tmp_path / "out.gguf", level)
     info = replace(inspect_gguf(tmp_path / "out.gguf"), level=None)
     taken_for = {other for other in LLAMA_FTYPES if not contradiction(info, other)}
@@ -192,7 +192,7 @@ def test_rows_that_do_not_fit_are_made_as_llama_cpp_makes_them(
     llama_log: list[str],
     level: str,
 ) -> None:
-    """With rows of 64 elements the file has the level, and its record names the types."""
+    """With rows of 64 elements the file has the quantization, and its record names the types."""
     source, made = tmp_path / "narrow.gguf", tmp_path / "made.gguf"
     folder = write_llama(tmp_path / "hf", n_embd=64, tied=False).folder
     hf_to_gguf(folder, source)
@@ -216,7 +216,7 @@ def test_rows_that_do_not_fit_are_made_as_llama_cpp_makes_them(
 def test_rows_of_whole_small_blocks_have_the_levels_own_type(
     write_llama: Callable[..., Any], tmp_path: Path, quantize: Quantize, level: str
 ) -> None:
-    """Rows of 64 elements are two blocks of 32, and nothing is to be said."""
+    """Rows of 64 elements are two blocks of 32, and there is no remark."""
     source, made = tmp_path / "narrow.gguf", tmp_path / "made.gguf"
     hf_to_gguf(write_llama(tmp_path / "hf", n_embd=64, tied=False).folder, source)
     quantize(source, made, level)
@@ -224,7 +224,7 @@ def test_rows_of_whole_small_blocks_have_the_levels_own_type(
 
 
 def test_a_model_of_which_no_row_has_a_block_is_refused(tiny_gguf: Path) -> None:
-    """llama.cpp would keep every tensor in F16 under the level's name."""
+    """llama.cpp would keep every tensor in F16 under the quantization's name."""
     info = inspect_gguf(tiny_gguf)
     narrow = tuple(replace(t, shape=(24, *t.shape[1:])) for t in info.tensors)
     with pytest.raises(ModelError, match=r"cannot be Q8_0: its rows have 24 elements"):

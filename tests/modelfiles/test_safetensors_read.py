@@ -51,7 +51,7 @@ def test_each_type_is_widened_to_what_it_stands_for(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "truncated"),
-        (b"\xff" * 16, "truncated: its header claims"),
+        (b"\xff" * 16, "truncated: its header counts"),
         (packed({})[:-1], "truncated"),
         (packed([]), "not a table"),
         ((4).to_bytes(8, "little") + b"abcd", "not JSON"),

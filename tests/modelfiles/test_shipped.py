@@ -42,7 +42,7 @@ def _never(*_: object) -> NoReturn:
 def test_the_tuned_target_runs_on_mlx_whatever_the_session_s_engine(
     level: str, tmp_path: Path
 ) -> None:
-    """Its levels are found as they are, with the tokenizer of the target's own levels."""
+    """Its quantizations are found as they are, with the tokenizer of the target's own."""
     ref = CATALOGUE.find(f"asperf-target-qat:{level}", where="t")
     assert ref.spec.engine == "mlx"
     found = resolve_mlx(ref, cache=tmp_path, quantize=_never, quantizer_id=_never)
@@ -54,7 +54,7 @@ def test_the_tuned_target_runs_on_mlx_whatever_the_session_s_engine(
 
 
 def test_the_tuned_target_is_refused_on_llama_cpp(tmp_path: Path) -> None:
-    """By its levels where one is named, else because a folder is no GGUF file."""
+    """By its quantizations if one is named, otherwise because a folder is no GGUF file."""
     with pytest.raises(
         ConfigError,
         match=r"llama_cpp has no quantization 4bit; did you mean "

@@ -45,14 +45,14 @@ def test_file_is_the_one_that_was_recorded(name: str) -> None:
 
 
 def test_every_weight_config_and_text_is_recorded() -> None:
-    """SHA256SUMS names everything that ships beside the card."""
+    """SHA256SUMS names everything that ships with the card."""
     shipped = {p.relative_to(MODELS).as_posix() for p in MODELS.rglob("*") if p.is_file()}
     shipped -= {"MODEL_CARD.md", "SHA256SUMS"}
     assert set(SUMS) == shipped | {"../corpus/heldout.txt"}
 
 
 def test_models_share_one_tokenizer() -> None:
-    """Speculation and the ladder need the same ids from both models."""
+    """Speculation and the sweep need equal ids from both models."""
     target, draft = (_read_json(name, "tokenizer.json") for name in NAMES)
     assert target == draft
 
@@ -105,7 +105,7 @@ def _nbytes(*folders: Path) -> int:
 
 
 def test_models_and_corpus_stay_small() -> None:
-    """What the wheel carries for the models is at most 24 MB, and 8 MB for the fine-tuned one."""
+    """The models in the wheel have at most 24 MB, and 8 MB for the fine-tuned one."""
     tuned = _nbytes(MODELS / QAT)
     assert _nbytes(MODELS, DATA / "corpus") - tuned <= 24_000_000
     assert tuned <= 8_000_000
@@ -113,7 +113,7 @@ def test_models_and_corpus_stay_small() -> None:
 
 @pytest.mark.parametrize("bits", [3, 4])
 def test_the_tuned_target_has_what_mlx_makes_of_the_target(bits: int) -> None:
-    """At the same level both take the same bytes: packed weights, scales and biases of 64 each."""
+    """At one quantization both have equal bytes: packed weights, scales and biases of 64 each."""
     found, level = _tensors(f"{QAT}/{bits}bit"), f"{QAT}/{bits}bit"
     expected: dict[str, tuple[str, list[int]]] = {}
     for name, tensor in _tensors("asperf-target").items():

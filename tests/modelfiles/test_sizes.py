@@ -46,7 +46,7 @@ HEAD: Shapes = {"lm_head.weight": (VOCAB, D)}
 
 
 def write_part(path: Path, shapes: Shapes) -> None:
-    """Write weights of F16 that are a hole in the file: only their header takes space."""
+    """Write weights of F16 that are a hole in the file: only their header has disk space."""
     header, end = {}, 0
     for name, shape in shapes.items():
         begin, end = end, end + 2 * math.prod(shape)
@@ -88,7 +88,7 @@ def test_a_level_is_estimated_near_the_file_that_is_made(
     quantize: Callable[[Path, Path, str], None],
     bound: tuple[str, float],
 ) -> None:
-    """From the folder and from the F16 file alike, and exactly for a level of one type."""
+    """From the folder and from the F16 file alike, and exactly for a quantization of one type."""
     level, within = bound
     quantize(tiny_gguf, tmp_path / "made.gguf", level)
     made = demand_of(ModelRef(ModelSpec("m", gguf=tmp_path / "made.gguf")), KvCache())
@@ -145,14 +145,14 @@ def test_only_active_experts_are_read(tmp_path: Path) -> None:
 def test_a_tied_table_is_read_and_an_untied_one_is_not(
     tmp_path: Path, shapes: Shapes, config: dict[str, Any], heads_in_memory: int
 ) -> None:
-    """One table of the vocabulary is read for every token, whichever it is."""
+    """One table of the vocabulary is read for every token."""
     demand = of_folder(write_folder(tmp_path / "m", {**shapes, **layer(0)}, **config))
     assert demand.weights_bytes == 2 * (heads_in_memory * VOCAB * D + ATTENTION) + 4 * D
     assert demand.read_bytes[0] == 2 * (VOCAB * D + ATTENTION) + 4 * D
 
 
 def test_layers_with_a_state_keep_no_kv_cache(tmp_path: Path) -> None:
-    """Only layers with a K matrix count in a hybrid model, whatever the number of layers is."""
+    """Only layers with a K matrix count in a hybrid model, for any number of layers is."""
     state: Shapes = {"model.layers.0.linear_attn.in_proj_qkvz.weight": (128, D)}
     demand = of_folder(
         write_folder(tmp_path / "m", {**TABLE, **state, **layer(1)}, num_hidden_layers=2),
@@ -185,7 +185,7 @@ def test_fused_and_latent_attention(tmp_path: Path, name: str, rows: int, elemen
 def test_a_window_bounds_what_is_read_and_not_what_is_kept(
     tmp_path: Path, *, use: bool, window: int | None
 ) -> None:
-    """The layers that have it are not told apart, so each figure errs to its safe side."""
+    """The layers that have it are unknown, so each figure errs to its safe direction."""
     config = {"sliding_window": 10, "use_sliding_window": use}
     demand = of_folder(write_folder(tmp_path / "m", {**TABLE, **layer(0)}, **config))
     row = (32 + 32) * 2
@@ -195,7 +195,7 @@ def test_a_window_bounds_what_is_read_and_not_what_is_kept(
 
 
 def test_parts_and_towers(tmp_path: Path) -> None:
-    """A model in parts is the sum of them, and what decodes no text is left out."""
+    """A model in parts is the sum of them, and parts that decode no text are left out."""
     folder = write_folder(tmp_path / "m", TABLE, text_config={"max_position_embeddings": 100})
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     tower: Shapes = {"model.visual.blocks.0.attn.qkv.weight": (300, 100)}
@@ -229,7 +229,7 @@ def test_what_cannot_be_told_is_refused(
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "..\\x", ""])
 def test_a_part_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    """The index is somebody else's file."""
+    """The index is an external file."""
     folder = write_folder(tmp_path / "m", {**TABLE, **layer(0)})
     index = {"weight_map": {"a": name} if name else {}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -247,13 +247,13 @@ def test_a_broken_configuration_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_quantised_file_is_no_source_of_another_level(draft: Callable[[str], Path]) -> None:
-    """What could not be made is not predicted either."""
+    """A file that could not be made is not predicted either."""
     with pytest.raises(ModelError, match="Q4_0 cannot be made from it"):
         demand_of(ModelRef(ModelSpec("m", gguf=draft("Q8_0")), "Q4_0"), KvCache())
 
 
 def test_published_files_are_read_as_they_are(draft: Callable[[str], Path]) -> None:
-    """By level; and the level that the file has by its own metadata is no estimate."""
+    """By quantization; the file's own, by its metadata, is no estimate."""
     path = draft("Q8_0")
     info = inspect_gguf(path)
     specs = (ModelSpec("m", files=(("Q8_0", path),)), ModelSpec("m", gguf=path))
@@ -265,5 +265,5 @@ def test_published_files_are_read_as_they_are(draft: Callable[[str], Path]) -> N
 
 
 def test_every_level_has_its_bits() -> None:
-    """A level that can be asked for can be estimated."""
+    """A quantization that can be requested can be estimated."""
     assert BITS_PER_WEIGHT.keys() == LLAMA_FTYPES.keys() | PUBLISHED_FTYPES.keys()

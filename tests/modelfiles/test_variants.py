@@ -97,7 +97,7 @@ def test_more_layers_are_more_to_read(engine: Engine, session_cache: Path) -> No
 
 
 def test_another_model_is_refused(engine: Engine, session_cache: Path) -> None:
-    """What is no dense Llama in F16 has variants of unknown logits."""
+    """A model that is no dense Llama in F16 has padded models of unknown logits."""
     made = _located(engine, session_cache, Variant("experts", 4)).path
     spec = ModelSpec("again", variant=Variant("layers", 1))
     is_gguf = engine == "llama_cpp"
@@ -109,7 +109,7 @@ def test_another_model_is_refused(engine: Engine, session_cache: Path) -> None:
 
 @pytest.mark.usefixtures("mlx")
 def test_a_quantised_folder_has_no_variants(session_cache: Path) -> None:
-    """Its level is told, and what to take instead."""
+    """Its quantization is named, and the alternative."""
     (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     locator = ModelLocator(
         EngineBuild("mlx", Path(sys.executable)), cache=session_cache, call_timeout_s=120
@@ -121,7 +121,7 @@ def test_a_quantised_folder_has_no_variants(session_cache: Path) -> None:
 
 
 def test_a_variant_is_read_from_its_name() -> None:
-    """The number may be left out where there is a usual one."""
+    """The number may be left out if there is a usual one."""
     assert parse_variant("layers=8", where="here") == Variant("layers", 8)
     assert parse_variant("experts", where="here") == Variant("experts", 8)
     assert parse_variant("hybrid", where="here") == Variant("hybrid", 0)
@@ -130,6 +130,6 @@ def test_a_variant_is_read_from_its_name() -> None:
 
 @pytest.mark.parametrize("text", ["", "layers", "layers=0", "hybrid=2", "layer=8", "layers=1e3"])
 def test_what_is_no_variant_is_refused(text: str) -> None:
-    """A variant that nobody makes is an error that names the place."""
+    """An unknown kind of padded model is an error that names the place."""
     with pytest.raises(ConfigError, match=r"^here: "):
         parse_variant(text, where="here")

@@ -1,4 +1,4 @@
-"""The state of a stored series, and what a night takes note of: functions of plain values."""
+"""The state of a stored series, and the notes of a run: functions of plain values."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_a_step_is_named_by_what_it_means(metric: str, unit: str, step: float, w
 
 
 def test_a_step_is_new_in_the_night_that_shows_it() -> None:
-    """One night later it is known already, so that nobody is told of it twice."""
+    """One run later it is known already, so that nobody is notified twice."""
     states = [state_of(_points()[:n], KEY, alarm_threshold()) for n in (31, 32, 33)]
     assert [state.is_new for state in states] == [False, True, False]
 
 
 def test_what_does_not_count() -> None:
-    """INVALID points, values without a logarithm, and further sessions of the same night."""
+    """INVALID points, values without a logarithm, and further sessions of one night."""
     points = _points(12)
     broken = replace(points[3], outcome="INVALID", value=9.0)
     again = [replace(point, time=point.time + 3600) for point in points]

@@ -31,8 +31,8 @@ _COREML = Path(__file__).parents[2] / "fixtures" / "coreml"
 #: `worker` is loaded by other processes, and the others are tests.
 _NOT_IMPORTED = ("pytest_asperf.worker", "pytest_asperf.findings", "pytest_asperf.examples")
 
-# Each run inside this process forgets what it imported first. numpy cannot be imported twice, and
-# everything else takes its time again.
+# Each run inside this process forgets its first imports. numpy cannot be imported twice, and
+# everything else costs its time again.
 for _module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):
     if not _module.name.startswith(_NOT_IMPORTED):
         import_module(_module.name)
@@ -40,7 +40,8 @@ for _module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):
 import_module("psycopg")
 import_module("sqlalchemy.dialects.postgresql.psycopg")
 
-#: A level near F16, and one far from it that generates faster; their PP cannot be told apart.
+#: A quantization near F16, and one far from it that generates faster; their PP cannot be
+#: distinguished.
 _SCRIPTS: dict[str, dict[str, Any]] = {
     "f16": {"size_bytes": 4000},
     "q8": {
@@ -71,7 +72,7 @@ corpus = "corpus.txt"
 
 
 def marked(fixtures: str = "") -> str:
-    """The head of a test that has a marker, and takes fixtures, for `Project.rejects`."""
+    """The head of a test with a marker and fixtures, for `Project.rejects`."""
     return f"@pytest.mark.{{}}\ndef test_it({fixtures}):\n    pass\n"
 
 
@@ -96,7 +97,7 @@ class Project:
         return write_script(self.path / f"{name}.json", **(_SCRIPTS.get(name, {}) | script))
 
     def config(self, text: str = "", **settings: Any) -> None:
-        """Write asperf.toml: what the project starts with, other settings, and more tables."""
+        """Write asperf.toml: the project's start, other settings, and more tables."""
         lines = {line.partition(" = ")[0]: line for line in _CONFIG.strip().splitlines()}
         lines |= {key: f"{key} = {json.dumps(value)}" for key, value in settings.items()}
         (self.path / "asperf.toml").write_text("\n".join([*lines.values(), _MODEL, text]))
@@ -111,7 +112,7 @@ class Project:
         return self.pytester.runpytest_inprocess(*self.plugins, "-W", "error", *args)
 
     def judged(self, head: str, claims: Iterable[str], *args: str) -> str:
-        """Run each claim as a test of its own below the same head; the letters of their outcomes.
+        """Run each assertion as a test of its own below one head; the letters of their outcomes.
 
         Args:
             head: the decorators and the first line of a test that is named `test_it`.
@@ -125,13 +126,13 @@ class Project:
     def rejects(
         self, head: str, messages: Mapping[str, str], *args: str, in_setup: bool = False
     ) -> None:
-        """Check that each claim is an error of its own test, with its message and what to do.
+        """Check that each assertion is an error of its own test, with its message and remedy.
 
         Args:
             head: as of `judged`.
             messages: by claim, a part of its message.
             args: of pytest.
-            in_setup: whether the set-up of each test refuses it, as it does a marker.
+            in_setup: True if the set-up of each test rejects it, as it does a marker.
         """
         self.claims(head, messages)
         result = self.run(*args)
@@ -148,9 +149,9 @@ class Project:
             assert "Traceback" not in block
 
     def claims(self, head: str, claims: Iterable[str]) -> None:
-        """Write a test module in which each claim is a test of its own below the same head.
+        """Write a test module in which each assertion is a test of its own below one head.
 
-        A claim is in the head's place of `{}`, or below it.
+        A body is in the head's place of `{}`, or below it.
         """
         pattern = head if "{}" in head else head + "{}"
         tests = (
@@ -176,7 +177,7 @@ def described() -> dict[EngineBuild, EngineFacts]:
 def _described_once(
     described: dict[EngineBuild, EngineFacts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Start no engine in each session for what it says of itself."""
+    """Start no engine in each session only to describe itself."""
     describe = ModelLocator.describe
 
     def describe_once(locator: ModelLocator, *worker: Worker | None) -> EngineFacts:
@@ -195,7 +196,7 @@ def project(
     plugins: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Project:
-    """A project whose model `fake` has three levels."""
+    """A project whose model `fake` has three quantizations."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     monkeypatch.setenv("COLUMNS", "200")
     # The same as own_lock does, undone when the test is over.
@@ -246,7 +247,7 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a machine whose GPU's counter is published every 10 ms."""
     project.config(default_model="fake:F16")
     project.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7, layers_offloaded=1)
-    missing = MissingRail("package", "the kernel lets only root read package-0", "sudo chmod")
+    missing = MissingRail("package", "only root may read package-0", "sudo chmod")
     meter = Meter((replayed_counter(),), (missing,))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
@@ -256,7 +257,7 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @pytest.fixture
 def planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project on a Mac whose plan is a recorded one."""
+    """A project on a Mac with a saved plan."""
 
     def read(path: Path, *, units: str, function: str | None) -> ComputePlan:
         text = (_COREML / "prefill_on_ane.json").read_text().replace("\n", "")

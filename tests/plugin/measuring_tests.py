@@ -1,6 +1,6 @@
-"""Tests of a project, run by the tests of what a terminal shows."""
+"""Tests of a project, run by the tests of a terminal's output."""
 
-#: A ladder, a claim that no interval decides, and a speed.
+#: A sweep, an assertion that no interval decides, and a speed.
 TESTS = """
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_ppl(perplexity):

@@ -1,4 +1,4 @@
-"""A build that gets slower with what it answered fails, in a gate and by itself."""
+"""A build that gets slower with its answers fails, in a gate and by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a model fit: by its sizes on any hardware, by what engines allocate on this machine."""
+"""The fit of a model: by its sizes on any hardware, by engines' allocations on this machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-#: Of what sizes say, in which the engines' own count lies: weights to 3 %, because a file keeps
-#: vectors and small matrices otherwise than its level says; the cache to what a log rounds.
+#: By the sizes, which contain the engines' own count: weights to 3 %, because a file keeps vectors
+#: and small matrices in other types than its quantization's; the cache to a log's rounding.
 WEIGHTS = 0.03
 KV = 0.02
 
@@ -23,7 +23,7 @@ KV = 0.02
 def test_llama_cpp_allocates_what_is_predicted(live: Project, types: str) -> None:
     """Weights and cache, at several contexts and types of cache.
 
-    At the level that no processor repacks: AMX takes F16.
+    At the quantization that no processor repacks: AMX would repack F16.
     """
     _hold_prediction(live, "asperf-target:F32", types, (300, 1024))
 
@@ -31,7 +31,7 @@ def test_llama_cpp_allocates_what_is_predicted(live: Project, types: str) -> Non
 @pytest.mark.usefixtures("mlx")
 @pytest.mark.parametrize("types", ["", "kv_bits=8", "kv_bits=4, kv_group_size=32"])
 def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
-    """The same of MLX, whose unquantized numbers take the type that it computes in."""
+    """For MLX, whose unquantized numbers have its compute type."""
     settings = ", ".join(filter(None, ('engine="mlx"', types)))
     # MLX counts to the byte, so the smaller model shows it as well.
     _hold_prediction(live, "asperf-draft:F16", settings, (200, 300))
@@ -83,7 +83,7 @@ def test_memory_against_limits(live: Project, rows: Callable[..., list[dict[str,
 
 
 def test_by_sizes_alone(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """For hardware that is elsewhere nothing runs, and the row says that it is reckoned."""
+    """For other hardware nothing runs, and the row is marked as computed."""
     live.test("def test_it(model, hardware):\n    assert_fits(model, hardware, context=2048)\n")
     (verdict,) = rows("--asperf-hardware=m2ultra")
     assert (verdict["outcome"], verdict["source"]) == ("PASS", "predicted")
@@ -113,7 +113,7 @@ def test_it(model):
 
 
 def _write_large(folder: Path, nbytes: int) -> None:
-    """Write a model that is a hole in its file: only the header takes space on the disk."""
+    """Write a model that is a hole in its file: only the header has disk space."""
     shapes = {"embed_tokens": (nbytes // 2 // 1024, 1024)}
     shapes |= {f"layers.0.self_attn.{name}_proj": (64, 1024) for name in "qkv"}
     header, end = {}, 0
@@ -130,7 +130,7 @@ def _write_large(folder: Path, nbytes: int) -> None:
 
 
 def test_bad_input(live: Project) -> None:
-    """Each is an error of its own test that says what to do."""
+    """Each is an error of its own test with its remedy."""
     messages = {
         'assert_fits(model, "m2ulta")': "did you mean",
         'assert_fits(model, "m2ultra", context=2049)': "was trained on 2048",
@@ -149,5 +149,5 @@ def test_an_engine_that_does_not_count(project: Project) -> None:
     """Without the engine's own figure there is nothing to judge."""
     project.claims("def test_it(memory):\n    ", ["assert memory(64).kv < 1"])
     project.run("--asperf-model=fake:F16").stdout.fnmatch_lines(
-        ["test_it.py V *", "*fake:F16: the engine does not say what it allocated"]
+        ["test_it.py V *", "*fake:F16: the engine does not report its allocations"]
     )

@@ -15,7 +15,7 @@ HEAD = (
 
 
 def test_each_order_is_decided_by_its_steps(project: Project) -> None:
-    """Each step has to be shown; one that equals its neighbor is open or shown not to hold."""
+    """Each step has to be shown; one that equals its neighbor is open or shown false."""
     claims = {
         "assert_monotonic(ladder)": ".",
         'assert_monotonic(ladder, "kld")': ".",

@@ -109,7 +109,7 @@ def test_marker(throughput):
 def test_sound_too(perplexity):
     perplexity.ppl.estimate
 """
-#: By test: the phase that it fails in, and what its message says. A message is its four parts.
+#: By test: the phase that it fails in, and its message. A message is its four parts.
 TOLD = {
     "test_file[missing]": ("failure", ["missing.gguf: there is no such file"]),
     "test_file[folder]": ("failure", ["folder.gguf is a directory"]),
@@ -181,7 +181,7 @@ def told(folder: Path, command: list[str], environment: dict[str, str]) -> dict[
 
 @pytest.mark.parametrize("name", TOLD)
 def test_it_is_an_error_of_its_own_test(told: dict[str, ET.Element], name: str) -> None:
-    """It says what is wrong and what to do, and shows no traceback."""
+    """It has the fault and the remedy, and shows no traceback."""
     phase, parts = TOLD[name]
     (element,) = (child for child in told[name] if child.tag != "properties")
     assert element.tag == phase
@@ -219,19 +219,19 @@ def _needs_cache(live: Project, draft: Draft, cache: Path, told: str) -> None:
 
 
 def test_a_file_in_place_of_the_cache(live: Project, draft: Draft) -> None:
-    """If the cache cannot be a folder, only what has to be made fails."""
+    """If the cache cannot be a folder, only tests that have to make a file fail."""
     _needs_cache(live, draft, live.path / "corpus.txt", "the cache folder * cannot be used: *")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder nobody can write to")
 def test_a_cache_that_cannot_be_written(live: Project, draft: Draft) -> None:
-    """The same where not even root may write."""
+    """The same if not even root may write."""
     _needs_cache(live, draft, Path("/proc/self/cache"), "the cache folder * cannot be used: *")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_cache(live: Project, draft: Draft) -> None:
-    """The same for a folder without write permission."""
+    """A folder without write permission."""
     cache = live.path / "cache"
     cache.mkdir(mode=0o555)
     _needs_cache(live, draft, cache, "the cache folder * cannot be used: *")
@@ -253,6 +253,6 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(live: Project, draft: Draft, full_disk: Path) -> None:
-    """What does not fit is told, and leaves no half file."""
+    """A text that does not fit is reported, and leaves no half file."""
     _needs_cache(live, draft, full_disk, "the disk of the cache folder * is full")
     assert not [path for path in full_disk.rglob("*") if path.suffix in {".gguf", ".part"}]

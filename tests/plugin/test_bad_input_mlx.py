@@ -106,7 +106,7 @@ def test_context(throughput):
 def test_sound_too(throughput):
     throughput("pp4").estimate
 """
-#: By test: the phase that it fails in, and what its message says. A message is its four parts.
+#: By test: the phase that it fails in, and its message. A message is its four parts.
 TOLD = {
     "test_folder[absent]": ("failure", ["absent: there is no such folder"]),
     "test_folder[nobody/nothing]": (
@@ -204,7 +204,7 @@ def told(folder: Path, command: list[str], environment: dict[str, str]) -> dict[
 
 @pytest.mark.parametrize("name", TOLD)
 def test_it_is_an_error_of_its_own_test(told: dict[str, ET.Element], name: str) -> None:
-    """It says what is wrong and what to do, and shows no traceback."""
+    """It has the fault and the remedy, and shows no traceback."""
     phase, parts = TOLD[name]
     (element,) = (child for child in told[name] if child.tag != "properties")
     text = element.text or ""
@@ -221,7 +221,7 @@ def test_its_neighbours_are_measured(told: dict[str, ET.Element], name: str) -> 
 
 
 def test_an_interpreter_without_mlx(live: Project, bare_python: Path) -> None:
-    """It names the extra to install, and says that not every platform has the engine."""
+    """It names the extra to install, and adds that not every platform has the engine."""
     live.test(
         '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
     )
@@ -229,7 +229,7 @@ def test_an_interpreter_without_mlx(live: Project, bare_python: Path) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "mlx start: the engine refused (import): ModuleNotFoundError: No module named *",
+            "mlx start: the engine reported an error (import): ModuleNotFoundError: No module *",
             "  what to do: *pip install 'pytest-asperf[[]mlx[]]'*does not run on this platform*",
         ]
     )

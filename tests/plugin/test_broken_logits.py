@@ -28,7 +28,7 @@ def test_rate(throughput, name):
 def test_gate(gate, name):
     assert_no_regression(gate("{gated}"))
 """
-#: MLX takes a second to start: tests of one model follow one another, and none is gated.
+#: MLX needs a second to start: tests of one model follow one another, and none is gated.
 MLX_TESTS = """
 @pytest.mark.parametrize(
     ("name", "rate"),
@@ -53,7 +53,7 @@ def broken(live: Project, draft_gguf: Path) -> Project:
 
 @pytest.mark.parametrize(("rate", "gated"), [("tg8", "ttft16"), ("pp16", "tg8")])
 def test_llama_cpp(broken: Project, rate: str, gated: str) -> None:
-    """Each broken file is INVALID in rates and in gates, and says what its logits are."""
+    """Each broken file is INVALID in rates and in gates, with its logits' fault."""
     models = [f"{how}.gguf" for how in BREAKS]
     broken.test(TESTS.format(models=models, settings=", threads=1", rate=rate, gated=gated))
     result = broken.run(*QUICK)
@@ -66,7 +66,7 @@ def test_llama_cpp(broken: Project, rate: str, gated: str) -> None:
 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001  # skips without
-    """The same weights broken in folders of MLX's; what a gate makes of it is llama.cpp's way."""
+    """Equal weights broken in folders of MLX's; a gate handles them as it does llama.cpp's."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None
     for how in BREAKS:
@@ -127,7 +127,7 @@ def test_equal_logits_are_no_scores(broken: Project) -> None:
 
 
 def test_equal_logits_are_no_scores_on_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
-    """The same holds of folders that MLX scores."""
+    """This is also true for folders that MLX scores."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None
     broken_folder(draft.hf_folder, live.path / "zero", "zero_norm")
@@ -147,7 +147,7 @@ def test_what_an_engine_shows_is_judged(project: Project, fault: str) -> None:
 
 
 def test_one_level_of_a_ladder(project: Project) -> None:
-    """The faster of two levels is not the one that computes nothing."""
+    """The faster of two quantizations is not the one that computes nothing."""
     project.script("q8", faults={"logits": "nan"})
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
@@ -158,7 +158,7 @@ def test_it(ladder):
 
 
 def test_an_engine_that_shows_none_is_not_invalid(project: Project) -> None:
-    """What cannot be seen is not taken for broken."""
+    """An invisible fault does not count as broken."""
     project.script("f16", faults={"logits": "unseen"})
     project.test(TESTS.format(models=["fake:F16"], settings="", rate="tg8", gated="pp8"))
     project.run(*QUICK).assert_outcomes(passed=2)

@@ -39,7 +39,7 @@ def wheel(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_wheel_against_this_interpreter(
     live: Project, wheel: Path, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The wheel's environment is made, the real engine runs in it, and run record says so."""
+    """The wheel's environment is made, the real engine runs in it, and run record shows it."""
     live.test('@pytest.mark.quant("F16")' + GATE)
     (row,) = rows(f"--asperf-candidate=./{wheel.name}")
     assert row["outcome"] == "PASS"

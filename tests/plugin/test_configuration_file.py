@@ -37,7 +37,7 @@ def test_it_disturbs_no_session_that_measures_nothing(project: Project) -> None:
 
 
 def test_fixtures_of_the_same_names_are_the_projects_own(project: Project) -> None:
-    """A project's own `model` and `hardware`, and its own marks, are not taken for ours."""
+    """A project's own `model` and `hardware`, and its own marks, do not count as asperf's."""
     (project.path / "asperf.toml").write_text("nonsense = 1\n")
     project.test(
         "@pytest.fixture\ndef model():\n    return 'own'\n"
@@ -51,7 +51,7 @@ def test_fixtures_of_the_same_names_are_the_projects_own(project: Project) -> No
 
 
 def test_pyproject_will_do(project: Project) -> None:
-    """The same settings may stand under [tool.asperf] of pyproject.toml."""
+    """The settings may also be under [tool.asperf] of pyproject.toml."""
     text = (project.path / "asperf.toml").read_text().replace("[models", "[tool.asperf.models")
     (project.path / "asperf.toml").unlink()
     (project.path / "pyproject.toml").write_text(f"[tool.asperf]\n{text}")

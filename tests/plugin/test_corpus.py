@@ -1,4 +1,4 @@
-"""The text behind a figure: refused where it is none, and named wherever a PPL stands."""
+"""The text behind a figure: rejected if it is none, and named next to every PPL."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_other(perplexity):
 
 
 def test_few_chunks_decide_nothing(project: Project) -> None:
-    """No claim of PPL or KLD passes or fails, in a ladder or in a gate, and five are asked for."""
+    """No assertion of PPL or KLD passes or fails, in a sweep or in a gate, and five are needed."""
     project.test("""
 two = pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 
@@ -168,7 +168,7 @@ def test_gate(gate):
 
 
 def test_five_chunks_decide(project: Project) -> None:
-    """From there on a claim may pass."""
+    """From there on an assertion may pass."""
     project.test(
         '@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n'
         '    assert_ppl_delta(perplexity, below="1%")\n'

@@ -1,4 +1,4 @@
-"""Tests of a user, measured on MLX: markers, levels, the choice of the engine."""
+"""Tests of a user, measured on MLX: markers, quantizations, the choice of the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small(live: Project) -> Project:
 
 
 def test_a_ladder_of_mlx_levels(small: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """PPL, KLD and size of levels by their names on MLX, with what ran in each row."""
+    """PPL, KLD and size of quantizations by their names on MLX, with each row's run record."""
     small.test("""
 @pytest.mark.quant_ladder("8bit", "4BIT-g32")
 def test_each(perplexity, quant):
@@ -54,7 +54,7 @@ def test_all(ladder):
 def test_throughput_and_bandwidth(
     small: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Rates with their warm-up, held against the bandwidth by the bytes of the folder."""
+    """Rates with their warm-up, compared with the bandwidth by the bytes of the folder."""
     small.test("""
 @pytest.mark.model("asperf-draft:8bit")
 def test_it(throughput):
@@ -85,7 +85,7 @@ def test_it(model):
 
 
 def test_two_engines_in_one_session(live: Project) -> None:
-    """Each test on its engine; the tables tell them apart."""
+    """Each test on its engine; the tables distinguish them."""
     live.config(engine="llama_cpp", repetitions=1)
     live.test("""
 @pytest.mark.model("asperf-draft:F16")
@@ -104,7 +104,7 @@ def test_other(throughput):
 
 
 def test_settings_of_one_engine(live: Project) -> None:
-    """A model that runs on both says which settings are whose."""
+    """A model that runs on both names the engine of its settings."""
     live.config(
         f'[models.both]\nhf = "{_shipped_draft()}"\n'
         "settings = { n_batch = 64, llama_cpp = { threads = 1 } }\n",
@@ -141,7 +141,7 @@ def test_it(gate):
 def test_speculation_is_measured_on_it(
     small: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The same marker, claims and rows: gain, acceptance, C(k), and what ran for both models."""
+    """The marker, assertions and rows of llama.cpp: gain, acceptance, C(k), both run records."""
     prompts = {"code": ["def area(width, height):\n"]}
     (small.path / "prompts.json").write_text(json.dumps(prompts))
     mark = '@pytest.mark.speculative(draft={}, target="asperf-draft{}:F16", k=2, n_tokens=8, '

@@ -131,7 +131,7 @@ def require_short_failures(
     *args: str,
     marks: str = "",
 ) -> None:
-    """Check that each failure has at most eight lines, the figure, the limit and what to do."""
+    """Check that each failure has at most eight lines, the figure, the limit and the remedy."""
     with (project.path / "conftest.py").open("a") as conftest:
         conftest.write(ON_A_TERMINAL)
     monkeypatch.setenv("COLUMNS", "80")
@@ -186,13 +186,13 @@ def test_plan(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pipelines(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only programs in a row have."""
+    """Parts that only several programs have."""
     declare(project)
     require_short_failures(project, monkeypatch, PIPELINES)
 
 
 def test_llama_cpp(live: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory by the engine's count, whatever else the machine does."""
+    """Memory by the engine's count, for any other load of the machine."""
     require_short_failures(live, monkeypatch, LIVE)
 
 
@@ -202,7 +202,7 @@ PAIRING = """@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-
 
 
 def test_speculation(live: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A draft's gain and what explains it."""
+    """A draft's gain and its explanation."""
     prompts = ", ".join(f'"def area_{n}(width, height):\\n    return"' for n in range(6))
     (live.path / "prompts.json").write_text(f'{{"code": [{prompts}]}}')
     require_short_failures(live, monkeypatch, SPECULATION, "--asperf-max-pairs=8", marks=PAIRING)

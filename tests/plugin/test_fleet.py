@@ -1,4 +1,4 @@
-"""A fleet: the same tests on several machines by xdist's `--dist=each`."""
+"""Several machines: the same tests on each by xdist's `--dist=each`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _report(project: Project) -> dict[str, Any]:
 
 
 def test_one_table_one_report_and_a_series_of_each_machine(project: Project) -> None:
-    """Table, rows, claims, pages and stored sessions say which machine measured."""
+    """Table, rows, assertions, pages and stored sessions name their machine."""
     project.test(MEASURES)
     written = [f"--asperf-report={form}:r.{form}" for form in ("json", "md", "csv", "html")]
     result = project.run(*TWO, *written, "--asperf-store=h.db")
@@ -86,7 +86,7 @@ def test_one_table_one_report_and_a_series_of_each_machine(project: Project) -> 
 
 
 def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
-    """The other one measures all its tests; the report says what is missing, and of which."""
+    """The other one measures all its tests; the report names the missing machine and its tests."""
     project.test(DIES + MEASURES)
     result = project.run(*TWO, "--asperf-report=json:r.json", "--asperf-store=h.db")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -103,7 +103,7 @@ def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
 
 
 def test_a_slow_machine_is_a_named_result(project: Project) -> None:
-    """It is given up after the time limit; what it and the others did until then stays."""
+    """It is given up after the time limit; all results until then stay."""
     project.config(machine_timeout="3s")
     project.test("""
 def test_quick():
@@ -162,7 +162,7 @@ def test_a_machine_has_the_name_that_the_user_wrote(spec: str, name: str) -> Non
     ],
 )
 def test_what_a_machine_answers(status: int, answer: str, said: str, what: str) -> None:
-    """Each reason names the machine, what happened, and what to do."""
+    """Each reason names the machine, the event, and the remedy."""
     absent = judge_probe(_spec("ssh=mac1"), status, answer, said, is_configured=True)
     assert absent is not None
     assert (absent.machine, absent.what) == ("mac1", what)
@@ -170,7 +170,7 @@ def test_what_a_machine_answers(status: int, answer: str, said: str, what: str) 
 
 
 def test_a_machine_that_can_take_a_worker() -> None:
-    """The same version will do, and none where the project measures nothing."""
+    """The same version will do, and none if the project measures nothing."""
     spec, missing = _spec("ssh=mac1"), "ModuleNotFoundError: No module named 'pytest_asperf'"
     banner = f"Welcome\nasperf {__version__}\n"
     assert judge_probe(spec, 0, banner, "", is_configured=True) is None
@@ -184,7 +184,7 @@ def _told(worker: str, name: str, id_: str) -> Any:
 
 
 def test_two_machines_of_one_name_stay_apart() -> None:
-    """Workers of one machine share its name; a fingerprint tells namesakes apart."""
+    """Workers of one machine share its name; a fingerprint distinguishes namesakes."""
     reports = [_told("gw0", "mac", "aaaa1"), _told("gw1", "mac", "bbbb1"), _told("gw2", "x", "cc")]
     found = machines_of([*reports, _told("gw3", "other", "cc")], {})
     names = {worker: machine.name for worker, machine in found.items()}

@@ -39,7 +39,7 @@ def test_equal_builds_pass(gated: Project) -> None:
 
 
 def test_a_slower_candidate_fails(gated: Project) -> None:
-    """A FAIL names the size, the interval, both builds and what differs."""
+    """A FAIL names the size, the interval, both builds and their difference."""
     result = gated.run("--asperf-candidate=slow_by=0.1", "-v")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -56,11 +56,11 @@ def test_a_slower_candidate_fails(gated: Project) -> None:
 
 
 def test_a_tail_is_gated_by_its_percentile(gated: Project) -> None:
-    """The p95 of all tokens of a pair, in ms, is a claim of its own."""
+    """The p95 of all tokens of a pair, in ms, is an assertion of its own."""
     gated.test('def test_gate(gate):\n    assert_no_regression(gate("itl32@p95"))\n')
     result = gated.run("--asperf-candidate=slow_by=0.2", "-v")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *of each side's tokens in a pair the p95 is compared"])
+    result.stdout.fnmatch_lines(["E *of each build's tokens in a pair the p95 is compared"])
     result.stdout.fnmatch_lines(["✗ *gate itl32@p95 fake:F16 *→ 1.2* ms, +2* % slower *"])
 
 
@@ -71,14 +71,14 @@ def test_a_faster_candidate_passes(gated: Project) -> None:
 
 
 def test_without_a_candidate_it_is_skipped(gated: Project) -> None:
-    """With nothing to judge the test says what to name."""
+    """With nothing to judge, the error lists the names to use."""
     result = gated.run("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*nothing to gate: *--asperf-candidate*"])
 
 
 def test_a_seed_replays_the_order(gated: Project) -> None:
-    """The same seed gives the same coin, and so the same pairs."""
+    """Equal seeds give equal orders, and so equal pairs."""
     lines = []
     for _ in range(2):
         result = gated.run("--asperf-candidate=current", "--asperf-seed=7")
@@ -89,7 +89,7 @@ def test_a_seed_replays_the_order(gated: Project) -> None:
 
 
 def test_a_spent_budget_is_inconclusive(gated: Project) -> None:
-    """Too few pairs are INCONCLUSIVE, and the note says how many more would decide."""
+    """Too few pairs are INCONCLUSIVE, and the note has the number that would decide."""
     result = gated.run("--asperf-candidate=slow_by=0.03", "--asperf-max-pairs=4")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*1 inconclusive*"])
@@ -106,7 +106,7 @@ def test_workloads_share_the_error(gated: Project) -> None:
 
 
 def test_a_candidate_that_alone_crashes_fails(gated: Project) -> None:
-    """The test fails, and its note has what was seen and the log's last words."""
+    """The test fails, and its note has the observation and the log's last words."""
     code = "def chosen(request):\n    return 'crashes' if request['op'] == 'generate' else ''"
     harmful = write_interpreter(gated.path / "harmful", code)
     result = gated.run(f"--asperf-candidate={harmful}", "-v")
@@ -152,7 +152,7 @@ def test_equal_builds_have_equal_ppl(gated: Project) -> None:
 
 
 def test_a_worse_candidate_fails_on_ppl(gated: Project) -> None:
-    """A setting that costs quality FAILs, and the note says which chunks and what differs."""
+    """A setting that costs quality FAILs, and the note has the chunks and the difference."""
     gated.script("f16", noise_by_type_k={"q4_0": 0.5})
     gated.test(PPL)
     result = gated.run("--asperf-candidate=type_k=q4_0", "--asperf-chunks=all", "-v")
@@ -201,7 +201,7 @@ def test_prefill_that_disagrees_with_decoding_fails(gated: Project) -> None:
 
 
 def test_an_unknown_workload_is_refused(gated: Project) -> None:
-    """A typo is told with the nearest name."""
+    """A typo raises with the nearest name."""
     gated.test('def test_gate(gate):\n    assert_no_regression(gate("logit"))')
     result = gated.run("--asperf-candidate=current")
     result.stdout.fnmatch_lines(["*'logit' is not a workload; did you mean 'logits'*"])

@@ -23,7 +23,7 @@ def test_gate(gate):
 
 @pytest.fixture
 def encoder(live: Project) -> str:
-    """An encoder whose random weights tell texts apart."""
+    """An encoder whose random weights distinguish texts."""
     return str(write_encoder(live.path / "encoder.gguf"))
 
 
@@ -78,7 +78,7 @@ def test_an_encoder_is_timed(live: Project, encoder: str) -> None:
 
 
 def test_the_rate_of_an_encoder(live: Project, encoder: str) -> None:
-    """It is a quantity of one build, and decoding is refused."""
+    """It is a quantity of one build, and decoding raises."""
     live.test(f"""
 pytestmark = pytest.mark.model("{encoder}", threads=1)
 

@@ -1,4 +1,4 @@
-"""A candidate whose answers drift is a FAIL of `kld`, whatever its PPL."""
+"""A candidate whose answers drift is a FAIL of `kld`, for any PPL."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def test_equal_builds_pass_with_other_attention(live: Project) -> None:
 
 
 def test_the_limit_is_the_tests_own(live: Project) -> None:
-    """A limit below what rounding does is a FAIL."""
+    """A limit below the effect of rounding is a FAIL."""
     live.test(GATE.format(model="asperf-draft:Q4_K_M", names="'kld'", limit=", kld_below=1e-5"))
     result = live.run("--asperf-candidate=current,flash_attn=off", "-v")
     result.stdout.fnmatch_lines(["✗ *gate kld *< 0.00001 nats*"])
 
 
 def test_a_fault_of_half_precision_shows_without_a_gpu(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
-    """A file of half precision is computed in its own type, and the result says in which.
+    """A file of half precision is computed in its own type, which the result names.
 
-    Of a file of full precision, MLX's logits pass from process to process as llama.cpp's do.
+    For a file of full precision, MLX's logits pass from process to process as llama.cpp's do.
     """
     live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120, chunks=5)
     live.test(

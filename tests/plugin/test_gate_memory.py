@@ -1,4 +1,4 @@
-"""A candidate that takes more memory is a FAIL, whatever its speed."""
+"""A candidate that needs more memory is a FAIL, for any speed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_equal_builds_take_the_same(live: Project) -> None:
     ("how", "what"), [("forgets_to_free", "RSS"), ("larger_batches", "compute")]
 )
 def test_growth_fails_and_is_named(live: Project, how: str, what: str) -> None:
-    """Buffers of the engine's own count, and what only its process has."""
+    """Buffers of the engine's own count, and the memory of its process alone."""
     live.test(GATE)
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
     result.stdout.fnmatch_lines([f"✗ *gate memory *{what}*"])
 
 
 def test_a_larger_type_of_cache_fails(live: Project) -> None:
-    """A cache that is not quantized takes twice as much."""
+    """An unquantized cache needs twice as much."""
     live.test(GATE.replace("asperf-draft", "asperf-target").replace("memory", "memory@d1024"))
     q8_0 = "current,type_k=q8_0,type_v=q8_0"
     result = live.run(f"--asperf-baseline={q8_0}", "--asperf-candidate=current", "-v")
@@ -45,7 +45,7 @@ def test_a_larger_type_of_cache_fails(live: Project) -> None:
 
 
 def test_a_cache_that_is_not_the_one_asked_for_is_invalid(live: Project) -> None:
-    """A build that keeps F16 where q8_0 was asked for cannot be compared."""
+    """A build that keeps F16 instead of the requested q8_0 cannot be compared."""
     live.test(GATE.replace("threads=1", 'threads=1, type_k="q8_0", type_v="q8_0"'))
     candidate = write_sabotaged(live.path, "keeps_f16")
     result = live.run(f"--asperf-candidate={candidate}", "-v")
@@ -53,7 +53,7 @@ def test_a_cache_that_is_not_the_one_asked_for_is_invalid(live: Project) -> None
 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
-    """MLX counts what it allocates too."""
+    """MLX counts its allocations too."""
     live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
     live.test("def test_gate(gate):\n    assert_no_regression(gate('memory'))\n")
     result = live.run("--asperf-candidate=current", "-v")

@@ -27,19 +27,19 @@ TWO = """
 def test_gate(gate):
     assert_no_regression(gate("tg32", "pp64"))
 """
-#: What the scripted engine says of itself.
+#: The scripted engine's own description.
 ENGINE = EngineFacts(engine="scripted", library="scripted", version="1")
 
 
 @pytest.fixture
 def log(project: Project) -> Path:
-    """The operations that the model's engine was asked for, one a line."""
+    """The operations that the model's engine ran, one a line."""
     return project.path / "log"
 
 
 @pytest.fixture
 def gated(project: Project, log: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project with one gate of two workloads, and a cache in which nothing is known yet."""
+    """A project with one gate of two workloads, and an empty cache."""
     monkeypatch.setenv("ASPERF_CACHE", str(project.path / "cache"))
     project.config(default_model="fake:F16")
     costs = {"tg_ns_per_token": NOISE, "pp_ns_per_token": [n // 100 for n in NOISE]}
@@ -75,7 +75,7 @@ def _notes(result: pytest.RunResult) -> list[str]:
 
 
 def test_an_unknown_noise_is_told_once(gated: Project) -> None:
-    """Without a calibration the gate runs, and one note of both workloads says what measures it."""
+    """Without a calibration the gate runs, and one note of both workloads names its command."""
     result = gated.run("--asperf-candidate=current")
     result.assert_outcomes(passed=1)
     (note,) = _notes(result)
@@ -96,13 +96,13 @@ def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseStore) -
 def test_a_verdict_names_what_disturbed_and_what_can_be_decided(
     gated: Project, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What disturbs stands in a FAIL's note, what does not is left out; readiness is read once."""
+    """A disturbance is in a FAIL's note, other conditions are left out; readiness is read once."""
     read = []
 
     def readiness() -> tuple[Condition, ...]:
         read.append(1)
         return (
-            # The load is watched by the gate itself, where it is long enough.
+            # The load is watched by the gate itself, if it is long enough.
             Condition("swap", "disturbing", "3.0 GB in use", "close programs"),
             Condition("memory pressure", "ok", "96% of memory available"),
         )
@@ -159,7 +159,7 @@ def test_every_second_gate_is_preceded_by_a_self_check(
 def test_a_self_check_that_fails_is_counted_as_such(
     gated: Project, book: NoiseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine that slows the second of two equal arms, the check counts as a FAIL."""
+    """On a machine that slows the second of two equal variants, the check counts as a FAIL."""
 
     def unfair(arms: tuple[partial[RunningArm], partial[RunningArm]], *args: Any) -> ABResult:
         base, candidate = arms
@@ -182,7 +182,7 @@ def test_a_self_check_that_fails_is_counted_as_such(
 def test_a_machine_that_fails_equal_builds_is_called_unfit(
     gated: Project, book: NoiseStore
 ) -> None:
-    """If the FAIL rate of self-checks is shown to exceed the bound, the gate says so, once."""
+    """If the FAIL rate of self-checks is shown to exceed the bound, the gate reports it, once."""
     for failed in (True, False, True, True):
         book.note_self_check(failed=failed)
     result = gated.run("--asperf-candidate=current")
@@ -193,7 +193,7 @@ def test_a_machine_that_fails_equal_builds_is_called_unfit(
 
 
 def test_without_the_option_nothing_is_counted(gated: Project, book: NoiseStore) -> None:
-    """A gate that nobody asked to check leaves no file behind."""
+    """A gate without self-checks leaves no file behind."""
     gated.run("--asperf-candidate=current")
     assert not (gated.path / "cache" / "hardware").exists()
     assert book.self_checks == SelfChecks()

@@ -20,7 +20,7 @@ def test_gate(gate):
 
 
 def test_a_build_that_keeps_the_cells_of_another_prompt_fails(live: Project) -> None:
-    """It is right wherever a prompt is the first, as in every other check."""
+    """It is right if a prompt is the first, as in every other check."""
     names = "'logits@turns', 'logits', 'ppl', 'logits@d128'"
     live.test(GATE.format(model="'asperf-draft'", names=names))
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'stale_cells')}", "-v")
@@ -34,7 +34,7 @@ def test_a_build_that_keeps_the_cells_of_another_prompt_fails(live: Project) -> 
     ["'asperf-draft:Q4_K_M'", "'asperf-draft', flash_attn='on', type_k='q8_0', type_v='q8_0'"],
 )
 def test_turns_of_a_sound_build_have_the_logits_of_fresh_prompts(live: Project, model: str) -> None:
-    """What is computed in other batches rounds differently, by less than is accepted."""
+    """Computing in other batches rounds differently, by less than the accepted amount."""
     live.test(GATE.format(model=model, names="'logits@turns'"))
     result = live.run("--asperf-candidate=current", "-v")
     result.stdout.fnmatch_lines(["✓ *gate logits@turns *"])
@@ -50,7 +50,7 @@ def test_what_llama_cannot_be_asked_for_is_an_error(live: Project) -> None:
 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
-    """The cache is trimmed to what two prompts share, or the build fails in this check alone."""
+    """The cache is trimmed to two prompts' common part, or the build fails in this check alone."""
     live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     gate = "def test_gate(gate):\n    assert_no_regression(gate({}))\n"
     live.test(gate.format("'logits@turns'"))

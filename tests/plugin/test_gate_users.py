@@ -27,7 +27,7 @@ def test_users(model):
 
 
 def test_a_build_that_computes_one_sequence_of_a_batch_fails(live: Project) -> None:
-    """It is right wherever there is one sequence, as in every other check."""
+    """It is right for a single sequence, as in every other check."""
     names = "'logits@c4', 'logits', 'ppl'"
     live.test(GATE.format(model="asperf-draft", names=names))
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'first_of_several')}", "-v")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-#: No generation takes more memory bandwidth than the slowest chip with a profile has.
+#: No generation uses more memory bandwidth than the slowest chip with a profile has.
 ON_M1 = ("--asperf-hardware=m1", "--asperf-source=live")
 USES = {
     "throughput": 'assert throughput("tg8") >= 1',
@@ -27,7 +27,7 @@ TEST = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    {claim}\n'
 
 @pytest.fixture(scope="module")
 def no_gpu() -> None:
-    """A build for the processor alone. Imported here, as pytester forgets what a test imports."""
+    """A build for the processor alone. Imported here, as pytester forgets a test's imports."""
     import llama_cpp
 
     if llama_cpp.llama_supports_gpu_offload():
@@ -54,7 +54,7 @@ def test_above_the_roofline_is_invalid_however_it_is_used(project: Project, clai
 
 
 def test_above_the_roofline_on_a_ladder(project: Project) -> None:
-    """One impossible level makes the comparison of all impossible."""
+    """One impossible quantization makes the comparison of all impossible."""
     project.script("q8", bytes_per_token=10**11)
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
@@ -68,7 +68,7 @@ def test_it(ladder):
 def test_below_the_roofline_a_claim_is_judged(
     project: Project, n_bytes: int | None, workload: str
 ) -> None:
-    """Unknown bytes, few bytes and batches, whose tokens share what is read, break no bound."""
+    """Unknown bytes, few bytes and batches, whose tokens share reads, break no bound."""
     project.script("f16", bytes_per_token=n_bytes)
     project.test(TEST.format(claim=f'assert throughput("{workload}") >= 1'))
     result = project.run(*ON_M1)
@@ -77,7 +77,7 @@ def test_below_the_roofline_a_claim_is_judged(
 
 
 def test_far_below_the_roofline_is_told_and_passes(project: Project) -> None:
-    """A warning stands in the verdict's details and in the summary's notes, and changes nothing."""
+    """A warning is in the verdict's details and in the summary's notes, and changes nothing."""
     project.script("f16", bytes_per_token=10**10, tg_ns_per_token=10**9)
     project.test(TEST.format(claim='assert throughput("tg8") >= 0.1'))
     result = project.run(*ON_M1)
@@ -86,7 +86,7 @@ def test_far_below_the_roofline_is_told_and_passes(project: Project) -> None:
     project.test(TEST.format(claim='assert throughput("tg8") >= 100'))
     project.run(*ON_M1, "-v").stdout.fnmatch_lines(
         [
-            "E *FAIL: the assertion does not hold",
+            "E *FAIL: the assertion is shown false",
             "E * roofline-low: * look for a fallback or an overhead)",
         ]
     )
@@ -109,7 +109,7 @@ STALLED = [1_000_000, 1_000_000, 1_000_000, 1_000_000, 10_000_000]
 def test_a_limit_in_reach_of_the_spread_is_not_decided(
     project: Project, claim: str, option: str, letter: str
 ) -> None:
-    """Neither PASS nor FAIL where runs vary by more than is accepted and could cross the limit."""
+    """Neither PASS nor FAIL if runs vary by more than is accepted and could cross the limit."""
     project.script("f16", tg_ns_per_token=STALLED * 2, pp_ns_per_token=333_333)
     project.test(TEST.format(claim=claim))
     result = project.run("--asperf-repetitions=5", f"--asperf-max-cv={option}")
@@ -134,7 +134,7 @@ def test_a_limit_in_reach_of_the_spread_is_not_decided(
 def test_a_limit_out_of_reach_is_decided_and_the_spread_told(
     project: Project, monkeypatch: pytest.MonkeyPatch, claim: str, letter: str
 ) -> None:
-    """The verdict is the interval's, and the spread stands beside it."""
+    """The verdict is the interval's, and the spread is printed with it."""
     m1 = Machine(os="macOS", arch="arm64", cpu_brand="Apple M1")
     monkeypatch.setattr("pytest_asperf.plugin.session.detect", lambda: m1)
     project.script("f16", tg_ns_per_token=STALLED * 2, bytes_per_token=10**6)
@@ -157,12 +157,12 @@ def test_it({fixture}):
     [("throughput", 'assert throughput("tg8") >= 1'), ("perplexity", "assert perplexity.kld < 1")],
 )
 def test_layers_that_no_gpu_took(live: Project, fixture: str, claim: str) -> None:
-    """llama.cpp built for the CPU ignores layers asked for on a GPU; the result says INVALID."""
+    """llama.cpp built for the CPU ignores layers requested on a GPU; the result is INVALID."""
     live.test(LAYERS.format(layers=99, flash="on", fixture=fixture, claim=claim))
     live.run().stdout.fnmatch_lines(
         [
             "test_it.py V *",
-            "*asperf-draft:*: path-mismatch: n_gpu_layers 99 was asked for and 0 ran",
+            "*asperf-draft:*: path-mismatch: n_gpu_layers 99 was requested and 0 ran",
             "  what to do: *engine build*",
         ]
     )
@@ -177,14 +177,14 @@ def test_what_was_asked_for_ran(live: Project, flash: str) -> None:
 
 
 def test_a_context_that_is_not_what_was_asked_for(project: Project) -> None:
-    """An engine that turned flash attention off although it was asked for is found at the end."""
+    """An engine that turned off the requested flash attention is found at the end."""
     project.test("""
 @pytest.mark.model("fake:F16", flash_attn="on")
 def test_it(throughput):
     assert throughput("tg8") >= 1
 """)
     result = project.run()
-    result.stdout.fnmatch_lines(["test_it.py V *", "*flash_attn on was asked for and off ran"])
+    result.stdout.fnmatch_lines(["test_it.py V *", "*flash_attn on was requested and off ran"])
     for said in ("on", "unknown"):
         project.script("f16", flash_attn=said)
         project.run().assert_outcomes(passed=1)
@@ -202,7 +202,7 @@ def test_it(gate):
     result.stdout.fnmatch_lines(
         [
             "test_it.py V *",
-            "*n_gpu_layers 4 was asked for and 0 ran; tensor_split 1/1 was asked for and *",
+            "*n_gpu_layers 4 was requested and 0 ran; tensor_split 1/1 was requested and *",
         ]
     )
 
@@ -214,7 +214,7 @@ def _at_level(sample: MachineSample, level: int) -> MachineSample:
 def test_a_machine_that_cools_itself_during_a_run_is_invalid(
     project: Project, rows: Callable[..., list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Live runs ask the guards of the machine, and the report has its samples."""
+    """Live runs call the guards of the machine, and the report has its samples."""
     sample = MachineSampler.sample
     levels: Iterator[int] = repeat(0)
     monkeypatch.setattr(

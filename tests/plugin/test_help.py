@@ -14,7 +14,7 @@ from pytest_asperf.plugin.registration import MARKERS
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-#: It stands in for an engine in tests of the plugin and is no choice of a user's.
+#: It replaces an engine in tests of the plugin and is no choice of a user's.
 _FOR_TESTS = "scripted"
 
 
@@ -43,7 +43,7 @@ def test_markers_are_listed(project: Project) -> None:
 
 
 def test_fixtures_are_listed(project: Project) -> None:
-    """`pytest --fixtures` shows every fixture with what it gives."""
+    """`pytest --fixtures` shows every fixture with its value."""
     text = _words(project.run("--fixtures"))
     names = [name for name in plugin.__all__ if not name.startswith("_")]
     assert names

@@ -1,4 +1,4 @@
-"""A session that ends early: no worker stays behind, and what was measured is shown."""
+"""A session that ends early: no worker stays behind, and its measurements are shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_hangs(throughput):
 
 
 def _wait_for(log: Path, session: subprocess.Popen[str], n_runs: int = 1) -> int:
-    """Return the engine process that the log names, once it was asked for so many runs."""
+    """Return the engine process in the log, after that many runs."""
     while not log.exists() or log.read_text().count("generate") < n_runs:
         assert session.poll() is None, session.communicate()[0]
         time.sleep(0.05)
@@ -59,7 +59,7 @@ def test_no_worker_stays_behind(
 def test_a_gate_keeps_its_finished_pairs(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """Ctrl-C in a gate gives what the finished pairs say, and INCONCLUSIVE."""
+    """Ctrl-C in a gate gives the finished pairs' result, and INCONCLUSIVE."""
     log = project.path / "log"
     project.config(default_model="fake:F16")
     project.script("f16", log=str(log), takes_s={"generate": 0.005})
@@ -68,7 +68,7 @@ def test_a_gate_keeps_its_finished_pairs(
     session = subprocess.Popen(
         [*command, *options], cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
     )
-    # A pair has up to 25 turns of two runs and what goes before each, and the rehearsal as many.
+    # A pair has up to 25 run pairs with the work before each, and the rehearsal as many.
     _wait_for(log, session, n_runs=400)
     session.send_signal(signal.SIGINT)
     output, _ = session.communicate(timeout=60)

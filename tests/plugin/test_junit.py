@@ -1,4 +1,4 @@
-"""pytest's JUnit file: claims as properties, and verdicts as types of failure."""
+"""pytest's JUnit file: assertions as properties, and verdicts as types of failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_other():
 
 
 def test_every_verdict_is_in_it(project: Project) -> None:
-    """Programs that read the file tell a FAIL from a test that is undecided or broken."""
+    """Programs that read the file distinguish a FAIL from a test that is undecided or broken."""
     project.script("q8", faults={"generate": "crash"})
     project.script("q4", tg_ns_per_token=[1_000_000, 900_000, 1_200_000])
     project.test(_TESTS)

@@ -11,7 +11,7 @@ MARKED = marked().replace("{}", "hardware({})")
 
 
 def test_elsewhere_a_test_is_skipped(project: Project) -> None:
-    """The reason says what is needed and what is there, at the test's own line."""
+    """The reason has the condition and the actual machine, at the test's own line."""
     reasons = {
         '"m1"': "needs m1, this is m2ultra-76",
         '"m1", "m4max-40"': "needs m1 or m4max-40, this is m2ultra-76",
@@ -41,6 +41,6 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
     """Its test is an error."""
     messages = {
         '"m2ultr"': "no hardware profile is called 'm2ultr'; did you mean 'm2ultra'?",
-        "": "nothing is asked for",
+        "": "it has no condition",
     }
     project.rejects(MARKED, messages, "--asperf-hardware=m2ultra-76", in_setup=True)

@@ -50,7 +50,7 @@ def test_all(ladder):
 
 @pytest.mark.usefixtures("mlx")
 def test_a_ladder_on_mlx(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """The cache is quantized from the first token on, so that what is scored reads it."""
+    """The cache is quantized from the first token on, so that the scored text reads it."""
     live.config(engine="mlx", default_model="asperf-draft:F32", repetitions=2, chunks=5)
     live.test("""
 @pytest.mark.kv_ladder("8bit", "4bit-g32")
@@ -74,7 +74,7 @@ def test_all(ladder):
 
 
 def test_types_scored_side_by_side_keep_their_own(live: Project, draft_gguf: Path) -> None:
-    """Contexts that are opened at a time are told apart, though the library has one log."""
+    """Contexts that are opened at a time are distinguished, though the library has one log."""
     live.config(
         f"[models.one]\ngguf = '{draft_gguf}'\nsettings = {{ threads = 1 }}\n",
         engine="llama_cpp",
@@ -101,7 +101,7 @@ def test_it(ladder):
     ],
 )
 def test_one_thing_differs(live: Project, marker: str, level: str, baseline: str) -> None:
-    """A model with a cache of its own is held against F16, unless its weights differ already."""
+    """A model with a cache of its own is compared with F16, unless its weights differ already."""
     live.test(f"""
 @pytest.mark.{marker}
 def test_it(perplexity):
@@ -112,7 +112,7 @@ def test_it(perplexity):
 
 
 def test_weights_at_a_level(live: Project) -> None:
-    """The ladder is of the quant marker's weights, the baseline too."""
+    """The sweep is of the quant marker's weights, the baseline too."""
     live.test("""
 @pytest.mark.quant("Q8_0")
 @pytest.mark.kv_ladder("q8_0")
@@ -141,12 +141,12 @@ def test_one(ladder):
     assert ladder["q8_0"].kld.estimate.point > 0
 """)
     project.run("-k", "not q5_0").assert_outcomes(passed=3, deselected=1)
-    # Of 6 chunks each: the baseline and two types.
+    # With 6 chunks each: the baseline and two types.
     assert log.read_text().count("score") == 3 * 6
 
 
 def test_what_cannot_be_is_refused(live: Project) -> None:
-    """Its test is an error that says why; nothing is measured under another type's name."""
+    """Its test is an error with the reason; nothing is measured under another type's name."""
     messages = {
         "kv_ladder()": "no type",
         'kv_ladder("q8")': "unknown type of KV cache 'q8'; did you mean 'q8_0'?",
@@ -174,7 +174,7 @@ def test_what_cannot_be_is_refused(live: Project) -> None:
 
 
 def test_what_llama_cpp_cannot_is_refused(live: Project) -> None:
-    """The comparison fails, and says why, before anything is measured."""
+    """The comparison fails, with the reason, before anything is measured."""
     messages = {
         'model("asperf-draft", kv_bits=8)': "llama.cpp has no kv_bits",
         'kv_ladder("8bit")': "llama.cpp has no kv_bits, kv_group_size",

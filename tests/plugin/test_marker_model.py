@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_name_level_and_path(project: Project) -> None:
-    """An address is a name, a name with a level, or a path from the project's root."""
+    """A model spec is a name, a name with a quantization, or a path from the project's root."""
     project.config('[models.single]\ngguf = "f16.json"\ncorpus = "corpus.txt"\n')
     project.test("""
 @pytest.mark.model("single")
@@ -35,7 +35,7 @@ def test_path(model):
 def test_settings_override_the_models_own(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """One model under two settings is measured twice, each as asked."""
+    """One model under two settings is measured twice, each as requested."""
     project.test("""
 @pytest.mark.model("fake:F16", threads=3)
 def test_three(throughput):
@@ -60,7 +60,7 @@ def test_own(throughput):
 def test_two_files_of_one_name_are_two_models(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Files in two folders are told apart by more than their name."""
+    """Files in two folders are distinguished by more than their name."""
     for folder, cost in (("a", 1000), ("b", 2000)):
         (project.path / folder).mkdir()
         write_script(project.path / folder / "m.gguf", tg_ns_per_token=cost)
@@ -90,7 +90,7 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
 
 
 def test_a_model_of_several_files_needs_a_level(project: Project) -> None:
-    """Which of its files would be measured is never a guess."""
+    """The choice of its measured file is never a guess."""
     project.test("def test_it(throughput):\n    throughput('tg8').estimate\n")
     result = project.run()
     result.assert_outcomes(failed=1)

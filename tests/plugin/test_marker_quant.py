@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def test_it_names_the_level(project: Project) -> None:
-    """All fixtures of a test measure that level, PPL against F16."""
+    """All fixtures of a test measure that quantization, PPL against F16."""
     project.test("""
 @pytest.mark.quant("q4_k_m")
 def test_it(quant, model, throughput, perplexity):
@@ -39,7 +39,7 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
 
 
 def test_an_unknown_level_lists_those_of_its_engine(project: Project) -> None:
-    """The levels to choose from are the ones that the model's engine has."""
+    """The quantizations to choose from are those of the model's engine."""
     project.claims(
         marked("quant, throughput"),
         [

@@ -12,7 +12,7 @@ N_CHUNKS = 6
 
 
 def _scored(project: Project, *names: str) -> Counter[str]:
-    """Return how many chunks each script was asked to score."""
+    """Return the number of chunks that each script scored."""
     return Counter(
         {
             name: sum(line.startswith("score") for line in _log(project, name).splitlines())
@@ -32,7 +32,7 @@ def _logging(project: Project, **faults: dict[str, str]) -> None:
 
 
 def test_a_test_runs_once_for_each_level(project: Project) -> None:
-    """Levels are the tests' ids, so one can be asked for by name."""
+    """Quantizations are the tests' ids, so one can be selected by name."""
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "q4_k_m")
 def test_it(quant, perplexity):
@@ -48,7 +48,7 @@ def test_it(quant, perplexity):
 
 
 def test_the_whole_ladder_is_one_test(project: Project) -> None:
-    """Who takes the ladder fixture gets all levels in the marker's order."""
+    """A test with the `ladder` fixture gets all quantizations in the marker's order."""
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
 def test_it(ladder):
@@ -81,7 +81,7 @@ def test_one(perplexity):
 
 
 def test_another_baseline_is_another_pass(project: Project) -> None:
-    """A level against Q8_0 is not the same comparison as against F16."""
+    """A quantization against Q8_0 is another comparison than against F16."""
     _logging(project)
     project.test("""
 @pytest.mark.quant_ladder("Q4_K_M")
@@ -100,7 +100,7 @@ def test_q8(perplexity):
 
 
 def test_deselected_levels_are_not_measured(project: Project) -> None:
-    """Only the tests that run decide which levels are in the pass."""
+    """Only the tests that run decide which quantizations are in the pass."""
     _logging(project)
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
@@ -112,7 +112,7 @@ def test_it(perplexity):
 
 
 def test_a_level_that_crashes_costs_the_others_nothing(project: Project) -> None:
-    """The levels of a pass that broke are scored by themselves, and the summary says so."""
+    """The quantizations of a broken pass are scored by themselves, and the summary reports it."""
     _logging(project, q4={"score": "crash"})
     project.test("""
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")
@@ -130,7 +130,7 @@ def test_it(perplexity):
 
 
 def test_a_crashing_baseline_is_asked_once(project: Project) -> None:
-    """What broke is not tried again for each test that needs it."""
+    """A broken one is not tried again for each test that needs it."""
     _logging(project, f16={"load": "crash"})
     project.test("""
 @pytest.mark.quant_ladder("Q8_0")
@@ -144,7 +144,7 @@ def test_it(perplexity, n):
 
 
 def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
-    """Its test is an error; so are a ladder that nothing measures, and none where one is taken."""
+    """Its test is an error; so are an unused quant sweep, and a missing one."""
     messages = {
         "quant_ladder()": "no quantization",
         'quant_ladder("Q9")': "unknown quantization 'Q9'",

@@ -1,4 +1,4 @@
-"""The speculative marker, the speculation fixture and what is claimed of it, live."""
+"""The speculative marker, the speculation fixture and its assertions, live."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-#: A model and its own lower level: a pair that needs nothing but the smallest shipped model.
+#: A model and its own smaller quantization: a pair that needs only the smallest shipped model.
 _MARK = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 _SHORT = 'k=2, n_tokens=8, prompts="prompts.json"'
 
@@ -119,7 +119,7 @@ def test_lookup_needs_no_draft_model(pair: Project, draft: str, lookup: str) -> 
 
 
 def test_bad_input(pair: Project) -> None:
-    """What cannot be meant is refused by name, with what can, before anything runs."""
+    """An impossible value is rejected by name, with the possible ones, before anything runs."""
     settings = {
         "k=0": "k takes a whole number from 1 to 64",
         "ks=3": "unknown argument 'ks'; did you mean 'k'?",
@@ -145,12 +145,12 @@ def test_bad_input(pair: Project) -> None:
         "speculation): pass": "the speculation fixture needs a speculative marker",
     }
     pair.rejects("def test_it({}\n", alone, in_setup=True)
-    unused = {_SHORT: "does not take its fixture"}
+    unused = {_SHORT: "without its fixture"}
     pair.rejects(taken.replace("(speculation)", "()"), unused, in_setup=True)
 
 
 def test_a_variant_is_not_measured_under_another_engine(pair: Project) -> None:
-    """If no variant can be made, the model itself must not stand in for it."""
+    """If no variant can be made, the model itself must not replace it."""
     mark = _MARK.replace("asperf-draft:F16", "asperf-draft+layers=2")
     pair.config(engine="scripted")
     pair.test(_test(_SHORT, "assert_sd_gain(speculation)", mark))

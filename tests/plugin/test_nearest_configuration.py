@@ -1,4 +1,4 @@
-"""The asperf.toml that counts: the one nearest to the tests, wherever pytest runs."""
+"""The asperf.toml that counts: the one nearest to the tests, for any working folder."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_file_of_tests_that_measure_nothing_is_none_of_our_business(mono: Proj
 def test_another_file_nearer_to_the_working_folder_is_an_error(
     mono: Project, monkeypatch: pytest.MonkeyPatch, near: str, where: str
 ) -> None:
-    """Which of the two is meant is a guess: the error names both files."""
+    """The choice between the two is a guess: the error names both files."""
     folder(mono, "perf", "mine")
     folder(mono, "run/deep", tests=False)
     folder(mono, near, "wrong", tests=False)
@@ -147,7 +147,7 @@ def test_tests_without_a_file_follow_the_working_folders(
 def test_the_root_of_the_repository_is_the_last_place(
     mono: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies above a repository is another project's."""
+    """A file above a repository is another project's."""
     folder(mono, ".", "outer", tests=False)
     inner = folder(mono, "inner", "")
     (inner / ".git").write_text("gitdir: elsewhere\n")  # as a submodule or a worktree has it

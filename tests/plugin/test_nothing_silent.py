@@ -1,4 +1,4 @@
-"""No test passes silently: what was measured is asserted, and what is asserted is a measurement."""
+"""No test passes silently: measurements are asserted, and assertions are measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LADDER = '@pytest.mark.quant_ladder("Q8_0", "Q4_K_M")\n'
 UNDECIDED = "assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)"
 GATED = ("--asperf-candidate=current", "--asperf-baseline=current")
 
-#: By what a test measures without an assertion, what the error names.
+#: By a test's measurement without an assertion: the name in the error.
 SILENT = {
     F16 + 'def test_it(throughput):\n    throughput("tg8")\n': "tg8 fake:F16",
     F16 + 'def test_it(throughput):\n    print(throughput("tg8"))\n': "tg8 fake:F16",
@@ -51,7 +51,7 @@ ASSERTED = [
     "    with pytest.raises(VerdictError, match=told):\n"
     '        assert 900 <= throughput("tg8") <= 950\n',
 ]
-#: By what a test compares and does not assert, the claim that the error names.
+#: By a test's comparison without an assertion: the assertion in the error.
 FORGOTTEN = {
     'throughput("tg8") >= 40': "tg8 fake:Q8_0 at least 40 tok/s",
     'is_fast = throughput("tg8") >= 1e9': "tg8 fake:Q8_0 at least 1,000,000,000 tok/s",
@@ -76,7 +76,7 @@ def one_test_each(bodies: Iterable[str], fixture: str = "throughput") -> str:
 
 
 def test_a_measurement_without_an_assertion_is_an_error(project: Project) -> None:
-    """The error names what was measured, and an assertion on the fixture that the test takes."""
+    """The error names the measurement, and an assertion on the test's own fixture."""
     told = {source: f"measured {named} and asserted nothing" for source, named in SILENT.items()}
     project.rejects("{}", told)
 
@@ -101,7 +101,7 @@ def test_a_forgotten_assert_is_an_error(project: Project, args: tuple[str, ...])
 
 
 def test_an_undecided_assertion_hides_no_forgotten_one(project: Project) -> None:
-    """Even if an open question fails nothing, what was never asserted does."""
+    """Even if an open question fails nothing, a missing assertion does."""
     project.test(
         f"@pytest.mark.quant('Q8_0')\ndef test_it(perplexity):\n    {UNDECIDED}\n"
         "    perplexity.delta < '1%'\n"
@@ -112,7 +112,7 @@ def test_an_undecided_assertion_hides_no_forgotten_one(project: Project) -> None
 
 
 def test_a_comparison_in_a_tear_down_must_be_asserted_too(project: Project) -> None:
-    """A fixture may judge after its test; what it forgets is an error of the tear-down."""
+    """A fixture may judge after its test; a forgotten verdict is an error of the tear-down."""
     project.test(
         "@pytest.fixture\ndef judged(throughput):\n    yield\n    throughput('tg8') >= 1\n"
         f"{F16}def test_it(judged):\n    pass\n"
@@ -148,7 +148,7 @@ def test_a_test_that_failed_anyway_says_only_why(project: Project) -> None:
     result.stdout.no_fnmatch_line("*did not assert*")
 
 
-#: By a truth value, what is to be written in its place.
+#: By a truth value: the comparison to write instead.
 TRUTHS = {
     "throughput('tg8')": 'assert throughput("tg128") >= "40 tok/s"',
     "throughput('tg8').cv": 'assert throughput("tg128") >= "40 tok/s"',
@@ -172,7 +172,7 @@ TRUTHS = {
 
 
 def test_a_measurement_is_no_truth_value(project: Project) -> None:
-    """`assert throughput("tg16")` passes whatever was measured: the error shows a comparison."""
+    """`assert throughput("tg16")` passes for any measurement: the error shows a comparison."""
     marks = {"speculation": SPECULATIVE, "ladder": LADDER, "perplexity": Q8}
     fixtures = {value: re.sub(r"\W.*", "", value.removeprefix("not ")) for value in TRUTHS}
     project.test(
@@ -189,7 +189,7 @@ def test_a_measurement_is_no_truth_value(project: Project) -> None:
         assert f"compare it with a limit, as in {example}" in text
 
 
-#: By an assertion on a fixture that was not called, what it shows.
+#: By an assertion on a fixture that was not called: its error.
 UNCALLED = {
     "assert throughput >= '1 tok/s'": 'assert throughput("tg128")',
     "assert 1 <= latency <= '9 s'": 'assert latency("ttft512")',
@@ -228,7 +228,7 @@ def test_an_assertion_refuses_a_fixture_that_was_not_called(project: Project) ->
 
 PASSES = 'assert_ppl_delta(perplexity, below="50%")'
 FAILS = 'assert_ppl_delta(perplexity, below="-50%")'
-#: By what a test does: the letter of its outcome with xfail, and with skip.
+#: By a test's content: the letter of its outcome with xfail, and with skip.
 ENDS = {
     FAILS: "FF",
     "throughput('tg8').estimate": "VV",
@@ -261,7 +261,7 @@ def test_an_undecided_assertion_hides_no_failure(
 
 
 def test_an_undecided_assertion_of_a_fixture_waits_too(project: Project) -> None:
-    """What a project's own fixture asserts is not the end of the test that takes it."""
+    """An assertion in a project's own fixture is not the end of its test."""
     project.test(
         f"@pytest.fixture\ndef checked(perplexity):\n    {UNDECIDED}\n    return perplexity\n"
         "pytestmark = pytest.mark.quant('Q8_0')\n"
@@ -274,7 +274,7 @@ def test_an_undecided_assertion_of_a_fixture_waits_too(project: Project) -> None
 
 
 def test_an_undecided_test_runs_anew_if_it_is_rerun(project: Project) -> None:
-    """What was left undecided in one run is not carried into the next."""
+    """An undecided assertion of one run is not carried into the next."""
     plugin = project.with_plugin("rerunfailures")
     project.test(
         "runs = []\n@pytest.mark.quant('Q8_0')\ndef test_it(perplexity):\n    runs.append(1)\n"
@@ -294,7 +294,7 @@ def test_an_undecided_assertion_in_a_tear_down_ends_it(project: Project) -> None
 
 
 def test_a_unittest_case_hides_no_failure(project: Project) -> None:
-    """Its own failure is reported, whatever was left undecided before."""
+    """Its own failure is reported, after any undecided verdict."""
     project.test(
         "import unittest\nclass Tests(unittest.TestCase):\n"
         "    @pytest.fixture(autouse=True)\n    def _take(self, perplexity):\n"
@@ -330,7 +330,7 @@ def test_rows_that_differ_in_settings_alone_have_them_in_their_names(project: Pr
 
 
 def test_more_threads_than_cores_are_said(live: Project) -> None:
-    """A figure at 64 threads on 2 cores says nothing of the model: a note names both numbers."""
+    """A note names both numbers: a figure at 64 threads on 2 cores is not the model's."""
     live.config(engine="llama_cpp", default_model="asperf-draft:F16", max_cv="1000%")
     source = "def test_it(throughput):\n    assert throughput('tg1') >= 1e-9\n"
     live.test(source)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """A workload is timed as often as asked for, each time beside a warm-up of its load."""
+    """A workload is timed as often as requested, each time after a warm-up of its load."""
     project.test(
         '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
     )
@@ -25,7 +25,7 @@ def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]
 def test_chunks(
     project: Project, rows: Callable[..., list[dict[str, Any]]], chunks: str, scored: int
 ) -> None:
-    """PPL is taken over so many chunks of 512 tokens, or over the whole corpus."""
+    """PPL covers that many chunks of 512 tokens, or the whole corpus."""
     project.test(
         '@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n    perplexity.ppl.estimate\n'
     )
@@ -35,7 +35,7 @@ def test_chunks(
 
 
 def test_one_chunk_decides_nothing(project: Project) -> None:
-    """A figure without an interval is no verdict, and the advice says what is missing."""
+    """A figure without an interval is no verdict, and the advice names the missing part."""
     project.test(
         '@pytest.mark.quant("Q8_0")\ndef test_it(perplexity):\n'
         '    assert_ppl_delta(perplexity, below="90%")\n'

@@ -21,7 +21,7 @@ def test_a_key_is_sent_and_never_shown(project: Project, monkeypatch: pytest.Mon
     project.test(SPEED)
     url = f"--asperf-url=http://{server.endpoint.authority}"
     refused = project.run(url, "-vv")
-    refused.stdout.fnmatch_lines(["*it asks for a key, and there is none (HTTP 401)*"])
+    refused.stdout.fnmatch_lines(["*it needs a key, and there is none (HTTP 401)*"])
     result = project.run(url, "--asperf-api-key-variable=MY_KEY", "--asperf-report=json:out.json")
     result.assert_outcomes(passed=1)
     written = (project.path / "out.json").read_text("utf-8")

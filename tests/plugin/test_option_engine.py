@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def test_the_option_overrides_the_file(project: Project) -> None:
-    """What was typed wins over what is written."""
+    """The command line wins over the file."""
     project.config(engine="llama_cpp")
     project.test('def test_it(throughput):\n    throughput("tg8").estimate\n')
     result = project.run("--asperf-engine=scripted", "--asperf-model=fake:F16")

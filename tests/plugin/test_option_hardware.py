@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_auto_is_this_machine(project: Project) -> None:
-    """By default the hardware is detected, and the header says so."""
+    """By default the hardware is detected, and the header shows it."""
     project.test("def test_it(hardware):\n    assert hardware.declared is None\n")
     result = project.run()
     result.assert_outcomes(passed=1)
@@ -29,7 +29,7 @@ def test_a_chip_can_be_declared(project: Project) -> None:
 
 @pytest.mark.parametrize("where", ["option", "file"])
 def test_an_unknown_chip_is_refused_before_any_test(project: Project, where: str) -> None:
-    """A typing error ends the session with the nearest name, wherever it stands."""
+    """A typing error ends the session with the nearest name, at any place."""
     project.test("def test_it(hardware):\n    pass\n")
     if where == "file":
         project.config(hardware="m2ultr")
@@ -42,7 +42,7 @@ def test_an_unknown_chip_is_refused_before_any_test(project: Project, where: str
 
 
 def test_a_name_with_two_bandwidths_is_refused(project: Project) -> None:
-    """M3 Max comes in two bins: naming neither would be a guess."""
+    """M3 Max comes in two chip variants: naming neither would be a guess."""
     project.test("def test_it(hardware):\n    pass\n")
     result = project.run("--asperf-hardware=m3max")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -94,7 +94,7 @@ def test_a_session_that_measures_nothing_says_why(project: Project, args: tuple[
 def test_other_reasons_are_not_blamed_on_the_hardware(
     project: Project, args: tuple[str, ...]
 ) -> None:
-    """A session that was asked for recorded figures, or to measure, is no such session."""
+    """A session for published figures, or for measuring, is no such session."""
     project.test(
         '@pytest.mark.hardware("m1")\ndef test_it(throughput):\n    pass\n'
         "def test_too(throughput):\n    pytest.skip()\n"

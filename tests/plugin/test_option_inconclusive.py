@@ -7,7 +7,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-#: The limit is the estimate itself: no interval can lie on one side of it.
+#: The limit is the estimate itself: no interval can be above or below it.
 UNDECIDED = """
 @pytest.mark.quant("Q8_0")
 def test_it(perplexity):
@@ -33,7 +33,7 @@ def test_fail_is_the_default(project: Project) -> None:
 
 
 def test_xfail_lets_the_session_pass(project: Project) -> None:
-    """An expected open question is pytest's x, with what was found."""
+    """An expected open question is pytest's x, with the observation."""
     project.test(UNDECIDED)
     result = project.run("--asperf-inconclusive=xfail", "-rx")
     assert result.ret == pytest.ExitCode.OK
@@ -49,7 +49,7 @@ def test_xfail_lets_the_session_pass(project: Project) -> None:
 
 
 def test_skip_lets_the_session_pass(project: Project) -> None:
-    """Skipped, it names the test's own line and what was found."""
+    """Skipped, it names the test's own line and the observation."""
     project.test(UNDECIDED)
     result = project.run("--asperf-inconclusive=skip", "-rs")
     assert result.ret == pytest.ExitCode.OK
@@ -64,7 +64,7 @@ def test_skip_lets_the_session_pass(project: Project) -> None:
 
 
 def test_an_open_limit_of_a_chain_is_one_assertion(project: Project) -> None:
-    """Where pytest rewrites no assertion, the chain's own verdict is what the test ends with."""
+    """If pytest rewrites no assertion, the chain's own verdict is the test's result."""
     (project.path / "limits.py").write_text(
         "def within(low, quantity, high):\n    assert low < quantity < high\n"
     )

@@ -12,7 +12,7 @@ NAMES = "def test_it(model):\n    assert model.label == {label!r}\n"
 
 @pytest.mark.parametrize("address", ["fake:Q4_K_M", "fake:q4_k_m"])
 def test_a_name_with_a_level(project: Project, address: str) -> None:
-    """A level may be spelt in any case."""
+    """A quantization may be spelt in any case."""
     project.test(NAMES.format(label="fake:Q4_K_M"))
     project.run(f"--asperf-model={address}").assert_outcomes(passed=1)
 

@@ -23,7 +23,7 @@ def test_the_header_says_at_which_priority_engines_run(project: Project, where: 
 
 
 def test_the_usual_priority_is_not_mentioned(project: Project) -> None:
-    """With 0 no priority is taken, and the header has nothing to say."""
+    """With 0 no priority is set, and the header has no line for it."""
     if os.getpriority(os.PRIO_PROCESS, 0):
         pytest.skip("the tests run at a nice value that was named")
     project.test(MEASURES)

@@ -28,7 +28,7 @@ def test_the_address_reaches_the_test(project: Project) -> None:
 
 
 def test_without_an_address_the_test_is_skipped(project: Project) -> None:
-    """The end of the session says what would run it."""
+    """The end of the session has the option that would run it."""
     project.test(_TEST)
     result = project.run()
     result.assert_outcomes(skipped=1)
@@ -38,7 +38,7 @@ def test_without_an_address_the_test_is_skipped(project: Project) -> None:
 def test_the_overhead_is_a_figure_of_real_programs(
     live: Project, tools: Path, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Both arms' rates, the server and its link before and after are in the claim's proof."""
+    """Both rates, the server and its link before and after are in the assertion's record."""
     (live.path / "prompts.json").write_text('{"code": ["def area(width, height):"]}')
     live.config(engine="llama_tools", call_timeout_s=120, max_pairs=5)
     live.test(
@@ -59,7 +59,7 @@ def test_the_overhead_is_a_figure_of_real_programs(
 
 
 def test_samples_have_no_overhead(project: Project) -> None:
-    """Outputs that are drawn differ, and arms that do other work are not compared."""
+    """Sampled outputs differ, and variants with other work are not compared."""
     project.test(
         "@pytest.mark.speculative(draft='fake:Q4_K_M', target='fake:F16', temperature=0.7)\n"
         "def test_it(speculation):\n"

@@ -31,7 +31,7 @@ def _strict(text: str) -> Any:
 
 
 def test_json_holds_the_raw_figures(project: Project) -> None:
-    """Every row has its test, its run record, and counts from which all else is derived."""
+    """Every row has its test, its run record, and the counts behind all figures."""
     project.test(MEASURES)
     result = project.run("--asperf-report=json:out/report.json")
     result.assert_outcomes(passed=2)
@@ -115,7 +115,7 @@ def test_what_was_run_where_is_in_it(project: Project) -> None:
 
 
 def test_the_pairs_of_a_gate_are_in_it(project: Project) -> None:
-    """Each pair has both sides' times, from which its ratio follows, and each side its rate."""
+    """Each pair has both times, from which its ratio follows, and each variant its rate."""
     project.test("""
 @pytest.mark.quant("F16")
 def test_gate(gate):
@@ -136,7 +136,7 @@ def test_gate(gate):
 
 
 def test_what_has_no_interval_is_null(project: Project) -> None:
-    """JSON has no infinity: a bound that is not known is null."""
+    """JSON has no infinity: an unknown bound is null."""
     project.test(MEASURES)
     project.run("--asperf-report=json:report.json", "--asperf-chunks=1", "--asperf-repetitions=1")
     document = _strict((project.path / "report.json").read_text("utf-8"))
@@ -144,7 +144,7 @@ def test_what_has_no_interval_is_null(project: Project) -> None:
 
 
 def test_a_broken_measurement_is_in_it(project: Project) -> None:
-    """What could not be measured is a row too, under its test's full name."""
+    """A failed measurement is a row too, under its test's full name."""
     project.script("f16", faults={"generate": "crash"})
     project.test(MEASURES)
     project.run("--asperf-report=json:report.json", "-k", "speed")

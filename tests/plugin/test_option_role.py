@@ -1,4 +1,4 @@
-"""`--asperf-role`, and tests that ask for roles."""
+"""`--asperf-role`, and tests with model slots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TARGET = '@pytest.mark.model("@target")\n'
     ],
 )
 def test_the_model_that_has_a_role(project: Project, options: tuple[str, ...], label: str) -> None:
-    """Options go before the file's table, and the role before the default model."""
+    """Options go before the file's table, and the slot before the default model."""
     project.config('[models.other]\nfiles = { Q8_0 = "q8.json" }\n', roles={"target": "other:Q8_0"})
     text = (project.path / "asperf.toml").read_text()
     table = text.replace('roles = {"target": "other:Q8_0"}', 'roles = { target = "other:Q8_0" }')
@@ -68,7 +68,7 @@ _WITHOUT_BASELINE = '[models.alone]\nfiles = { Q8_0 = "q8.json", Q4_K_M = "q4.js
 
 
 def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> None:
-    """A role without a model, or a model without the level; the rest of the tests run."""
+    """A slot without a model, or a model without the quantization; the rest of the tests run."""
     project.test(_ASKING)
     result = project.run("--asperf-role=target=fake:Q8_0", "-rs")
     result.assert_outcomes(passed=1, skipped=5)
@@ -80,7 +80,7 @@ def test_what_is_lacking_skips_with_the_line_that_fills_it(project: Project) -> 
             f"SKIPPED*{small}: --asperf-role small=MODEL",
             "SKIPPED*'fake' has no file for quantization Q2_K; *: --asperf-role target=MODEL*",
             "SKIPPED*tg8@d100000 needs a context of 1000* and fake:Q8_0 was trained on 4096; *",
-            "SKIPPED*the engine refused (context): *: --asperf-role target=MODEL*",
+            "SKIPPED*the engine reported an error (context): *: --asperf-role target=MODEL*",
             "asperf: 5 tests skipped: *",
         ]
     )
@@ -108,7 +108,7 @@ def test_a_ladder_without_its_baseline_is_skipped(project: Project) -> None:
     ],
 )
 def test_a_mistake_is_no_reason_to_skip(project: Project, marker: str, told: str) -> None:
-    """A level of a named model, a role that there is not, and a role's file that is not there."""
+    """A quantization of a named model, an unknown slot, and a slot's missing file."""
     project.config(_WITHOUT_BASELINE)
     project.test(
         f"@pytest.mark.{marker}\ndef test_it(throughput):\n    throughput('tg8').estimate\n"

@@ -13,7 +13,7 @@ MEASURES = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput(
 
 
 def test_auto_measures_nothing_for_other_hardware(project: Project) -> None:
-    """Numbers of a chip that is not here are recorded ones; without any the test is skipped."""
+    """Figures of another chip are published ones; without any the test is skipped."""
     project.test(MEASURES)
     result = project.run("--asperf-hardware=m2ultra", "-rs")
     result.assert_outcomes(skipped=1)
@@ -26,7 +26,7 @@ def test_auto_measures_nothing_for_other_hardware(project: Project) -> None:
 
 
 def test_live_measures_whatever_is_declared(project: Project) -> None:
-    """Who insists gets live numbers, held against the declared chip."""
+    """With `live` the numbers are measured, and compared with the declared chip."""
     project.test(MEASURES)
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
     result.assert_outcomes(passed=1)
@@ -61,7 +61,7 @@ def _on(project: Project, **facts: Any) -> None:
 def test_a_contradicted_profile_decides_nothing(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim that rests on it is INVALID, and tests of that hardware are skipped."""
+    """An assertion that needs it is INVALID, and tests of that hardware are skipped."""
     monkeypatch.setattr("pytest_asperf.plugin.session.detect", detect)  # put back after the test
     _on(project, os="Linux", arch="x86_64", cpu_brand="Intel(R) Xeon(R)")
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
@@ -80,7 +80,7 @@ def test_a_contradicted_profile_decides_nothing(
 def test_a_machine_that_is_not_fully_known_can_be_declared(
     project: Project, monkeypatch: pytest.MonkeyPatch, brand: str | None, kind: str
 ) -> None:
-    """An unknown chip is what its owner says, and verdicts say so; bins may share a bandwidth."""
+    """An unknown chip is the declared one, which verdicts name; variants may share a bandwidth."""
     monkeypatch.setattr("pytest_asperf.plugin.session.detect", detect)  # put back after the test
     _on(project, cpu_brand=brand)
     result = project.run("--asperf-hardware=m2ultra", "--asperf-source=live")
@@ -89,7 +89,7 @@ def test_a_machine_that_is_not_fully_known_can_be_declared(
 
 
 def test_recorded_never_measures(project: Project) -> None:
-    """Recorded numbers are never replaced by live ones."""
+    """Published numbers are never replaced by live ones."""
     project.test(MEASURES)
     project.script("f16", faults={"load": "crash"})
     result = project.run("--asperf-source=recorded")

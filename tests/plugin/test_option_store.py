@@ -43,7 +43,7 @@ def test_sessions_add_to_their_series(project: Project) -> None:
     with open_store(str(project.path / "h.db")) as store:
         last = store.sessions()[-1]
         assert store.document(last.id) == written
-        assert not store.record(written).is_new  # the file is known as what was stored
+        assert not store.record(written).is_new  # the file equals the stored one
     assert (last.kind, last.machine) == ("session", written["meta"]["machine"]["id"])
     project.test(SPEED.replace('F16"', 'F16", threads=2'))
     result = project.run()
@@ -52,7 +52,7 @@ def test_sessions_add_to_their_series(project: Project) -> None:
 
 
 def test_old_sessions_are_removed_at_the_end(project: Project) -> None:
-    """`store_keep` of the configuration, or the option; what is removed is said."""
+    """`store_keep` of the configuration, or the option; a removal is reported."""
     project.config(store="h.db")
     project.test(SPEED)
     project.run()
@@ -69,7 +69,7 @@ def test_old_sessions_are_removed_at_the_end(project: Project) -> None:
 
 
 def test_a_killed_session_keeps_what_its_tests_measured(project: Project) -> None:
-    """What a test measured is stored when the test ends, and the session is marked."""
+    """A test's measurements are stored when the test ends, and the session is marked."""
     killed = "\n\ndef test_end():\n    import os\n    os.kill(os.getpid(), 9)\n"
     project.test(SPEED + killed)
     result = project.pytester.runpytest_subprocess(*project.plugins, "--asperf-store=h.db")
@@ -85,7 +85,7 @@ def test_a_killed_session_keeps_what_its_tests_measured(project: Project) -> Non
 def test_a_store_that_breaks_during_the_session_fails_it(
     project: Project, session_cache: Path
 ) -> None:
-    """The report waits, and a person is told to do something."""
+    """The report waits, and a person gets the remedy."""
     project.test(SPEED + "\n\ndef test_harm():\n    open('h.db', 'w').write('harm' * 2000)\n")
     result = project.run("--asperf-store=h.db")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -96,7 +96,7 @@ def test_a_store_that_breaks_during_the_session_fails_it(
 
 
 def test_nothing_is_stored_unless_asked_for(project: Project) -> None:
-    """No file is made where nothing is measured."""
+    """No file is made if nothing is measured."""
     project.test(SPEED)
     project.run("--collect-only", "--asperf-store=h.db")
     assert not list(project.path.rglob("*.db"))

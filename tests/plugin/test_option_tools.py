@@ -27,7 +27,7 @@ def test_gate(gate):
 
 @pytest.fixture
 def tooled(live: Project, tools: Path) -> Project:
-    """A project that measures the shipped draft with real programs, in two builds of one folder."""
+    """A project that measures the shipped draft with real binaries, in two builds of one folder."""
     live.config(
         f"[builds.old]\ntools = {str(tools)!r}\n[builds.new]\ntools = {str(tools)!r}\n",
         engine="llama_tools",
@@ -43,7 +43,7 @@ def tooled(live: Project, tools: Path) -> Project:
 def test_every_run_has_a_load(
     tooled: Project, tools: Path, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Programs load for each run, so the interval covers loads; what they fed is said."""
+    """Binaries load for each run, so the interval covers loads; the report names their tokens."""
     tooled.test(SPEED)
     (row,) = rows(f"--asperf-tools={tools}")
     assert [run["load"] for run in row["runs"]] == [0, 1, 2, 3, 4]
@@ -53,7 +53,7 @@ def test_every_run_has_a_load(
 
 
 def test_a_ladder_is_scored(tooled: Project, tools: Path) -> None:
-    """Levels are made by llama-quantize and scored on one text."""
+    """Quantizations are made by llama-quantize and scored on one text."""
     tooled.test(LADDER)
     tooled.run(f"--asperf-tools={tools}").assert_outcomes(passed=1)
 
@@ -67,7 +67,7 @@ def test_two_folders_gate_each_other(tooled: Project) -> None:
 
 
 def test_programs_are_no_match_for_a_library(project: Project) -> None:
-    """A folder against an interpreter is refused: they feed and load differently."""
+    """A folder against an interpreter raises: they feed and load differently."""
     (project.path / "llama-bench").touch()
     project.config('[builds.programs]\ntools = "."\n', default_model="fake:F16")
     project.test(GATE.replace('@pytest.mark.quant("F16")', ""))
@@ -79,8 +79,8 @@ def test_programs_are_no_match_for_a_library(project: Project) -> None:
 
 
 def test_no_folder_says_how_to_name_one(live: Project) -> None:
-    """The engine without a folder tells of the option."""
+    """The engine's error without a folder names the option."""
     live.test(SPEED)
     result = live.run("--asperf-engine=llama_tools")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*no folder '' of llama.cpp's programs*", "*--asperf-tools*"])
+    result.stdout.fnmatch_lines(["*no folder '' of llama.cpp's binaries*", "*--asperf-tools*"])

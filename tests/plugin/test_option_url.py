@@ -33,7 +33,7 @@ def served() -> Iterator[WordServer]:
 
 
 def asked(project: Project, source: str) -> Project:
-    """A project with a test that asks servers, for the model that a server names first."""
+    """A project with a test of servers, for the model that a server names first."""
     project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
     project.test(source)
     return project
@@ -42,7 +42,7 @@ def asked(project: Project, source: str) -> Project:
 def test_a_running_server_is_measured(
     project: Project, served: WordServer, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Users ask at once, each request is kept, and what the server does not say is named."""
+    """Users send at once, each request is kept, and the server's unknown facts are named."""
     asked(project, SPEED)
     row, *others = rows(
         f"--asperf-url=http://{served.endpoint.authority}", "--asperf-repetitions=10"
@@ -75,7 +75,7 @@ def test_a_cached_prompt_is_invalid(project: Project) -> None:
 def test_a_chat_is_asked_where_there_is_nothing_else(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """A server without completions is asked as a chat, whose head is part of the prompt."""
+    """A server without completions is used as a chat, whose head is part of the prompt."""
     server = WordServer(has_completions=False)
     asked(project, 'def test_it(latency):\n    latency("ttft64").estimate\n')
     url = f"--asperf-url=http://{server.endpoint.authority}/v1"
@@ -85,7 +85,7 @@ def test_a_chat_is_asked_where_there_is_nothing_else(
 
 
 def test_a_server_that_is_not_there_is_named(project: Project) -> None:
-    """The test says where nothing answered; the session goes on."""
+    """The test names the address without an answer; the session goes on."""
     asked(project, f'{SOUND}\ndef test_it(throughput):\n    throughput("tg16").estimate\n')
     result = project.run("--asperf-url=http://127.0.0.1:9")
     result.stdout.fnmatch_lines(["*no connection to http://127.0.0.1:9/v1: Connection refused*"])

@@ -11,7 +11,7 @@ from tests.harmful_interpreter import write_interpreter
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-#: The figure itself as the limit: no interval lies on one side of it.
+#: The figure itself as the limit: no interval is above or below it.
 FOUR = """
 @pytest.mark.quant("Q8_0")
 def test_pass(perplexity):
@@ -72,13 +72,13 @@ def test_words_and_colours(project: Project) -> None:
 
 
 def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
-    """Assertion, measured, interval, threshold, what ran, what to do: in this order, once each."""
+    """Assertion, measured, interval, threshold, run record, remedy: in this order, once each."""
     project.test(FOUR)
     result = project.run("-k", "fail", "-v")
     result.stdout.fnmatch_lines(
         [
             '>       assert_ppl_delta(perplexity, below="1%")',
-            "E *FAIL: the assertion does not hold",
+            "E *FAIL: the assertion is shown false",
             "E         assertion:  ΔPPL fake:Q4_K_M vs F16 below 1 %",
             "E         measured:   +* % [[]*, *]",
             "E         interval:   90 % two-sided*6 chunks",
@@ -95,7 +95,7 @@ def test_a_failure_reads_like_a_lab_note(project: Project) -> None:
     assert "assertions.py" not in result.stdout.str()
 
 
-#: By what goes wrong: what is told of it.
+#: By fault: its message.
 TOLD_OF_FAULTS = {
     "crash": "the engine's process was ended by SIGSEGV",
     "killed": "the engine's process was ended by SIGKILL",
@@ -105,8 +105,8 @@ TOLD_OF_FAULTS = {
 FAULTY = [
     (operation, fault) for operation in ("load", "tokenize", "generate") for fault in TOLD_OF_FAULTS
 ]
-#: A test of each, on a model named after its fault, and one behind it. Nothing but what never ends
-#: has the short deadline.
+#: A test of each, on a model named after its fault, and one behind it. Only the endless one has the
+#: short deadline.
 IN_TURN = f"""
 from pytest_asperf.engine_process import Worker
 
@@ -131,7 +131,7 @@ def test_it(throughput, n):
 
 
 def test_a_broken_engine_is_a_result(project: Project) -> None:
-    """No matter what it does and whenever, its test is INVALID and the next one is measured."""
+    """For any fault at any time, its test is INVALID and the next one is measured."""
     models = []
     for operation, fault in FAULTY:
         name = f"{operation}-{fault}"
@@ -165,7 +165,7 @@ def chosen(request):
 
 
 def test_the_line_that_explains_a_crash_is_shown(project: Project) -> None:
-    """It stands in the block of few lines, in the table of Markdown and in JSON."""
+    """It is in the block of few lines, in the table of Markdown and in JSON."""
     python = write_interpreter(project.path / "python", _ASSERTS)
     test = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    throughput("tg8").estimate\n'
     project.test(test)
@@ -184,7 +184,7 @@ def test_the_deadline_is_the_configured_one(project: Project) -> None:
     project.script("f16", faults={"generate": "hang"})
     project.test(FOUR)
     result = project.run("-k", "broken")
-    # On a loaded machine the start of its process may already take longer.
+    # On a loaded machine the start of its process may already last longer.
     result.stdout.fnmatch_lines(["scripted *: no answer within 1 s, the process was ended*"])
 
 
@@ -207,12 +207,14 @@ def test_numbers_that_are_none(project: Project) -> None:
 
 
 def test_a_refusal_is_an_error_and_not_invalid(project: Project) -> None:
-    """Nothing was measured where the engine refused, so nothing measured is broken."""
+    """Nothing was measured if the engine raised, so no measurement is broken."""
     project.script("f16", faults={"generate": "refuse"})
     project.test(FOUR)
     result = project.run("-k", "broken or after")
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["scripted generate fake:F16: the engine refused (scripted): *"])
+    result.stdout.fnmatch_lines(
+        ["scripted generate fake:F16: the engine reported an error (scripted): *"]
+    )
 
 
 def test_names_that_modules_share_are_told_apart(project: Project) -> None:
@@ -230,7 +232,7 @@ def test_names_that_modules_share_are_told_apart(project: Project) -> None:
 
 @pytest.mark.parametrize("style", ["short", "line", "native", "long", "no"])
 def test_tracebacks_of_other_styles(project: Project, style: str) -> None:
-    """Who asks pytest for tracebacks gets them as asked, and the list in any case."""
+    """With a traceback style pytest prints it, and the list in any case."""
     project.script("f16", faults={"generate": "crash"})
     project.test(FOUR)
     result = project.run(f"--tb={style}")

@@ -89,7 +89,7 @@ def test_bad_input(project: Project) -> None:
         'assert latency("ttft8", model="slow") < latency("ttft8")': "slow is compared with itself",
         "assert_lossless(model)": "slow is compared with itself",
         'assert_lossless(model, than="slwo")': "did you mean 'slow'",
-        "assert memory(64) < 1": "does not say what it allocated",
+        "assert memory(64) < 1": "does not report its allocations",
         'assert throughput("tg8@c2") > 1': "serves one request at a time",
     }
     project.rejects("def test_it(latency, model, memory, throughput):\n    ", messages)

@@ -1,4 +1,4 @@
-"""Progress on a terminal: what is measured, how far it is, and that nothing of it stays."""
+"""Progress on a terminal: the measurement, its state, and no remaining line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Terminal:
 
     Attributes:
         written: all that it wrote.
-        screen: the lines that stand on it in the end.
+        screen: the final lines on it.
         returncode: its exit status.
     """
 
@@ -75,7 +75,7 @@ class Terminal:
 
 
 def screen(written: str) -> list[str]:
-    """Return the lines that stand on a terminal in the end."""
+    """Return the final lines on a terminal."""
     lines, row, column = [""], 0, 0
     for piece in re.findall(r"\x1b\[\??\d*(?:;\d+)*[A-Za-z]|\r|\n|[^\x1b\r\n]", written):
         if piece == "\n":
@@ -108,14 +108,14 @@ def test_progress_is_shown_and_cleared(
     assert [
         line for line in terminal.screen if re.fullmatch(r"test_it\.py \.FI\.F +\[100%\]", line)
     ]
-    # Blocks are broken between words, and what they and the claims say is not said again.
+    # Blocks are broken between words, and are not repeated by other lines.
     block = [line for line in terminal.screen if line.startswith("E   ")]
     assert max(map(len, block)) <= 80
     assert any(line.startswith(f"E   {'':14}") for line in block)
     assert not [line for line in terminal.screen if "short test summary" in line]
     at = next(n for n, line in enumerate(terminal.screen) if line.startswith("collected"))
     assert re.match(r"asperf: hardware .*, detected", terminal.screen[at + 1])
-    # A long verdict takes eight lines at most, however often they are broken; the cut is marked.
+    # A long verdict has eight lines at most, however often they are broken; the cut is marked.
     head = next(
         n for n, line in enumerate(terminal.screen) if re.fullmatch("_+ test_long _+", line)
     )
@@ -135,7 +135,7 @@ def test_quiet_shows_none(
 def test_verbose_keeps_the_tests_own_lines(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """Under `-v` a test's outcome stands behind its name."""
+    """Under `-v` a test's outcome is behind its name."""
     project.test(TESTS)
     terminal = Terminal(project, command, environment, "-v")
     assert "/6 chunks" in terminal.written
@@ -147,14 +147,14 @@ def test_a_pipe_gets_none(project: Project) -> None:
     project.test(TESTS)
     text = project.run().stdout.str()
     assert "/6 chunks" not in text
-    assert "FAILED test_it.py::test_ppl[Q4_K_M] - " in text  # programs look for it
+    assert "FAILED test_it.py::test_ppl[Q4_K_M] - " in text  # programs search for it
     assert "\x1b" not in text
 
 
 def test_ctrl_c_leaves_a_clean_terminal(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """In the middle of a gate: no line stays, the cursor is visible, and the pairs are told."""
+    """In the middle of a gate: no line stays, the cursor is visible, and the pairs are reported."""
     project.config(default_model="fake:F16")
     project.script("f16", takes_s={"generate": 0.02})
     project.test('def test_gate(gate):\n    assert_no_regression(gate("tg8"), tolerance="0.1%")')
@@ -191,7 +191,7 @@ def _line(width: int) -> tuple[ProgressLine, _Tty]:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """Names are cut, and figures stand, however long the name and the figure are."""
+    """Names are cut, and figures are not, for any length of both."""
     line, file = _line(width)
     so_far = SoFar("1.234 [0.987, 1.543]", "pairs", 11, "12/13 decided", 754.0)
     line.show("tg128@d4096 " + 30 * "a-long-name", 0, 60, so_far, where="test 10/12")
@@ -214,7 +214,7 @@ def test_a_name_does_nothing_to_the_terminal() -> None:
 
 
 def test_a_wait_is_counted_and_cleared() -> None:
-    """Who is waited for stands there in whole, over several lines, until it is over."""
+    """The process that is waited for is shown in whole, over several lines, until the end."""
     line, file = _line(40)
     line.wait("pid 12 of anna (pytest test_it.py), since 12:00:00")
     line.clear()

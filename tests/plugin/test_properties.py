@@ -45,7 +45,7 @@ def test_an_error_shows_the_input_that_was_drawn(project: Project) -> None:
 
 
 def test_scores_of_a_text(project: Project) -> None:
-    """Tokens, their NLL, KLD where something differs, and what ran; a part by its position."""
+    """Tokens, their NLL, KLD if something differs, and the run record; a part by its position."""
     project.test(
         """
 @pytest.mark.model("fake:F16")
@@ -71,7 +71,7 @@ def test_it(model: Model):
 
 
 def test_a_ladder_of_other_levels(project: Project) -> None:
-    """Levels in another order have the same intervals; what cannot be compared is refused."""
+    """Quantizations in another order have equal intervals; unequal work raises."""
     project.test(
         """
 @pytest.mark.quant_ladder("Q8_0")
@@ -112,7 +112,7 @@ def test_the_shipped_example_holds(live: Project) -> None:
 
 
 def test_a_prompt_that_changes_the_output_fails(project: Project) -> None:
-    """Outputs that part far from a tie are a FAIL with the place; only the engine is not asked."""
+    """Outputs that diverge far from a tie are a FAIL with the place; the engine does not run."""
     project.test(
         """
 from types import SimpleNamespace
@@ -131,5 +131,5 @@ def test_it(speculation, margin, monkeypatch):
     result = project.run("-v")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
-        ["E *FAIL: the assertion does not hold", "E *token 5: 7 alone, 8 with the *"]
+        ["E *FAIL: the assertion is shown false", "E *token 5: 7 alone, 8 with the *"]
     )

@@ -31,7 +31,7 @@ def test_other_model(throughput):
 def test_no_throughput(perplexity):
     perplexity.ppl.estimate
 """
-TWO_SESSIONS = "cannot tell a slower build from a slower machine"
+TWO_SESSIONS = "cannot distinguish a slower build from a slower machine"
 NAMES = ["tg8[fake:F16]", "pp16[fake:F16]", "tg8[fake:Q8_0,threads=2]"]
 
 
@@ -54,7 +54,7 @@ def _benchmarks(text: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_row_for_each_workload_and_model(measured: Project) -> None:
-    """The table has what was measured, once, if one of its options was given."""
+    """The table has the measurements, once, if one of its options was given."""
     measured.run().stdout.no_fnmatch_line("tg8?fake:F16?*")
     result = measured.run("--benchmark-sort=name")
     result.assert_outcomes(passed=3, failed=1)
@@ -63,13 +63,13 @@ def test_a_row_for_each_workload_and_model(measured: Project) -> None:
 
 
 def test_json_has_the_runs(measured: Project) -> None:
-    """Each counted run is a round, in seconds; the rate and run record stand beside."""
+    """Each counted run is a round, in seconds; the rate and run record are printed with it."""
     path = measured.path / "bench.json"
     measured.run(f"--benchmark-json={path}")
     found = _benchmarks(path.read_text())
     assert list(found) == NAMES
     measurement = found["tg8[fake:F16]"]
-    # The warm-up and the runs take turns from the script: each run has its second time.
+    # The warm-up and the runs alternate in the script: each run has its second time.
     assert measurement["stats"]["data"] == pytest.approx([0.016] * 5)
     assert (measurement["stats"]["rounds"], measurement["stats"]["iterations"]) == (5, 1)
     assert measurement["stats"]["mean"] == pytest.approx(0.016)
@@ -131,7 +131,7 @@ def test_it(latency, throughput):
 
 
 def test_the_sides_of_a_gate_are_rows(project: Project) -> None:
-    """Each side of each timed cell is a row: its runs, its settings, and the verdict on both."""
+    """Each build of each timed check is a row: its runs, its settings, and the common verdict."""
     project.config(default_model="fake:F16")
     project.script("f16", tg_ns_per_token=[1_000_000, 1_010_000, 990_000])
     project.test(

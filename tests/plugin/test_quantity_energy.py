@@ -1,4 +1,4 @@
-"""Energy through pytest: a replayed counter beside processes of the scripted engine."""
+"""Energy through pytest: a replayed counter during processes of the scripted engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLAIM = 'assert energy("tg8") <= 1.0'
 
 
 def test_energy_against_limits(metered: Project) -> None:
-    """J per token are power times time; the claim names the rail, and what is not measured."""
+    """J per token are power times time; the assertion names the rail, and unmeasured ones."""
     claims = {
         'assert energy("tg8") <= "1 J/token"': ".",
         'assert energy("tg8") < "50 mJ/token"': "F",
@@ -42,7 +42,7 @@ def test_energy_against_limits(metered: Project) -> None:
     rows = [row for row in report["rows"] if "rails" in row]
     (gpu,) = rows[0]["rails"].values()
     assert gpu["watts"]["point"] == pytest.approx(WATTS, rel=0.25)
-    # Less what the idle machine takes, which is as much here as under load.
+    # Less the idle machine's power, which is as much here as under load.
     assert abs(gpu["net_joules_per_token"]["point"]) < 0.3 * gpu["joules_per_token"]["point"]
     assert rows[0]["joules_per_token"]["point"] > WATTS * RUN_S / 8
     assert rows[0]["unmeasured"].keys() == {"package"}
@@ -52,7 +52,7 @@ def test_energy_against_limits(metered: Project) -> None:
 def test_a_rail_without_a_figure_is_no_zero(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A counter that stands still is unavailable, and a dead one of the processor is INVALID."""
+    """A counter that does not move is unavailable, and a dead one of the processor is INVALID."""
     ane = Counter("ANE (IOReport)", "ane", lambda: 17.0)
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._PATIENCE_S", 0.2)
     monkeypatch.setattr(
@@ -78,7 +78,7 @@ def test_a_rail_without_a_figure_is_no_zero(
 def test_a_counter_that_moves_too_rarely_has_no_figure(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An idle part's counter neither holds a phase up for ever nor counts; the GPU's would."""
+    """An idle part's counter neither blocks a phase for ever nor counts; the GPU's would."""
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._LONGEST_S", 0.8)
     metered.claims(HEAD, [CLAIM])
     for rail, seen in (
@@ -93,7 +93,7 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
 
 
 def test_the_energy_of_what_did_not_work_is_invalid(metered: Project) -> None:
-    """A model on the processor beside an idle card whose counter rises all the same."""
+    """A model on the processor next to an idle card whose counter rises all the same."""
     metered.script("f16", takes_s={"generate": RUN_S}, tg_ns_per_token=10**7)
     metered.claims(HEAD, [CLAIM])
     metered.run().stdout.fnmatch_lines(
@@ -115,7 +115,7 @@ def test_a_power_that_contradicts_the_counter_is_invalid(
 def test_without_a_counter_it_is_skipped_with_the_reason(
     metered: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A skip names the remedy; a gate, which was asked for a verdict, is an error."""
+    """A skip names the remedy; a gate, which needs a verdict, raises."""
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", no_counter)
     in_pairs = 'assert energy("tg8") < energy("tg8", model="fake:Q8_0")'
     metered.claims(HEAD, [CLAIM, in_pairs])
@@ -127,7 +127,7 @@ def test_without_a_counter_it_is_skipped_with_the_reason(
 
 
 def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At equal power, one that takes far longer takes far more energy."""
+    """At equal power, one that is far slower needs far more energy."""
     # So much longer that what a busy machine adds to each run does not hide it.
     metered.script(
         "q8", takes_s={"generate": 16 * RUN_S}, tg_ns_per_token=10**8, layers_offloaded=1
@@ -160,7 +160,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
 
 
 def test_a_whole_request_has_a_power(metered: Project) -> None:
-    """The window holds prompts and generations in turn, and no J per token are made of it."""
+    """The window has prompts and generations in turn, and gives no J per token."""
     work = {"takes_s": {"generate": RUN_S, "prompt": RUN_S, "first_token": RUN_S}}
     metered.script("f16", tg_ns_per_token=10**7, layers_offloaded=1, **work)
     metered.claims(
@@ -191,7 +191,7 @@ def test_what_is_no_energy_is_an_error(metered: Project) -> None:
 
 
 def test_a_gate_on_energy(metered: Project) -> None:
-    """Equal builds pass, and one that takes far longer at the same power is found."""
+    """Equal builds pass, and one that is far slower at equal power is found."""
     metered.test('def test_gate(gate):\n    assert_no_regression(gate("jtg8"), tolerance="40%")\n')
     result = metered.run("--asperf-candidate=current", "--asperf-report=json:report.json")
     result.assert_outcomes(passed=1)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(latency):\n    '
-#: A load takes 3 ms, and the first token of 8 after it 80 us.
+#: A load lasts 3 ms, and the first token of 8 after it 80 us.
 LOAD_NS = 3_000_000
 
 
 def test_a_time_against_its_limits(project: Project) -> None:
     """The whole interval decides; p95 of eight runs has no upper bound; a crash gives no time."""
-    claims = {  # F16 takes 10 us for a token of a prompt, and 1 ms for one of a generation
+    claims = {  # F16 needs 10 us for a token of a prompt, and 1 ms for one of a generation
         'assert latency("ttft512") <= "6 ms"': ".",
         'assert latency("ttft512") < 5': "F",
         'assert "5000us" <= latency("ttft512") <= "0.1 s"': ".",
@@ -46,7 +46,8 @@ def test_a_time_against_its_limits(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             f"test_it.py {''.join(claims.values())} *",
-            "E   do *measure 59 loads: --asperf-repetitions=59",  # what a bound of p95 needs
+            # the number that a bound of p95 needs
+            "E   do *measure 59 loads: --asperf-repetitions=59",
         ]
     )
 
@@ -70,7 +71,7 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
 
 @pytest.fixture
 def loading(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project whose model takes a while to load, on a quiet system that drops files as asked."""
+    """A project whose model loads slowly, on a quiet system that drops files on request."""
     watch = "pytest_asperf.hardware.watch.MachineWatch.seen"
     monkeypatch.setattr(watch, lambda _: NOT_WATCHED)
     project.script("f16", load_ns=LOAD_NS, log=str(project.path / "operations.log"))
@@ -80,7 +81,7 @@ def loading(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
         cached[0] = 0.002
 
     def share(_: list[Path]) -> float:
-        (found, cached[0]) = (cached[0], 1.0)  # whoever looks loads it then
+        (found, cached[0]) = (cached[0], 1.0)  # the first reader loads it then
         return found
 
     monkeypatch.setattr("pytest_asperf.measure.loading.drop", drop)
@@ -115,7 +116,7 @@ def test_which_load_it_was(
     loading: Project,
     rows: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    """The row names the load and says cold or warm; a later load is one of the same process."""
+    """The row names the load as cold or warm; a later load is one of the same process."""
     loading.claims(HEAD, [f'assert latency("{name}") <= "1 s"'])
     measured, judged = rows("--asperf-repetitions=4")
     assert measured["subject"] == measured["workload"] == name
@@ -133,7 +134,7 @@ def test_which_load_it_was(
 def test_a_cache_that_cannot_be_emptied_skips_the_test(
     loading: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason, and what can be measured instead."""
+    """With the reason, and the alternatives."""
 
     def refuse(_: list[Path]) -> None:
         raise ElsewhereError("only root may", why="x", remedy='measure latency("load")')
@@ -146,8 +147,8 @@ def test_a_cache_that_cannot_be_emptied_skips_the_test(
 
 
 def test_bad_input(loading: Project) -> None:
-    """Each is an error of its own test that says what to write; only `latency` takes loads."""
-    loading.script("f16", load_ns=1)  # as of a server that somebody else has started
+    """Each is an error of its own test with its remedy; only `latency` accepts loads."""
+    loading.script("f16", load_ns=1)  # like a server that asperf did not start
     messages = {
         'assert latency("ttft512") <= "5 min"': "'5 min' is no limit in ms",
         'assert latency("ttft512") <= "40 tok/s"': "ms cannot be compared with tok/s",
@@ -157,7 +158,7 @@ def test_bad_input(loading: Project) -> None:
         'assert latency("load@warm") < 5': "'load@warm' is not a workload",
         'assert throughput("load") > 5': "throughput: load is the time of a load",
         'assert energy("reload") < 5': "reload is the time of a load",
-        'assert latency("load") < 5': "scripted does not say how long a load takes",
+        'assert latency("load") < 5': "scripted does not report the duration of a load",
         'assert latency("tg8").handoff < 5': "no handoff was measured",
     }
     loading.rejects(HEAD.replace("latency", "latency, throughput, energy"), messages)

@@ -61,7 +61,7 @@ def test_room_against_a_limit(files: Project, rows: Callable[..., list[dict[str,
 
 
 def test_a_plan_against_its_limits(planned: Project) -> None:
-    """The share of the cost decides, and the report says what is not on the device."""
+    """The share of the cost decides, and the report names the other operations."""
     claims = {
         'assert model.placement("ANE", "m.mlpackage") >= "90%"': ".",
         'assert model.placement("ANE", "m.mlpackage") >= 0.95': "F",
@@ -91,7 +91,7 @@ def test_a_plan_against_its_limits(planned: Project) -> None:
 
 @pytest.mark.skipif("sys.platform == 'darwin'", reason="Core ML plans here")
 def test_without_core_ml_it_is_skipped(project: Project) -> None:
-    """The reason says what to do; a path that is no model is an error there too."""
+    """The reason has the remedy; a path that is no model is an error there too."""
     (project.path / "m.mlpackage").mkdir()
     claim = 'assert model.placement("ANE", "{}.mlpackage") >= "95%"'
     project.claims(HEAD, [claim.format(name) for name in "mn"])

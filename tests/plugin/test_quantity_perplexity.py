@@ -122,15 +122,15 @@ def test_other_chunks(ladder):
         [
             "test_it.py VVVV.VV *",
             "*both are the file sha256 *",
-            "*both sides give all * tokens the same *",
+            "*both give all * tokens the same *",
             "*baseline sha256 * against sha256 *",
-            "*the two sides have different numbers of chunks*",
+            "*the two variants have different numbers of chunks*",
         ]
     )
 
 
 def test_a_quantization_may_be_of_another_model(tuned: Project) -> None:
-    """It is scored on the same chunks in the same pass, and timed in turns with the others."""
+    """It is scored on the same chunks in the same pass, and timed in run pairs with the others."""
     log = tuned.path / "f16.log"
     tuned.script("f16", log=str(log))
     tuned.test(
@@ -187,7 +187,7 @@ REJECTED = {
 
 
 def test_a_quantization_that_does_not_exist_is_an_error(tuned: Project) -> None:
-    """The message says what it could mean, and no other test is disturbed."""
+    """The message has the likely meaning, and no other test is disturbed."""
     for number, quants in enumerate(REJECTED):
         tuned.test(
             f"@pytest.mark.quant_ladder({quants})\ndef test_it(ladder):\n    pass\n",

@@ -15,7 +15,7 @@ SPREAD = [1_000_000, 1_010_000, 1_020_000, 990_000, 980_000]
 
 
 def test_each_operator_has_each_outcome(project: Project) -> None:
-    """The whole interval decides, on either side; an engine that crashes is INVALID."""
+    """The whole interval decides, above or below; an engine that crashes is INVALID."""
     project.script("f16", tg_ns_per_token=SPREAD)
     project.script("q8", faults={"generate": "crash"})
     letters = {">=": ".FI", ">": ".FI", "<=": "F.I", "<": "F.I"}
@@ -38,7 +38,7 @@ def test_each_operator_has_each_outcome(project: Project) -> None:
 def test_each_run_is_from_a_fresh_load(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """If loading is cheap, the interval is over loads, and the report says so."""
+    """If loading is cheap, the interval is over loads, and the report shows it."""
     project.script("f16", tg_ns_per_token=SPREAD, log=str(project.path / "log.txt"))
     project.claims(HEAD, ['assert throughput("tg512") >= 900'])
     measured, verdict = rows()
@@ -54,7 +54,7 @@ def test_each_run_is_from_a_fresh_load(
 def test_runs_of_one_load_if_loading_is_expensive(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """There is one load, and the verdict says what its interval does not cover."""
+    """There is one load, and the verdict names the variation outside its interval."""
     project.script("f16", tg_ns_per_token=SPREAD, load_ns=10**10)
     project.claims(HEAD, ['assert throughput("tg512") >= 900'])
     measured, verdict = rows()
@@ -65,7 +65,7 @@ def test_runs_of_one_load_if_loading_is_expensive(
 
 
 def test_a_spread_against_its_limit(project: Project) -> None:
-    """The interval decides, whatever CV is accepted; runs that are all alike have no spread."""
+    """The interval decides, for any accepted CV; runs that are all alike have no spread."""
     both = 'q8, q4 = (ladder[q].throughput("tg8").cv for q in ladder.quants); '
     claims = {
         both + 'assert q8 < "2%"': ".",
@@ -87,7 +87,7 @@ def test_a_spread_against_its_limit(project: Project) -> None:
 
 
 def test_a_spread_needs_five_runs(project: Project) -> None:
-    """Four runs give no interval of their spread, and the note says how many are needed."""
+    """Four runs give no interval of their spread, and the note has the needed number."""
     project.script("f16", tg_ns_per_token=SPREAD)
     project.claims(HEAD.replace("throughput", "latency"), ['assert latency("tg8").cv < "1%"'])
     result = project.run("--asperf-repetitions=4")
@@ -98,7 +98,7 @@ LIVE = '@pytest.mark.model("asperf-draft:F16")\ndef test_it(throughput):\n    '
 
 
 def test_a_share_of_the_bandwidth(live: Project) -> None:
-    """It is about right on any machine, and what stays in the cache is not judged: INVALID."""
+    """It is about right on any machine, and cached weights are not judged: INVALID."""
     claims = {
         'assert throughput("tg128").bandwidth_utilization <= "1000%"': ".",
         'assert throughput("tg16").bandwidth_utilization >= "0.1%"': ".",
@@ -132,6 +132,6 @@ def test_no_share_of_the_bandwidth(live: Project) -> None:
 
 
 def test_an_engine_without_weights_has_no_share(project: Project) -> None:
-    """Nobody knows how much a step reads."""
+    """The bytes of a step are unknown."""
     claim = 'assert throughput("tg16").bandwidth_utilization <= "100%"'
     project.rejects(HEAD, {claim: "bandwidth utilization is not defined for tg16"})

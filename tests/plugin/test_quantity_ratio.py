@@ -29,7 +29,7 @@ MODELS = "\n".join(
 
 def test_quantizations(project: Project) -> None:
     """The whole interval decides; rates of PP and TG, and times of TTFT; sizes need no pairs."""
-    claims = {  # Q4_K_M takes 0.7 of F16's time for a token of TG, and 1.02 of it for PP
+    claims = {  # Q4_K_M needs 0.7 of F16's time for a token of TG, and 1.02 of it for PP
         'assert q4.throughput("tg8") / f16.throughput("tg8") >= 1.3': ".",
         'assert q4.throughput("tg8") / ladder["baseline"].throughput("tg8") > 1.5': "F",
         'assert 1.2 <= q4.throughput("tg8") / q8.throughput("tg8") <= 1.4': ".",
@@ -38,7 +38,7 @@ def test_quantizations(project: Project) -> None:
         'assert q4.throughput("tg8") <= q8.throughput("tg8")': "F",
         'assert q4.throughput("tg8") - q8.throughput("tg8") >= "300 tok/s"': ".",
         'assert q4.throughput("tg8") - q8.throughput("tg8") > 400': "F",
-        # A median turn at the limit decides nothing.
+        # A median run pair at the limit decides nothing.
         'assert f16.throughput("tg8") >= twin.throughput("tg8")': "I",
         'assert f16.throughput("tg8") - twin.throughput("tg8") < 0': "I",
         'assert 0.9 <= f16.throughput("tg8") / twin.throughput("tg8") <= 1.1': ".",
@@ -75,7 +75,7 @@ def test_workloads_of_one_model(project: Project) -> None:
 def test_pairs_count_for_each_claim_about_the_same_two_sides(
     project: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """A chain, the inverse, and later claims that the pairs decide, start no process."""
+    """A chain, the inverse, and later assertions that the pairs decide, start no process."""
     log = project.path / "log.txt"
     project.script("q4", log=str(log))
     project.test("""
@@ -100,7 +100,7 @@ def test_it(ladder):
 
 
 def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
-    """The row has the ratio of rates as a factor, the rates of both sides, and what each ran."""
+    """The row has the ratio of rates as a factor, both rates, and both run records."""
     project.test("""
 @pytest.mark.quant_ladder("Q4_K_M")
 def test_it(ladder):
@@ -124,8 +124,8 @@ def test_types_of_the_cache(ladder):
 
 
 def test_builds(project: Project) -> None:
-    """A candidate may be claimed to be faster or slower by a factor, or faster by a share."""
-    claims = {  # the baseline takes 1.2 times the candidate's time
+    """A candidate may be asserted to be faster or slower by a factor, or faster by a share."""
+    claims = {  # the baseline needs 1.2 times the candidate's time
         'assert new.throughput("tg32") / old.throughput("tg32") >= 1.1': ".",
         'assert new.latency("tg32") / old.latency("tg32") >= "90%"': "F",
         'assert new.throughput("tg32") > old.throughput("tg32")': ".",
@@ -177,7 +177,7 @@ def test_broken_and_twins_are_invalid(project: Project) -> None:
 
 
 def test_bad_input(project: Project) -> None:
-    """Each is an error of its own test that says what to write."""
+    """Each is an error of its own test with its remedy."""
     project.config(MODELS)
     project.script("twin")
     rates = 'q8.throughput("tg8") / f16.throughput("tg8")'

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("mlx")
 
-#: An engine that takes four times its time is told from the other one in a few pairs, whichever is
-#: faster on this machine.
+#: An engine that is four times as slow is distinguished in a few pairs, for any faster one on this
+#: machine.
 SLOWED = """
 [models.slow-mlx]
 hf = "{draft}"
@@ -33,7 +33,7 @@ hf = "{draft}"
 settings = {{ llama_cpp = {{ threads = 1, slow_by = 3 }} }}
 """
 BUDGET = ("--asperf-max-seconds=60", "--asperf-seed=1")
-#: If only what is printed with the verdict matters.
+#: If only the verdict's printed remarks matter.
 ONE_PAIR = "--asperf-max-pairs=1"
 HEAD = """@pytest.mark.model("slow-mlx")
 def test_it(throughput):
@@ -84,7 +84,8 @@ def test_faster_and_not(both: Project, rows: Callable[..., list[dict[str, Any]]]
     ran = dict(passed["facts"])
     assert "mlx-lm" in ran["mlx engine"]
     assert "llama-cpp-python" in ran["llama_cpp engine"]
-    # By default at F16, where all of it can be matched but what MLX computes in on this device.
+    # By default at F16, at which everything can be matched except MLX's compute type on this
+    # device.
     matched, unmatched = passed["note"].splitlines()
     for term in ("source weights sha256", "bits per weight: ", "scheme F16", "tokens the same"):
         assert term in matched
@@ -95,7 +96,7 @@ def test_faster_and_not(both: Project, rows: Callable[..., list[dict[str, Any]]]
 def test_matched_and_named_quantizations(
     both: Project, rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """The nearest is chosen, or one is named; the report lists what differs; one pair is open."""
+    """The nearest is chosen, or one is named; the report lists differences; one pair is open."""
     both.claims(
         HEAD.replace('"slow-mlx"', '"slow-mlx:Q8_0"'),
         [
@@ -114,7 +115,7 @@ def test_matched_and_named_quantizations(
 
 
 def test_bad_input(both: Project, draft: Draft) -> None:
-    """Each is an error of its own test, with what is wrong, why that matters and what to do."""
+    """Each is an error of its own test, with the fault, its reason and the remedy."""
     (both.path / "sound.gguf").write_bytes(draft("F16").read_bytes())
     messages = {
         'assert of("mxl") > of("llama_cpp")': "unknown engine 'mxl'; did you mean 'mlx'?",
@@ -137,8 +138,8 @@ def test_bad_input(both: Project, draft: Draft) -> None:
 
 
 def test_an_engine_that_is_not_installed(both: Project, bare_python: Path) -> None:
-    """The error names it, with what to install; nothing is timed."""
-    claim = {'assert of("mlx") > of("llama_cpp")': "start: the engine refused (import): "}
+    """The error names it, with the package to install; nothing is timed."""
+    claim = {'assert of("mlx") > of("llama_cpp")': "start: the engine reported an error (import): "}
     both.rejects(HEAD, claim, f"--asperf-python={bare_python}")
 
 

@@ -1,4 +1,4 @@
-"""A file declared as a level of another model is INVALID, and so is a gain that no level has."""
+"""A file declared as a quantization of another model is INVALID, and so is an impossible gain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def mixed(live: Project, draft: Draft, target_q8: Path) -> Project:
 
 
 def test_a_level_of_a_larger_model(mixed: Project) -> None:
-    """It has a PPL far below the baseline's, and is INVALID in each claim, with both named."""
+    """It has a PPL far below the baseline's, and is INVALID in each assertion, with both named."""
     _configure(mixed, "llama_cpp", '[models.pub]\nfiles = { F16 = "f16.gguf", Q8_0 = "q8.gguf" }')
     mixed.test(TESTS.format(level="Q8_0"))
     result = mixed.run("--asperf-max-pairs=5")
@@ -78,7 +78,7 @@ def test_a_level_of_a_larger_model(mixed: Project) -> None:
 
 
 def test_a_rung_of_a_larger_model(mixed: Project) -> None:
-    """A model that is named in the ladder has to be of the baseline's shape to be scored."""
+    """A model that is named in the sweep has to be of the baseline's shape to be scored."""
     _configure(
         mixed,
         "llama_cpp",
@@ -94,7 +94,7 @@ def test_ppl(perplexity):
 
 
 def test_a_level_of_a_larger_model_on_mlx(live: Project, mlx: EngineBuild) -> None:
-    """Folders are told apart by their configuration."""
+    """Folders are distinguished by their configuration."""
     shutil.copytree(_folder("asperf-draft"), live.path / "f16")
     with Worker(mlx) as worker:
         worker.quantize(_folder("asperf-target"), live.path / "q8", level_recipe("8bit", "mlx"))

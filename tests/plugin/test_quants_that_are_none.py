@@ -1,4 +1,4 @@
-"""Levels that are their baseline, and baselines that are no model, on the real engines."""
+"""Quantizations that are their baseline, and baselines that are no model, on the real engines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.conftest import Draft
     from tests.plugin.conftest import Project
 
-#: Every claim that compares a level with its baseline.
+#: Every assertion that compares a quantization with its baseline.
 CLAIMS = """
 @pytest.mark.quant_ladder("{rung}")
 def test_each(perplexity):
@@ -48,7 +48,7 @@ N_CLAIMS = 5
 
 @pytest.fixture
 def published(live: Project, draft: Draft) -> Project:
-    """The shipped draft as published files, `pub`, beside which others are declared."""
+    """The shipped draft as published files, `pub`, with further declared ones."""
     for level in ("F16", "Q8_0"):
         shutil.copy(draft(level), live.path / f"{level}.gguf")
     return live
@@ -72,7 +72,7 @@ def changed(source: Path, target: Path, old: bytes, new: bytes) -> None:
 
 
 def test_a_copy_of_the_baseline_is_no_level(published: Project) -> None:
-    """The same file under another name is INVALID in every claim."""
+    """A file under another name is INVALID in every assertion."""
     shutil.copy(published.path / "F16.gguf", published.path / "copy.gguf")
     declare(published, '[models.same]\nfiles = { F16 = "copy.gguf" }\n')
     published.test(CLAIMS.format(rung="same:F16"))
@@ -94,7 +94,7 @@ def test_the_same_tensors_are_no_level(published: Project) -> None:
 
 @pytest.mark.parametrize("metadata", ["silent", "lying"])
 def test_the_name_of_a_level_is_held_against_the_tensors(published: Project, metadata: str) -> None:
-    """F16 declared as Q4_K_M is INVALID, if its metadata says nothing and if it says Q4_K_M."""
+    """F16 declared as Q4_K_M is INVALID, if its metadata has nothing and if it has Q4_K_M."""
     path = published.path
     content = (path / "F16.gguf").read_bytes()
     end = content.index(b"general.file_type") + len(b"general.file_type")
@@ -113,7 +113,7 @@ def test_the_name_of_a_level_is_held_against_the_tensors(published: Project, met
 
 
 def test_two_rungs_that_are_one_are_not_compared(published: Project) -> None:
-    """A copy of a level, and not of the baseline, is found where both are compared."""
+    """A copy of a quantization, and not of the baseline, is found if both are compared."""
     shutil.copy(published.path / "Q8_0.gguf", published.path / "copy.gguf")
     declare(published, '[models.same]\nfiles = { Q8_0 = "copy.gguf" }\n', chunks=5)
     published.test(CLAIMS.format(rung="same:Q8_0"))
@@ -122,7 +122,7 @@ def test_two_rungs_that_are_one_are_not_compared(published: Project) -> None:
 
 
 def test_f32_of_the_same_weights_is_lossless_and_says_so(published: Project, draft: Draft) -> None:
-    """A float type that holds every value of the baseline's is a level; if equal, with a remark."""
+    """A float type with every value of the baseline's is a quantization, or equal with a remark."""
     shutil.copy(draft("F32"), published.path / "F32.gguf")
     declare(published, '[models.wide]\nfiles = { F32 = "F32.gguf" }\n', chunks=5)
     published.test("""
@@ -137,7 +137,7 @@ def test_it(perplexity):
 
 
 def test_types_of_cache_are_one_file_and_differ(published: Project) -> None:
-    """A KV ladder's rungs are one file, and are compared all the same."""
+    """A KV sweep's entries are one file, and are compared all the same."""
     declare(published, "", chunks=5)
     published.test("""
 @pytest.mark.model("pub:F16")
@@ -216,7 +216,7 @@ def rewrite(path: Path, change: Callable[[NDArray[np.float32]], NDArray[np.float
 def test_a_baseline_that_knows_nothing_proves_nothing(
     published: Project, weights: Callable[[NDArray[np.float32]], NDArray[np.float32]], told: str
 ) -> None:
-    """Against it every level is near lossless, or an improvement; even itself is."""
+    """Against it every quantization is near lossless, or an improvement; even itself is."""
     path = published.path
     shutil.copy(path / "F16.gguf", path / "dead.gguf")
     rewrite(path / "dead.gguf", weights)
@@ -233,7 +233,7 @@ def test_it(perplexity):
 
 
 def _weaken(path: Path, factor: float) -> None:
-    """Scale what each layer adds to the residual stream, so that a model knows less."""
+    """Scale each layer's addition to the residual stream, so that a model knows less."""
     for tensor in GGUFReader(path, "r+").tensors:
         if "attn_output" in tensor.name or "ffn_down" in tensor.name:
             tensor.data[:] = tensor.data * tensor.data.dtype.type(factor)
@@ -241,7 +241,7 @@ def _weaken(path: Path, factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [0, 0.7])
 def test_a_level_that_gains_has_a_broken_baseline(published: Project, factor: float) -> None:
-    """A baseline that knows something, and a tenth less than its own level, is no baseline."""
+    """A baseline with some knowledge, a tenth less than its own quantization, is no baseline."""
     path = published.path
     shutil.copy(path / "F16.gguf", path / "weak.gguf")
     _weaken(path / "weak.gguf", factor)

@@ -1,4 +1,4 @@
-"""Two measurements at once would disturb each other: on one machine they take turns."""
+"""Two measurements at once would disturb each other: on one machine they run one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASURES = """
 def test_it(throughput, n):
     throughput(f"tg{n + 8}").estimate
 """
-#: Whoever has the machine first keeps it until the other waits for it, or for five minutes.
+#: The first process keeps the machine until the other waits for it, or for five minutes.
 MEET = """
 import time
 from contextlib import contextmanager
@@ -77,7 +77,7 @@ def _assert_whole_measurements(log: Path, measurements: int, runs_each: int) -> 
 def test_two_sessions_never_measure_at_once(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """Their runs never interleave, and whoever waits says why."""
+    """Their runs never interleave, and a waiting process prints the reason."""
     log = _meeting(project)
     sessions = [
         subprocess.Popen(
@@ -98,7 +98,7 @@ def test_two_sessions_never_measure_at_once(
 
 
 def test_xdist_workers_take_turns(project: Project) -> None:
-    """`-n 2` works: no interleaving, rows of both workers in one table, the header said once."""
+    """`-n 2` works: no interleaving, rows of both workers in one table, the header printed once."""
     log = _meeting(project)
     options = ("-W", "error", "-n", "2")
     result = project.pytester.runpytest_subprocess(*project.plugins, *options)
@@ -171,7 +171,7 @@ def test_xdist_carries_all_outcomes(project: Project) -> None:
 
 
 def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
-    """A refused session would look like crashed workers; each test says what is wrong."""
+    """An invalid session would look like crashed workers; each test reports the fault."""
     project.test(MEASURES)
     config = project.path / "asperf.toml"
     config.write_text(f"repetition = 3\n{config.read_text()}")
@@ -181,7 +181,7 @@ def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
     assert "Traceback" not in result.stdout.str()
 
 
-#: Holds the lock of a project until its file `release` is there, and says when it has it.
+#: Locks a project until its file `release` is there, and prints when it has the lock.
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -191,7 +191,7 @@ with MachineQueue(Path(sys.argv[1]), print).turn():
     while not Path("release").exists():
         time.sleep(0.05)
 """
-#: The holder goes as soon as somebody is told to wait for it.
+#: The first process goes as soon as a process waits for it.
 RELEASES = """
 from pytest_asperf.plugin.session import TerminalNotify
 wait = TerminalNotify.wait
@@ -208,7 +208,7 @@ TerminalNotify.wait = released
 def holder(
     project: Project, session_cache: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the project's lock."""
+    """Another process with the project's lock."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, session_cache / "lock"],
         cwd=project.path,
@@ -229,7 +229,7 @@ def test_waiting_is_told(
     command: list[str],
     environment: dict[str, str],
 ) -> None:
-    """The holder's pid and command are told, whatever is on the command line."""
+    """The process's pid and command are printed, for any command line."""
     project.test(MEASURES)
     with (project.path / "conftest.py").open("a") as conftest:
         conftest.write(RELEASES)
@@ -252,7 +252,7 @@ def test_waiting_is_told(
 
 @pytest.mark.parametrize("where", ["option", "file"])
 def test_the_wait_has_an_end(project: Project, holder: subprocess.Popen[str], where: str) -> None:
-    """No test passes, and each says who held the machine and how to wait longer."""
+    """No test passes, and each names the process and the option to wait longer."""
     project.test(MEASURES)
     if where == "file":
         project.config(wait="0s")

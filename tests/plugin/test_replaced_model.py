@@ -1,4 +1,4 @@
-"""A model's file that changes in a session: what is reported is what was measured."""
+"""A model's file that changes in a session: the report has the measured one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_gguf_file_replaced_between_tests(live: Project, draft: Draft) -> None
 
 
 def test_a_folder_of_mlx_edited_between_tests(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001  # skips without
-    """Every file that decides what is computed counts, not the weights alone."""
+    """Every file that decides a computation counts, not the weights alone."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None
     shutil.copytree(draft.hf_folder, live.path / "folder")

@@ -36,7 +36,7 @@ SHOWN = (
 
 
 def test_values_of_fixtures_are_shown_in_a_line(project: Project) -> None:
-    """Each names what it is of; showing a quantity measures nothing."""
+    """Each names its subject; showing a quantity measures nothing."""
     project.test(TEST)
     result = project.run("-s", "--asperf-candidate=current")
     result.assert_outcomes(passed=3)

@@ -43,7 +43,7 @@ def test_a_slower_sampler_fails(live: Project, how: str, slower: str, equal: str
     ],
 )
 def test_a_sampler_that_does_not_sample_fails(live: Project, how: str, what: str) -> None:
-    """What it gives is compared with what its settings allow."""
+    """Its output is compared with the range of its settings."""
     live.test(HEAD + GATE.format(names=BOTH))
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
     result.stdout.fnmatch_lines([what, "*FAIL*"])

@@ -30,7 +30,7 @@ def test_it(model):
 
 
 def test_markers_are_parsed_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collection parses them; set-up, fixtures and the plan of ladders share the result."""
+    """Collection parses them; set-up, fixtures and the plan of sweeps share the result."""
     parsed: Counter[str] = Counter()
     read = parsing.read_marks
 
@@ -45,7 +45,7 @@ def test_markers_are_parsed_once(project: Project, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_marker_that_a_fixture_adds_counts(project: Project) -> None:
-    """What is measured follows the markers that the test has when it runs."""
+    """The measured model follows the markers that the test has when it runs."""
     project.test(ADDED)
     project.run().assert_outcomes(passed=1)
 

@@ -59,7 +59,7 @@ XFAIL: Final = """
 def test_it(throughput):
     assert throughput("tg8") >= "9999 tok/s"
 """
-#: The set-up: its plugin, as -p takes it, and module; options; the test; files; rows of the table.
+#: The set-up: its plugin, for -p, and module; options; the test; files; rows of the table.
 SETUPS: Final = {
     "html": (
         "pytest_html.plugin", "pytest_html",
@@ -180,7 +180,7 @@ def unwritable(project: Project) -> Iterator[Project]:
 
 
 def test_a_folder_that_cannot_be_written(project: Project, request: pytest.FixtureRequest) -> None:
-    """Nothing of a session needs to be written beside the tests."""
+    """A session needs no files other than its tests."""
     project.test(PLAIN)
     request.getfixturevalue("unwritable")
     with pytest.raises(OSError, match=r"Read-only|Permission"):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 _F16 = '@pytest.mark.quant("F16")\n'
 _LADDER = '@pytest.mark.quant_ladder("Q8_0")\n'
-#: By what the error names: the test before its claim, and the claim.
+#: By the name in the error: the test before its assertion, and the assertion.
 _CLAIMS = {
     "tolerance": ("def test_it(gate):\n", 'assert_no_regression(gate("tg8"), tolerance={})'),
     "ppl_below": ("def test_it(gate):\n", 'assert_no_regression(gate("ppl"), ppl_below={})'),

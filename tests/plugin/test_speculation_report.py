@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.plugin.conftest import Project
 
-#: A model and its own lower level: a pair that needs nothing but the smallest shipped model.
+#: A model and its own smaller quantization: a pair that needs only the smallest shipped model.
 MEASURES = """
 MARK = dict(target="asperf-draft:F16", n_tokens=8, prompts="prompts.json")
 
@@ -55,7 +55,7 @@ def test_the_table_and_the_page(
     assert output.count(" accepted, ") == 2
     page = (pair.path / "page.html").read_text("utf-8")
     assert page.count('class="curve"') == 2
-    # pytest-benchmark stands back under xdist, and where nobody asked for it.
+    # pytest-benchmark is disabled under xdist, and without its option.
     for side in ("target alone", "with draft"):
         row = f"\nsd[asperf-draft:Q4_0 → asperf-draft:F16, k=2,{side},threads=1]"
         assert (row in output) == ("--benchmark-sort=name" in options)
@@ -74,7 +74,7 @@ def stopped(pair: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pyt
             return run_pair(suite)
 
         def interrupted(worker: Worker, *given: Any) -> Any:
-            # The engine was asked for something, and its answer is not read yet.
+            # The engine got a request, and its answer is not read yet.
             if len(events) == at:
                 events.append("stopped")
                 os.kill(os.getpid(), signal.SIGINT)
@@ -104,7 +104,7 @@ def stopped(pair: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pyt
 def test_what_was_stopped_keeps_its_finished_pairs(
     pair: Project, stopped: Callable[..., pytest.RunResult], claim: str
 ) -> None:
-    """Ctrl-C gives what the finished pairs say, INCONCLUSIVE, and ends the session."""
+    """Ctrl-C gives the finished pairs' result, INCONCLUSIVE, and ends the session."""
     result = stopped(claim, 3, "--asperf-report=json:rows.json")
     rows = json.loads((pair.path / "rows.json").read_text("utf-8"))["rows"]
     (measured,) = [row for row in rows if row.get("interrupted")]

@@ -69,7 +69,7 @@ def test_wide_enough_is_one_line_each(project: Project) -> None:
 
 
 def test_quiet(project: Project) -> None:
-    """`-q` keeps the claims, and `-qq` the failures alone."""
+    """`-q` keeps the assertions, and `-qq` the failures only."""
     project.test(TESTS)
     result = project.run("-q")
     result.stdout.no_fnmatch_line("asperf: hardware*")
@@ -83,7 +83,7 @@ def test_quiet(project: Project) -> None:
             "3 assertions: *",
         ]
     )
-    result.stdout.no_fnmatch_line("[?] test_open: *")  # its block says it
+    result.stdout.no_fnmatch_line("[?] test_open: *")  # its block has it
     project.run("-q", "--tb=no").stdout.fnmatch_lines(["[?] test_open: too near the limit *"])
     result = project.run("-qq")
     result.stdout.fnmatch_lines([".FI. *", "*_ INCONCLUSIVE test_it.py::test_open _*"])
@@ -92,7 +92,7 @@ def test_quiet(project: Project) -> None:
 
 
 def test_verbose(project: Project) -> None:
-    """`-v` says each outcome in a word, with the figure; the summary has the word alone."""
+    """`-v` prints each outcome in a word, with the figure; the summary has the word only."""
     project.test(TESTS)
     result = project.run("-v")
     result.stdout.fnmatch_lines(
@@ -122,7 +122,7 @@ def test_a_failure_takes_few_lines(project: Project, monkeypatch: pytest.MonkeyP
 
 
 def test_no_colour_is_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NO_COLOR holds for our section too."""
+    """NO_COLOR applies to asperf's section too."""
     project.test(TESTS)
     assert "\x1b[" in project.run("--color=yes").stdout.str()
     monkeypatch.setenv("NO_COLOR", "1")
@@ -152,7 +152,7 @@ def test_missing(throughput):
 
 
 def test_a_name_in_the_file_is_shown_escaped(project: Project) -> None:
-    """A model that may not be called so is refused without obeying its name."""
+    """A model with a forbidden name is rejected without obeying its name."""
     project.config('[models."\\u001b[31mx"]\ngguf = "x.gguf"\n')
     project.test(TESTS)
     error = project.run().stderr.str()

@@ -28,7 +28,7 @@ def test_gate(gate):
 """
 QUICK = ("--asperf-repetitions=5", "--asperf-max-cv=1000%")
 
-#: What each sabotaged build does not compute.
+#: The work that each sabotaged build leaves out.
 CASES = {
     "end_only": ("pp512", "ttft512", "tg8@d128"),
     "end_only_in_place": ("pp512", "ttft512"),
@@ -43,7 +43,7 @@ CASES = {
 
 @pytest.mark.parametrize("how", CASES)
 def test_a_test_is_invalid(live: Project, how: str) -> None:
-    """INVALID with the guard's name, and with what was found after a run."""
+    """INVALID with the guard's name, and with the state after a run."""
     names = CASES[how]
     live.test(HEAD + RATES.format(names=names))
     result = live.run(*QUICK, f"--asperf-python={write_sabotaged(live.path, how)}")
@@ -52,8 +52,8 @@ def test_a_test_is_invalid(live: Project, how: str) -> None:
         result.stdout.fnmatch_lines([f"*{name} asperf-draft*: timed-work: *"])
 
 
-#: Of these, a gate finds each in one kind of workload. It decodes other tokens before each run, so
-#: a build that keeps results decodes the prompt.
+#: A gate finds each of these in one kind of workload. It decodes other tokens before each run, so a
+#: build that keeps results decodes the prompt.
 GATED = {
     "end_only": "ttft512",
     "end_only_in_place": "pp512",

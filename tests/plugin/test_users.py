@@ -65,7 +65,7 @@ def test_slots_and_restarts_are_guarded_in_tests_as_in_loads(
 def test_users_that_wait_for_one_another_are_a_warning(
     project: Project, kind: type[WordServer], *, is_warned: bool
 ) -> None:
-    """Two users of one slot are measured, and the verdict says that one of them waited."""
+    """Two users of one slot are measured, and the verdict notes that one of them waited."""
     server = kind()
     project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
     project.test(TEST)

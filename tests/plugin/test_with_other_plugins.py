@@ -85,7 +85,7 @@ def test_beside_pytest_benchmark(project: Project) -> None:
 
 
 def test_beside_pytest_benchmark_and_xdist(project: Project) -> None:
-    """All three together: pytest-benchmark stands back, ours takes turns and stores one session."""
+    """With all three plugins pytest-benchmark is disabled, and asperf stores one session."""
     project.test(TESTS)
     quiet = "ignore:Benchmarks are automatically disabled"  # a warning before version 5.3
     options = ("-n", "2", "--benchmark-json=b.json", "-W", quiet, "--asperf-store=h.db")
@@ -114,7 +114,7 @@ def test_without_a_terminal(project: Project, more: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("more", [(), ("-n", "1")])
 def test_a_rerun_is_one_assertion(project: Project, more: tuple[str, ...]) -> None:
-    """The last run's verdict replaces those before, in every report, and says which run it is."""
+    """The last run's verdict replaces those before, in every report, with its number."""
     project = project.with_plugin("rerunfailures")
     project.test(_THIRD_TIME)
     files = [f"--asperf-report={name}:r.{name}" for name in ("json", "md", "csv")]

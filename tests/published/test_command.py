@@ -26,7 +26,7 @@ def test_the_table_names_every_verdict(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_projects_own_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What asperf.toml names counts here too, and a mistake in it is told."""
+    """The files in asperf.toml count here too, and a mistake in them is reported."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "asperf.toml").write_text('findings = ["mine.toml"]\n')
     result = CliRunner().invoke(app, ["findings"])
@@ -50,7 +50,7 @@ def test_json_lists_every_finding_with_what_it_rests_on() -> None:
 
 
 def test_findings_are_chosen_by_verdict_and_hardware() -> None:
-    """The verdict in any case; hardware keeps what is about any."""
+    """The verdict in any case; a filter by hardware keeps findings about any."""
     every, failed, about = _listed(), _listed("--verdict=fail"), _listed("--hardware=m2ultra")
     assert failed == [item for item in every if item["verdict"] == "FAIL"]
     assert [item for item in every if not item["hardware"]] == [
@@ -63,7 +63,7 @@ def test_findings_are_chosen_by_verdict_and_hardware() -> None:
 
 
 def test_one_finding_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statement, recorded verdict, figures with their spread, document, and how to run it."""
+    """Statement, expected verdict, figures with their spread, document, and the live command."""
     monkeypatch.chdir(tmp_path)
     text = CliRunner().invoke(app, ["findings", "q4-quarter-size"]).output
     for part in (
@@ -78,10 +78,10 @@ def test_one_finding_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_claimed_live_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim that is not the statement, and one that two machines' reports decide."""
+    """An assertion that is not the statement, and one that two machines' reports decide."""
     monkeypatch.chdir(tmp_path)
     for finding, part in (
-        ("ram-60-percent", "claimed live  this model keeps to 60 % of this machine's memory"),
+        ("ram-60-percent", "asserted live  this model keeps to 60 % of this machine's memory"),
         (
             "m2ultra-twice-m2pro",
             "asperf compare of two machines' reports: tg of m2ultra over m2pro",

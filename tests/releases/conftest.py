@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
-#: On Linux mlx has a backend by an extra alone, and mlx-lm 0.28 has no extra that asks for it.
+#: On Linux mlx has a backend by an extra only, and mlx-lm 0.28 has no extra that requires it.
 _REQUIREMENTS: dict[Engine, tuple[str, ...]] = {
     "llama_cpp": ("llama-cpp-python",),
     "mlx": ("mlx-lm", "mlx[cpu]" if sys.platform == "linux" else "mlx"),
@@ -36,31 +36,31 @@ Release = Callable[["Engine", str], "EngineBuild"]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Skip what is here, unless it was asked for."""
+    """Skip these tests, unless they are requested."""
     item.add_marker("builds")
     if os.environ.get("ASPERF_TEST_BUILDS") != "1":
         item.add_marker(pytest.mark.skip(reason="ASPERF_TEST_BUILDS is not 1"))
 
 
 class Silent:
-    """Says nothing of what is being made."""
+    """Reports nothing about builds."""
 
     def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def done(self) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def wait(self, reason: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def say(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture(scope="session")
 def silent() -> Silent:
-    """Who is told of what is being made."""
+    """The receiver of the builds' progress."""
     return Silent()
 
 

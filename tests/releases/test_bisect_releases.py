@@ -1,6 +1,6 @@
 """`asperf bisect` over releases of mlx-lm from the package index, with patched ones among them.
 
-Installs six environments, which takes minutes and a network: run with ASPERF_TEST_BUILDS=1.
+Installs six environments, which needs minutes and a network: run with ASPERF_TEST_BUILDS=1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RELEASED = ("0.31.1", "0.31.2", "0.31.3")
 PATCHED = ("0.32.0", "0.32.1", "0.32.2")
-#: What each layer calls in each step, and what a slow release does there besides.
+#: Each layer's calls in each step, and a slow release's additional work.
 CALLED = "class KVCache(_BaseCache):\n    step = 256\n"
 SLOW = f"""{CALLED}
     def __getattribute__(self, name):
@@ -36,7 +36,7 @@ SLOW = f"""{CALLED}
 
 
 def patched(wheel: Path, folder: Path) -> Path:
-    """Write a release's wheel anew, with a KV cache that takes its time."""
+    """Write a release's wheel anew, with a slow KV cache."""
     target = folder / wheel.name
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w") as copy:
         for name in source.namelist():
@@ -45,7 +45,7 @@ def patched(wheel: Path, folder: Path) -> Path:
                 text = content.decode()
                 assert text.count(CALLED) == 1
                 content = text.replace(CALLED, SLOW).encode()
-            if name.endswith(".dist-info/RECORD"):  # installers need not compare what is left out
+            if name.endswith(".dist-info/RECORD"):  # installers need not compare a missing part
                 lines = content.decode().splitlines()
                 kept = (line for line in lines if not line.startswith("mlx_lm/models/cache.py"))
                 content = "\n".join([*kept, "mlx_lm/models/cache.py,,"]).encode()

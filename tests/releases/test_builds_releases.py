@@ -1,4 +1,4 @@
-"""Releases far apart mean the same by the same words, and say what they cannot do."""
+"""Releases far apart have one meaning for equal words, and name their missing features."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pytest_asperf.config.engines import Engine
     from tests.releases.conftest import Release
 
-#: Gives the file of a model, on an engine, at a level.
+#: Gives the file of a model, on an engine, at a quantization.
 Shelf = Callable[[str, "Engine", str], Path]
-#: Gives PPL of the target on an engine, at a level, with settings.
+#: Gives PPL of the target on an engine, at a quantization, with settings.
 Here = Callable[["Engine", str, EngineSettings], float]
 
 RELEASES: Final[tuple[tuple[Engine, str], ...]] = (
@@ -37,7 +37,7 @@ RELEASES: Final[tuple[tuple[Engine, str], ...]] = (
     ("mlx", "0.30.7"),
     ("mlx", "0.32.2"),
 )
-#: What rounds in the middle of a sum: a level, and settings.
+#: Rounds in the middle of a sum: a quantization, and settings.
 ROUNDED: Final[dict[Engine, dict[str, tuple[str, EngineSettings]]]] = {
     "llama_cpp": {
         "weights": ("Q4_K_M", EngineSettings(flash_attn="off")),
@@ -49,10 +49,10 @@ ROUNDED: Final[dict[Engine, dict[str, tuple[str, EngineSettings]]]] = {
         "kv-cache": ("F16", EngineSettings(kv_bits=8)),
     },
 }
-#: Models of an architecture that a release does not know.
+#: Models of an architecture that a release does not have.
 UNKNOWN: Final[dict[tuple[Engine, str], str]] = {("mlx", "0.28.0"): "asperf-draft+hybrid"}
 TEXT: Final = shipped_corpus().read_text("utf-8")
-#: Without a GPU, MLX takes seconds for a chunk.
+#: Without a GPU, MLX needs seconds for a chunk.
 N_CHUNKS: Final[dict[Engine, int]] = {"llama_cpp": 8, "mlx": 2}
 
 
@@ -94,7 +94,7 @@ def perplexity(build: EngineBuild, model: Path, settings: EngineSettings) -> flo
 
 @pytest.fixture(scope="module")
 def here(locator: Shelf) -> Here:
-    """Return a function that gives PPL of the target on the engine installed here, taken once."""
+    """Return a function that gives PPL of the target on the installed engine, computed once."""
 
     @cache
     def found(engine: Engine, level: str, settings: EngineSettings) -> float:
@@ -119,7 +119,7 @@ def test_it_conforms(released: tuple[Engine, str, EngineBuild], locator: Shelf) 
 
 
 def test_it_says_which_release_runs(released: tuple[Engine, str, EngineBuild]) -> None:
-    """Run record has the version, and the folder of the environment that it was asked from."""
+    """Run record has the version, and the folder of its environment."""
     _, version, build = released
     with Worker(build) as worker:
         described = worker.describe()
@@ -168,7 +168,7 @@ def test_speculation_changes_nothing(
     memory: str,
     rollback: str,
 ) -> None:
-    """Greedy speculation gives the target's own tokens, by whichever way back its memory has."""
+    """Greedy speculation gives the target's own tokens, by any way back of its memory."""
     engine, version, build = released
     if UNKNOWN.get((engine, version)) == target:
         pytest.skip(f"{engine} {version} does not know its architecture")
@@ -207,7 +207,7 @@ def test_an_architecture_that_a_version_does_not_know_is_refused(
 def test_what_a_version_cannot_do_it_refuses_with_its_name(
     release: Release, locator: Shelf
 ) -> None:
-    """0.3.16 cannot decide on flash attention: asked to, or for what needs it, it refuses."""
+    """0.3.16 cannot decide on flash attention: a request for it, or for its dependents, raises."""
     model = locator("asperf-draft", "llama_cpp", "F16")
     with Worker(release("llama_cpp", "0.3.16")) as worker:
         assert list(worker.describe().cannot) == ["flash_attn=auto"]

@@ -1,6 +1,6 @@
-"""Builds that were sabotaged on purpose are told from the normal one, and by what was done to them.
+"""Builds that were sabotaged on purpose are distinguished from the normal one, by their sabotage.
 
-Compiles llama-cpp-python three times, which takes a quarter of an hour the first time.
+Compiles llama-cpp-python three times, for a quarter of an hour the first time.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def _release() -> str:
 
 @dataclass(frozen=True)
 class MeasurementContext:
-    """If builds of this release are held against the normal one."""
+    """The comparison of builds of this release with the normal one."""
 
     runner: MeasurementRunner
 
     def judge(self, sabotaged: Build, address: str, workload: str) -> Verdict:
-        """Hold a build against the normal one, on the shipped target."""
+        """Compare a build with the normal one, on the shipped target."""
         (spec,) = (spec for spec in shipped_models() if spec.name == "asperf-target")
         budget = Budget(tolerance=0.1, max_pairs=60, max_seconds=300, seed=1)
         cell = GateCell(
@@ -74,7 +74,7 @@ def _build(name: str, requirement: str, **keys: Any) -> Build:
 
 @pytest.fixture(scope="module")
 def measurement(silent: Silent) -> Iterator[MeasurementContext]:
-    """A lab whose cache is the user's, so that what compiles for minutes does so once."""
+    """A lab whose cache is the user's, so that a compilation of minutes happens once."""
     runner = MeasurementRunner(
         EngineBuild("llama_cpp", Path(sys.executable)),
         cache=cache_root(os.environ),
@@ -163,5 +163,5 @@ def test_a_broken_kernel_of_one_type_passes_on_another(
 def test_a_build_with_a_broken_kernel_passes_on_speed(
     measurement: MeasurementContext, broken_kernel: Build, workload: str
 ) -> None:
-    """It is as fast: what only times engines misses it."""
+    """It is as fast: a mere timing of engines misses it."""
     assert measurement.judge(broken_kernel, "Q4_K_M", workload).outcome == "PASS"

@@ -85,7 +85,7 @@ def test_a_prompt_that_it_has_seen_is_refused(
 
 
 def test_a_warm_prompt_is_cached_where_there_is_a_cache(server: EngineBuild, draft: Draft) -> None:
-    """Each of two users finds the prompt that it has just sent; without a cache nobody does."""
+    """Each of two users finds the prompt that it has just sent; without a cache neither does."""
     warm = parse_workload("ttft256@c2@warm", where="test")
     with Worker(server) as worker:
         for options, is_cached in (("--cache-ram 64", True), ("--no-cache-prompt", False)):
@@ -148,7 +148,7 @@ def test_its_scores_are_the_librarys(server: EngineBuild, draft: Draft) -> None:
 
 
 def test_users_who_ask_at_once_get_what_each_gets_alone(server: EngineBuild, draft: Draft) -> None:
-    """Replies to four users at once have the distributions of the same tokens asked for alone."""
+    """Replies to four users at once have the distributions of equal tokens requested alone."""
     with Worker(server) as worker:
         worker.load("m", draft("F16"), EngineSettings(threads=1, parallel=4))
         tokens = worker.tokenize("m", TEXT)
@@ -164,7 +164,7 @@ def test_users_who_ask_at_once_get_what_each_gets_alone(server: EngineBuild, dra
 
 
 def test_a_running_server_is_scored_too(server: EngineBuild, draft: Draft) -> None:
-    """A llama-server at an address shows what it shows as an engine of its own."""
+    """A llama-server at an address shows as much as an engine of its own."""
     command = (Path(str(server.tools)) / "llama-server", ["-m", str(draft("F16")), "-t", "1"])
     running = ServerProcess(
         "llama-server", lambda port: (command[0], [*command[1], "--port", str(port)]), "/health"
@@ -182,7 +182,7 @@ def test_a_running_server_is_scored_too(server: EngineBuild, draft: Draft) -> No
 
 
 def test_its_own_drafts_are_counted_and_checked(server: EngineBuild, draft: Draft) -> None:
-    """With a draft model it says how many tokens were accepted, and each is the likeliest."""
+    """With a draft model it reports the number of accepted tokens, and each is the likeliest."""
     options = f"-md {draft('Q8_0')} --spec-type draft-simple"
     with Worker(server) as worker:
         worker.load("m", draft("F16"), EngineSettings(threads=1, server_args=options))

@@ -1,4 +1,4 @@
-"""Sessions in processes of their own, and the search for what they leave behind."""
+"""Sessions in processes of their own, and the search for their remains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session:
 
     Attributes:
         status: its exit status.
-        output: what it printed.
+        output: its output.
         outcomes: by test, the words that were reported of it, in their order.
     """
 
@@ -60,7 +60,7 @@ class Sessions:
 
     Attributes:
         folder: the project.
-        command: what runs pytest.
+        command: the command of pytest.
         environment: its environment.
     """
 

@@ -1,7 +1,7 @@
 """Real engines in processes that go wrong in every way that a process can.
 
-One session for each engine: an interpreter stands in for the engine's own, runs the real worker
-with the real engine, and does harm when it is to generate with a model that is named after it.
+One session for each engine: an interpreter replaces the engine's own, runs the real worker with the
+real engine, and does harm when it generates with a model that is named after the harm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def chosen(request):
     name = str(request.get("args", {}).get("model", "")).partition(":")[0]
     return name if request.get("op") == "generate" else ""
 """
-#: What an engine's Python part says of a library that it was not built for.
+#: Errors of an engine's Python part about a library that it was not built for.
 _OTHER_LIBRARY = """
 class Mismatched(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
@@ -39,7 +39,7 @@ class Mismatched(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Mismatched())
 """
 
-#: By harm: what the error says. All are INVALID; `noisy` does none.
+#: By harm: the error. All are INVALID; `noisy` does none.
 _TOLD = {
     "killed": "ended by SIGKILL",
     "crashes": "ended by SIGSEGV",
@@ -57,10 +57,10 @@ _TOLD = {
     "empty": "an unreadable answer: the answer is malformed: `context` is missing",
 }
 _MEASURED = ("sound", "noisy", "sound_again")
-#: Refused before anything was measured: an error of the test, and no verdict.
+#: Rejected before anything was measured: an error of the test, and no verdict.
 _REFUSED = {"out_of_memory": "ran out of memory"}
-#: Harm in which the engine's library has no part, as to the pipe: MLX, which takes a second to
-#: start, is not started once more for each. It aborts, hangs and runs out of memory.
+#: Harm outside the engine's library, such as to the pipe: MLX, which is slow to start, is not
+#: started once more for each. It aborts, hangs and runs out of memory.
 _OF_ANY_PROCESS = (
     *("killed", "crashes", "exits", "stopped"),
     *("garbage", "foreign", "flood", "closes", "infinite", "endless", "too_few", "empty"),
@@ -148,7 +148,7 @@ def session(project: Sessions) -> Session:
 
 
 def test_each_fault_is_the_result_of_its_own_test(session: Session, engine: Engine) -> None:
-    """A fault is INVALID with its name; what was sound or only noisy is measured and PASSes."""
+    """A fault is INVALID with its name; sound or noisy engines are measured and PASS."""
     session.require_clean()
     expected = dict.fromkeys(_told(engine), "INVALID") | dict.fromkeys(_REFUSED, "FAILED")
     expected |= dict.fromkeys(_MEASURED, "PASSED")
@@ -157,7 +157,7 @@ def test_each_fault_is_the_result_of_its_own_test(session: Session, engine: Engi
 
 
 def test_the_error_names_the_fault(session: Session, engine: Engine) -> None:
-    """The message says what happened, on which model."""
+    """The message has the event and the model."""
     lines = session.output.splitlines()
     for name, told in _told(engine).items():
         of_it = [line for line in lines if f"{engine} generate {name}:" in line]
@@ -177,13 +177,13 @@ def test_finished_measurements_are_reported(project: Sessions, session: Session)
 
 
 def test_no_process_is_left(project: Sessions, session: Session) -> None:
-    """No matter what state it was in, each process of the engine has ended."""
+    """In any state, each process of the engine has ended."""
     assert session.output
     assert project.left_behind() == []
 
 
 def test_a_library_of_another_version_is_refused(project: Sessions, engine: Engine) -> None:
-    """An engine whose library lacks what its binding calls measures nothing, and says why."""
+    """An engine whose library lacks its binding's calls measures nothing, with the reason."""
     if engine == "llama_tools":
         pytest.skip("its programs are started, not linked; test_tool_faults has their versions")
     python = write_interpreter(project.folder / "other", _BY_MODEL, _OTHER_LIBRARY)

@@ -1,6 +1,6 @@
-"""Mutated input of every kind is read, or refused in our words; nothing else.
+"""Mutated input of every kind is read, or rejected in asperf's words; nothing else.
 
-The ordinary tests take 2,000 fixed inputs. `tox run -e campaign` sets ASPERF_TEST_INPUTS to more,
+The ordinary tests have 2,000 fixed inputs. `tox run -e campaign` sets ASPERF_TEST_INPUTS to more,
 whose counts are in docs/reliability.md.
 """
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 _N_INPUTS: Final = int(os.environ.get("ASPERF_TEST_INPUTS", "2000"))
 _SEED: Final = 20261122
-#: No input may take longer, even on a busy machine.
+#: No input may last longer, even on a busy machine.
 _DEADLINE_S: Final = 20
-#: No message may be longer, whatever it repeats.
+#: No message may be longer, for any repeated text.
 _LONGEST: Final = 60_000
 _PACKAGE: Final = Path(pytest_asperf.__file__).parent
 _LOGS: Final = Path(__file__).parents[2] / "fixtures" / "audit"
 
-#: What stands where a program expects something else.
+#: Values instead of the expected ones.
 _HOSTILE: Final = (
     *(b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\x1b[2J", b"\r", b"\n\n", b'"', b"'''", b"\\", b"["),
     *(
@@ -101,7 +101,7 @@ def mutated(chance: random.Random, data: bytes, *, head: int | None = None) -> b
 
 
 class Hostile:
-    """An argument that raises whatever is asked of it."""
+    """An argument that raises on every use."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -214,7 +214,7 @@ def _marker(ground: Ground) -> None:
     args = tuple(_value(chance) for _ in range(chance.randrange(3)))
     keys = chance.sample(_KEYWORDS, chance.randrange(4))
     mark = parse(args, {key: _value(chance) for key in keys}, where="test_it")
-    # Levels are refused once the engine is known.
+    # Quantizations are rejected once the engine is known.
     levels: tuple[str, ...] = ()
     if isinstance(mark, marks.QuantMark):
         levels = (mark.level,)
@@ -300,7 +300,7 @@ def _log(ground: Ground) -> None:
     json.dumps(found.as_dict(), allow_nan=False)
 
 
-#: By kind: what reads an input of it, and its share of all inputs.
+#: By kind: its reader, and its share of all inputs.
 KINDS: Final[dict[str, tuple[Callable[[Ground], None], float]]] = {
     "gguf": (_gguf, 0.15),
     "safetensors": (_safetensors, 0.1),
@@ -364,7 +364,7 @@ def test_mutated_input_is_read_or_refused(
 def test_input_as_it_was_is_read(
     ground: Ground, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is mutated is sound: a mutation, and not its ground, is what is refused."""
+    """The mutated input is sound: the mutation is rejected, and not its ground."""
     monkeypatch.setitem(globals(), "mutated", lambda _chance, data, **_: data)
     read, _ = KINDS[kind]
     outcomes = [_outcome(read, replace(ground, chance=random.Random(seed))) for seed in range(8)]

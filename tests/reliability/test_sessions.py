@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _IS_CAMPAIGN: Final = "ASPERF_TEST_INPUTS" in os.environ
 _N_INTERRUPTS: Final = 50 if _IS_CAMPAIGN else 2
-#: What is like another case that the ordinary tests have.
+#: A case that is like one of the ordinary tests.
 _in_campaign = pytest.mark.skipif(not _IS_CAMPAIGN, reason="a part of tox run -e campaign")
 _CONFIG: Final = """
 engine = "scripted"
@@ -136,7 +136,7 @@ def test_verdicts_under_other_plugins(project: Sessions) -> None:
 
 
 def test_a_rerun_gives_no_new_verdict(project: Sessions) -> None:
-    """A rerun asks for the same measurement: a FAIL stays one, however often it is run."""
+    """A rerun requests the same measurement: a FAIL stays one, for any number of runs."""
     pytest.importorskip("pytest_rerunfailures")
     session = project.run("-prerunfailures", "--reruns=2", "--asperf-report=json:rows.json")
     session.require_clean()
@@ -150,7 +150,7 @@ def test_a_rerun_gives_no_new_verdict(project: Sessions) -> None:
 def test_a_timeout_of_pytest_timeout_leaves_no_process(project: Sessions, method: str) -> None:
     """It ends the test, or with `thread` the session; the engine's process ends with either."""
     pytest.importorskip("pytest_timeout")
-    # What is imported at the first measurement is there before the clock of the second one starts.
+    # The imports of the first measurement are there before the clock of the second one starts.
     tests = ("test_it.py::test_pass", "hangs.py", "test_it.py::test_pass_too")
     session = project.run("-ptimeout", f"--timeout-method={method}", *tests)
     assert "INTERNALERROR" not in session.output
@@ -164,7 +164,7 @@ def test_a_timeout_of_pytest_timeout_leaves_no_process(project: Sessions, method
 
 
 def test_last_failed_measures_only_what_failed(project: Sessions) -> None:
-    """`--lf` runs again what was FAIL or INVALID, with the same verdicts."""
+    """`--lf` runs FAIL and INVALID tests again, with equal verdicts."""
     project.run("--cache-clear")
     session = project.run("--lf")
     session.require_clean()
@@ -175,7 +175,7 @@ def test_last_failed_measures_only_what_failed(project: Sessions) -> None:
 def test_an_interrupted_controller_of_xdist_writes_its_report(
     project: Sessions, how: signal.Signals
 ) -> None:
-    """What its workers have finished is in the report, however the controller is ended."""
+    """Its workers' finished results are in the report, for any end of the controller."""
     pytest.importorskip("xdist")
     (project.folder / "rows.json").unlink(missing_ok=True)
     options = ("-n1", "--asperf-report=json:rows.json", "-k", "pass or hangs")

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "bench_store.py"
 
 @pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not part of the sdist")
 def test_killed_writers_lose_nothing() -> None:
-    """What a writer was told of as stored is there, and nothing is there in part."""
+    """A writer's confirmed report is there, and nothing is there in part."""
     words = ("--kills", "5", "--series", "0", "--writers", "3")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False

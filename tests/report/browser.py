@@ -1,4 +1,4 @@
-"""A headless Chromium that tests ask about a page, through its own pipe and without a library."""
+"""A headless Chromium that tests query about a page, through its own pipe and without a library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Browser:
     """One tab, by Chromium's debugging protocol: messages of JSON that end in a zero byte.
 
     Attributes:
-        requested: addresses that pages asked for.
+        requested: addresses that pages requested.
     """
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
@@ -70,7 +70,7 @@ class Browser:
             self._note(event)
 
     def ask(self, expression: str) -> Any:
-        """Return what an expression in the page comes to, as plain data."""
+        """Return the value of an expression in the page, as plain data."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")

@@ -74,7 +74,7 @@ META: Final[dict[str, Any]] = {
         "gpus": [],
     },
 }
-#: What ran, as a measurement has it.
+#: The run record of a measurement.
 _STATED: Final = Provenance(
     "m in old",
     Path("m.gguf"),
@@ -105,7 +105,7 @@ def report(noted: Sequence[Noting], gate: GateFacts | None = None, **meta: Any) 
 
 
 def check_schema(document: Mapping[str, Any]) -> None:
-    """Fail if a report is not as the package's schema says."""
+    """Fail if a report does not match the package's schema."""
     _VALIDATOR.validate(document)
 
 
@@ -115,7 +115,7 @@ def shown(document: object, name: str = "r.json") -> ReportData:
 
 
 def read(noted: Sequence[Noting], name: str = "r.json", **meta: Any) -> ReportData:
-    """The same of records."""
+    """The rows of records."""
     return shown(report(noted, **meta), name)
 
 
@@ -147,13 +147,13 @@ def ran(model: str) -> Ran:
 
 
 def claimed(model: str, at_least: float) -> Verdict:
-    """A claim about it."""
+    """An assertion about it."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
     return judge_within(_rate(), subject, at_least=at_least)
 
 
 def level(model: str, delta: float) -> QuantRecord:
-    """A scored level."""
+    """A scored quantization."""
     own = ran(model)
     chunks = (
         ChunkFacts(n_tokens=256, nll_sum=500 + 256 * delta + n, baseline_nll_sum=500.0 + n)
@@ -173,12 +173,12 @@ def level(model: str, delta: float) -> QuantRecord:
 
 
 def below(what: str, change: float, limit: float) -> Verdict:
-    """A claim about a change that no measurement is."""
+    """An assertion about a change without a measurement of its own."""
     return judge_below(_change(change), limit, Subject(what, "live"))
 
 
 def gate(candidate: float, *, n: int = 40) -> Verdict:
-    """The verdict on pairs in which the candidate takes so many times as long."""
+    """The verdict on pairs in which the candidate is that many times as slow."""
     test = TotalTimeTest(0.05, max_pairs=n)
     pairs = WorkloadPairs(Workload("tg", 16), test, [])
     while test.outcome is None:
@@ -234,7 +234,7 @@ def speculation(label: str, gain: float, ratio: float) -> SpeculationRecord:
 
 
 def invalid(model: str = "fake") -> Verdict:
-    """A claim whose measurement broke."""
+    """An assertion whose measurement broke."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
     problems = ["logits are NaN in 3 of 8 runs", "the first at token 12"]
     return judge_invalid(subject, "at least 1 tok/s", problems, remedy="mend the model")
@@ -246,7 +246,7 @@ def not_run(subject: str = "pp16 fake") -> BrokenRecord:
 
 
 def whole() -> dict[str, Any]:
-    """A report with a claim of every kind, all levels, and hostile names."""
+    """A report with an assertion of every kind, all quantizations, and hostile names."""
     long = "a-very-long-model-name-" * 30
     noted: list[tuple[str, AnyRecord]] = [
         ("test_a.py::test_rate", rates("fake:Q8_0")),

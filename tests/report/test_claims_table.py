@@ -29,7 +29,7 @@ from tests.report import sample_reports as samples
 TEXT = st.text(max_size=80)
 NAME = st.from_regex(r"[a-z0-9:_.]{1,90}", fullmatch=True)
 OUTCOMES = st.sampled_from(["PASS", "FAIL", "INCONCLUSIVE", "INVALID"])
-#: The longest figures that there are: both sides, the change and its interval.
+#: The longest figures that there are: baseline, candidate, the change and its interval.
 FIGURES = st.sampled_from(
     ["98 → 61 tok/s, +62 % slower [50, 74]", "1110.99 tok/s [1110.86, 1111.11]", "+0 %"]
 )
@@ -91,20 +91,20 @@ def lines(*rows: Line, screen: Screen | None = None) -> list[str]:
 def test_no_line_is_wider_and_no_figure_is_cut(
     rows: list[tuple[str, str, str]], test: str, width: int
 ) -> None:
-    """Names give way to figures, which stand below the name if they are too long."""
+    """Names are shortened before figures, which are below the name if they are too long."""
     claims = [claim(word, test, subject=name, brief=brief) for word, name, brief in rows]
     found = claim_lines(claims, Screen(width))
     assert max(cell_len(line.text) for line in found) + 3 <= width
     for brief in {row.brief for row in claims}:
         assert any(brief in line.text for line in found)
-    # Of a broken measurement there is no figure that a limit could be held against.
+    # A broken measurement has no figure to compare with a limit.
     decided = [row for row in claims if row.outcome != "INVALID"]
     assert sum("≥ 10" in line.text for line in found) >= len(decided)
 
 
 @given(name=TEXT, brief=TEXT, bound=TEXT, note=TEXT, width=st.integers(40, 200))
 def test_foreign_text_stays_text(name: str, brief: str, bound: str, note: str, width: int) -> None:
-    """No matter what a name holds, no control character reaches the terminal."""
+    """For any name, no control character reaches the terminal."""
     row = replace(
         claim("INCONCLUSIVE", f"{name}::{note}", subject=name, brief=brief, bound=bound, why=note),
         record=ran_as(name, note),
@@ -131,7 +131,7 @@ def test_a_file_that_is_no_utf_8_gets_ascii(name: str, outcome: str) -> None:
 
 @given(st.lists(OUTCOMES, min_size=1, max_size=20))
 def test_the_tally_adds_up_and_the_worst_is_last(outcomes: list[str]) -> None:
-    """Each claim is one line and counted once; FAIL is nearest to the prompt."""
+    """Each assertion is one line and counted once; FAIL is nearest to the prompt."""
     noted = [claim(word) for word in outcomes]
     total, *counts = map(int, re.findall(r"\d+", tally([*noted, measured()])))
     assert total == len(outcomes) == sum(counts)
@@ -151,13 +151,13 @@ def test_a_line_has_what_measured_limit_from_time_and_test() -> None:
 
 
 def test_a_long_name_loses_its_middle() -> None:
-    """What is measured and the level at the end stay."""
+    """The quantity and the quantization at the end stay."""
     (_, line) = lines(claim(subject=f"tg8 {'x' * 90}:Q8_0"), screen=Screen(80))
     assert re.match(r"tg8 x+…x+:Q8_0 ", line)
 
 
 def test_a_figure_stands_once() -> None:
-    """A measurement is a line of its own if no claim has its figure, and once."""
+    """A measurement is a line of its own if no assertion has its figure, and once."""
     about = claim(figures=(JudgedFigure("tg8", estimate()),))
     assert len(lines(measured(), about)) == 2
     found = lines(measured(), about, measured(12.5), measured(12.5))
@@ -222,7 +222,7 @@ def test_nothing_is_no_table() -> None:
     ("seconds", "text"), [(None, ""), (0.4, ""), (0.6, "1 s"), (99, "99 s"), (137, "2 min")]
 )
 def test_times_are_whole(seconds: float | None, text: str) -> None:
-    """Nothing is said of what took no time."""
+    """A duration of 0 is not printed."""
     assert duration_text(seconds) == text
 
 

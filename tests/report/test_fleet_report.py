@@ -1,4 +1,4 @@
-"""A report of several machines, and what is made of it."""
+"""A report of several machines, and its outputs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _fleet() -> Report:
 
 
 def test_each_machine_has_a_report_of_its_own() -> None:
-    """Valid by the schema, with its own facts and no row of another; told twice it is the same."""
+    """Valid by the schema, with its own facts and no row of another; equal for repeated calls."""
     parts = of_each_machine(_fleet())
     for part, (name, facts) in zip(parts, MACHINES.items(), strict=True):
         samples.check_schema(document(part))
@@ -85,7 +85,7 @@ def test_malformed_machines_are_refused(machines: object) -> None:
 
 
 def test_pages_and_exports_name_the_machine() -> None:
-    """Nothing of two machines is merged, or told apart by a number."""
+    """Nothing of two machines is merged, or distinguished by a number."""
     reports = shown_reports(_fleet(), name="r.json")
     assert [report.name for report in reports] == ["a", "b", "gone"]
     html = page(reports).decode()
@@ -97,7 +97,7 @@ def test_pages_and_exports_name_the_machine() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_line_begins_with_its_machine(width: int) -> None:
-    """A column only where there are several, and no line is wider than the screen."""
+    """A column only if there are several, and no line is wider than the screen."""
     shown = claim_lines(lines(_noted()), Screen(width))
     assert [line.text.split()[0] for line in shown] == ["machine", "a", "gone", "b"]
     assert max(len(line.text) for line in shown) + 3 <= width

@@ -28,13 +28,13 @@ _FORMULAE = st.tuples(st.sampled_from("=+-@\uff1d x"), st.text(max_size=20)).map
 
 
 def test_every_format_has_a_writer() -> None:
-    """What an option accepts can be written."""
+    """Every format of the option can be written."""
     assert set(WRITERS) == set(get_args(ReportFormat))
 
 
 @pytest.mark.parametrize("form", [*WRITERS])
 def test_every_format_is_written_from_a_stored_report(tmp_path: Path, form: Any) -> None:
-    """A file that was written once is enough for all others, whatever names are in it."""
+    """A file that was written once is enough for all others, for any names in it."""
     (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
     (report,) = read_report_file(tmp_path / "r.json")
     path = tmp_path / "out"
@@ -48,7 +48,7 @@ def test_every_format_is_written_from_a_stored_report(tmp_path: Path, form: Any)
 
 def test_json_is_of_one_session(tmp_path: Path) -> None:
     """Two reports are not one."""
-    with pytest.raises(ConfigError, match="takes one report, not 2"):
+    with pytest.raises(ConfigError, match="needs one report, not 2"):
         write(ReportTarget("json", tmp_path / "r.json"), [samples.read([])] * 2)
 
 
@@ -58,7 +58,7 @@ def _csv(*rows: AnyRecord) -> list[dict[str, str]]:
 
 
 def test_csv_has_a_line_for_each_claim() -> None:
-    """Numbers are the report's own, facts of the session are in each line; no claim is a head."""
+    """Numbers are the report's own, the session's facts are in each line; no rows give a head."""
     claimed = samples.claimed("m", 10)
     rate, slow = _csv(samples.rates("m"), claimed, samples.gate(1.3))
     assert float(rate["value"]) == claimed.figures[0].estimate.point
@@ -72,7 +72,7 @@ def test_csv_has_a_line_for_each_claim() -> None:
 @settings(max_examples=40, deadline=None)
 @given(_FORMULAE)
 def test_no_cell_is_a_formula(name: str) -> None:
-    """What a spreadsheet would compute begins with an apostrophe; a negative number stays one."""
+    """A formula of a spreadsheet begins with an apostrophe; a negative number does not."""
     (line,) = _csv(samples.below(name, -0.02, 0.01))
     assert not any(
         value.startswith(("=", "+", "@", "\uff1d", "\t", "\r")) for value in line.values()
@@ -82,13 +82,13 @@ def test_no_cell_is_a_formula(name: str) -> None:
 
 
 def _open() -> list[AnyRecord]:
-    """A claim of each outcome that is no pass, after one that is."""
+    """An assertion of each outcome that is no pass, after one that is."""
     rows = [samples.claimed("m", limit) for limit in (10, 84, 9999)]
     return [*rows, samples.invalid(), samples.not_run()]
 
 
 def test_benchers_format_shows_no_open_claim_as_a_pass() -> None:
-    """Only a PASS is 0; what is undecided has its value under another name, what is broken none."""
+    """Only a PASS is 0; an undecided one has its value under another name, a broken one none."""
     report = samples.read([(f"t{n}", row) for n, row in enumerate(_open())])
     found = json.loads(bencher([report]))
     by_test = {name.split()[0]: found[name] for name in found if "[" not in name}
@@ -109,7 +109,7 @@ def test_benchers_format_shows_no_open_claim_as_a_pass() -> None:
 
 
 def test_the_list_of_github_action_benchmark_is_smaller_is_better() -> None:
-    """A rate becomes time, every claim has a code, and what is not to be smaller has no value."""
+    """A rate becomes time, every assertion has a code, and a larger-is-better one has no value."""
     rows = [*_open(), samples.gate(1.3)]
     report = samples.read([(f"t{n}", row) for n, row in enumerate(rows)])
     found = {entry["name"]: entry for entry in json.loads(github_benchmark([report]))}

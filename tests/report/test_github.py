@@ -28,7 +28,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_what_did_not_pass_is_annotated(job: Path) -> None:
-    """FAIL and INVALID are errors, what is undecided is a warning, and a PASS is silent."""
+    """FAIL and INVALID are errors, an undecided verdict is a warning, and a PASS is silent."""
     rows = [samples.claimed("m", limit) for limit in (10, 84, 9999)]
     noted: list[samples.Noting] = [("t/a.py::test[x,y]", row) for row in (*rows, samples.invalid())]
     failed, broken, open_ = github.tell(samples.read(noted))
@@ -50,7 +50,7 @@ def test_a_file_is_named_as_in_the_repository(
 
 
 def test_a_gates_cell_names_no_file(job: Path) -> None:
-    """A finding and recorded figures are warnings: they fail no job."""
+    """A finding and published figures are warnings: they fail no job."""
     recorded = Verdict(outcome=Outcome.FAIL, subject="a claim", measured="1 %", source="recorded")
     lines = github.tell(samples.read([("tg16 fake", samples.gate(1.3)), ("t.py::t", recorded)]))
     assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning"]
@@ -72,7 +72,7 @@ def test_a_name_is_no_command(job: Path, name: str) -> None:
 
 
 def test_a_summary_is_as_long_as_github_takes(job: Path) -> None:
-    """A longer one would be refused as a whole; it ends with a whole line."""
+    """GitHub would reject a longer one as a whole; it ends with a whole line."""
     report = samples.read([("t", samples.below("m" * 300, 0.0, 0.01))])
     github.tell(replace(report, claims=report.claims * 3000))
     text = job.read_bytes()
@@ -83,7 +83,7 @@ def test_a_summary_is_as_long_as_github_takes(job: Path) -> None:
 
 
 def test_a_fail_after_many_warnings_is_annotated(job: Path) -> None:
-    """GitHub shows ten errors and ten warnings: neither takes the other's place."""
+    """GitHub shows ten errors and ten warnings: neither replaces the other."""
     rows = [samples.claimed("m", 84)] * 25 + [samples.claimed("m", 9999)]
     lines = github.tell(samples.read([("t.py::t", row) for row in rows]))
     assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 10]
@@ -99,7 +99,7 @@ def test_outside_of_a_job_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_summary_that_cannot_be_written_is_said(job: Path) -> None:
-    """What was measured is not lost with it."""
+    """The measurements are not lost with it."""
     job.mkdir()
     first, *_ = github.tell(samples.read([("t", samples.invalid())]))
     assert re.match(r"asperf: .*step\.md could not be written: ", first)

@@ -18,7 +18,7 @@ from tests.report import sample_reports as samples
 
 
 def test_the_document() -> None:
-    """It is versioned, says what was measured with, and has each row under its test."""
+    """It is versioned, has the session's facts, and has each row under its test."""
     noted = (Noted("test_x.py::test_y", samples.rates("μ:Q8_0")),)
     whole = Report(meta=None, headline=("asperf: live",), rows=noted)
     written = json.loads(serialise(document(whole)))
@@ -67,7 +67,7 @@ def test_claims_are_flat() -> None:
 
 
 def test_the_command_repeats_one_test_with_the_sessions_options() -> None:
-    """What a shell would take apart is quoted."""
+    """Words that a shell would split are quoted."""
     (claim,) = samples.report([("test_x.py::test_y[a b]", samples.invalid())])["claims"]
     assert claim["repeat"] == "pytest 'test_x.py::test_y[a b]' --asperf-seed=7"
 
@@ -81,7 +81,7 @@ def test_a_command_without_arguments_has_no_options() -> None:
 
 
 def test_measurements_have_every_run() -> None:
-    """A record for each model and side, with what ran and every count and time."""
+    """A record for each model and variant, with run record and every count and time."""
     noted: list[samples.Noting] = [("t", samples.rates("m")), ("t", samples.level("m:Q8_0", 0.01))]
     written = samples.report([*noted, ("t", samples.gate(1.3)), ("t", samples.invalid())])
     rate, level, base, candidate = written["measurements"]

@@ -42,7 +42,7 @@ def line(record: AnyRecord) -> Line:
 
 @pytest.mark.parametrize("kind", RECORDS)
 def test_a_record_survives_being_plain_data(kind: str) -> None:
-    """What xdist and JSON carry is the same record again."""
+    """Records through xdist and JSON are equal to the first ones."""
     data = json.loads(json.dumps(encode(RECORDS[kind]), allow_nan=False))
     found: AnyRecord = decode_as(AnyRecord, data)
     assert found == RECORDS[kind]

@@ -23,13 +23,13 @@ def _markdown(*rows: AnyRecord) -> str:
 
 
 def _cells(line: str) -> list[str]:
-    """Split a row of a table as GitHub does, and take its escapes away."""
+    """Split a row of a table as GitHub does, and remove its escapes."""
     cells = re.findall(r"((?:\\.|[^|\\])*)\|", line.removeprefix("|"))
     return [re.sub(r"\\(.)", r"\1", cell).strip() for cell in cells]
 
 
 def test_rates_have_the_columns_of_llama_bench() -> None:
-    """Then interval and verdict; what is claimed of a rate stands beside it."""
+    """Then interval and verdict; a rate's assertion is in its row."""
     lines = _markdown(samples.rates("m"), samples.claimed("m", 10)).splitlines()
     head, _, row = [line for line in lines if line.startswith("|")][:3]
     assert _cells(head)[:7] == ["model", "size", "params", "backend", "threads", "test", "t/s"]
@@ -38,7 +38,7 @@ def test_rates_have_the_columns_of_llama_bench() -> None:
 
 
 def test_the_sides_of_a_gate_are_rates_and_its_claim_follows() -> None:
-    """Both sides' rates, then the ratio, why it failed, what differs, and what ran."""
+    """Both rates, the ratio, the reason of its failure, the differences, and the run record."""
     text = _markdown(samples.gate(1.3))
     marks = [
         "tg16 baseline",
@@ -52,14 +52,14 @@ def test_the_sides_of_a_gate_are_rates_and_its_claim_follows() -> None:
 
 
 def test_a_session_without_claims_has_its_figures() -> None:
-    """It says that nothing was judged."""
+    """It states that nothing was judged."""
     text = _markdown(samples.rates("m"))
     assert text.startswith("### ❔ no assertion was judged\n")
     assert "84.30" in text
 
 
 def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
-    """Recorded figures never pass for measured ones."""
+    """Published figures never pass for measured ones."""
     row = Verdict(
         outcome=Outcome.FAIL,
         subject="q4-size",
@@ -75,7 +75,7 @@ def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
 
 
 def test_what_is_no_rate_has_a_table_of_its_own() -> None:
-    """PPL of a level, once though two tests note it, and a rate in neither."""
+    """PPL of a quantization, once though two tests note it, and a rate in neither."""
     text = _markdown(samples.level("m:Q8_0", 0.01), samples.level("m:Q8_0", 0.01))
     assert text.count("| m\\:Q8\\_0 | PPL vs F16 |") == 1
     assert "t/s" not in text
@@ -95,7 +95,7 @@ def test_several_reports_follow_one_another() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=60), st.text(min_size=1, max_size=60))
 def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
-    """No matter what a model or an engine is called, a row has its cells, and shows the text."""
+    """For any name of a model or an engine, a row has its columns, and shows the text."""
     row = Verdict(outcome=Outcome.FAIL, subject=name or "m", measured=told, rests_on="7 pairs")
     (line,) = (line for line in _markdown(row).splitlines() if line.startswith("| ❌"))
     cells = _cells(line)
@@ -106,7 +106,7 @@ def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
 
 @given(st.text(max_size=80))
 def test_escaped_text_is_no_markup(text: str) -> None:
-    """Nothing that begins markup, a link or a tag stands without its escape."""
+    """Nothing that begins markup, a link or a tag is without its escape."""
     bare = re.sub(r"\\.", "", escape(text))
     assert not set(bare) & set("`*_[]<>|#~&")
     assert "\n" not in escape(text)
@@ -115,7 +115,7 @@ def test_escaped_text_is_no_markup(text: str) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=80))
 def test_a_note_cannot_end_its_block(text: str) -> None:
-    """What an engine logs stays inside of the indented block, and heads no tag of its own."""
+    """An engine's log stays inside of the indented block, and begins no tag of its own."""
     row = Verdict(
         outcome=Outcome.FAIL,
         subject=f"</summary>{text}",
@@ -130,7 +130,7 @@ def test_a_note_cannot_end_its_block(text: str) -> None:
 
 
 def test_only_the_worst_claims_have_notes() -> None:
-    """A page of notes would hide the tables; their number is said."""
+    """A page of notes would hide the tables; only their number is printed."""
     details = tuple(map(str, range(99)))
     row = Verdict(outcome=Outcome.FAIL, subject="m", measured="z", details=details)
     text = _markdown(*[row] * 40)

@@ -22,7 +22,7 @@ def _texts(content: str) -> str:
 
 
 def test_every_judged_figure_stands_in_it_exactly() -> None:
-    """What a program reads of the page is what it reads of the JSON report."""
+    """The page's data for programs equal the JSON report's."""
     document = samples.whole()
     shown = set(re.findall(r'<data value="([^"]+)"', _page(document)))
     figures = [figure for row in document["rows"] for figure in row.get("figures", ())]
@@ -54,7 +54,7 @@ def test_the_worst_verdict_comes_first() -> None:
 
 
 def test_names_stay_text() -> None:
-    """Markup in a name is shown, and what reorders or colours text is escaped."""
+    """Markup in a name is shown, and control characters of order or colour are escaped."""
     content = _page(samples.whole())
     assert not re.search(r"<(script|img|b>)", content)
     assert "&lt;script&gt;" in content
@@ -91,18 +91,18 @@ class _Reader(HTMLParser):
 
 
 def test_why_a_measurement_is_invalid_stands_open() -> None:
-    """The reason is its result, with the rest of it below and what to do about it."""
+    """The reason is its result, with the rest of it below and the remedy."""
     content = _page(samples.report([("t", samples.invalid())]))
     text = _texts(content)
     assert "logits are NaN in 3 of 8 runs" in text
-    assert "What to do: mend the model" in text
+    assert "Remedy: mend the model" in text
     assert re.search(
         r'<details open=""><summary>Why</summary>.*the first at token 12', content, re.DOTALL
     )
 
 
 def test_a_gate_shows_where_its_builds_differ() -> None:
-    """Both builds stand beside each other, and only what differs is marked."""
+    """Both builds are side by side, and only the differences are marked."""
     content = _page(samples.report([("t", samples.gate(1.3))]))
     assert re.search(r'<tr class="differs"><th>engine</th><td>a 1</td><td>a 2</td>', content)
     assert content.count('class="differs"') == 1

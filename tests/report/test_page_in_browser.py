@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
-#: What lies beyond an edge of the window with all that folds unfolded, but for tables that have a
-#: scroll bar of their own; and texts of charts beyond the chart, or over one another.
+#: Parts beyond an edge of the window with everything unfolded, except tables that have a scroll bar
+#: of their own; and texts of charts beyond the chart, or over one another.
 _CLIPPED: Final = """
 document.querySelectorAll('details').forEach(folded => folded.open = true);
 (() => {
@@ -41,7 +41,7 @@ document.querySelectorAll('details').forEach(folded => folded.open = true);
   return found;
 })()
 """
-#: Of the first card: places and values of the ticks, and the ends of the drawn interval.
+#: From the first card: places and values of the ticks, and the ends of the drawn interval.
 _DRAWN: Final = """
 (() => {
   const chart = document.querySelector('article svg');
@@ -117,7 +117,7 @@ def test_an_interval_lies_where_its_axis_says(browser: Browser, tmp_path: Path) 
 
 
 def test_bars_are_as_long_as_their_figures(browser: Browser, tmp_path: Path) -> None:
-    """Those of two machines begin at zero, and the table beside them has the report's numbers."""
+    """Those of two machines begin at zero, and the table next to them has the report's numbers."""
     slow = samples.rates("m", scale=0.5)
     documents = [
         samples.report([("t", row)], machine={**samples.META["machine"], "hardware": name})

@@ -35,7 +35,7 @@ def test_a_claim_is_read_with_its_limit_and_its_runs() -> None:
 
 
 def test_a_claim_on_a_figure_of_no_measurement_has_all_that_its_test_measured() -> None:
-    """A difference of two levels is shown beside both."""
+    """A difference of two quantizations is shown with both."""
     other = samples.below("difference", 0.5, 1.0)
     noted: list[samples.Noting] = [
         ("t", samples.level(f"fake:{name}", 0.1)) for name in ("Q8_0", "Q6_K")
@@ -56,7 +56,7 @@ def test_times_are_read_as_times() -> None:
 
 
 def test_a_gate_has_its_pairs_in_order() -> None:
-    """Both sides' times are in the file, and evidence that is enough at the end."""
+    """Both variants' times are in the file, and evidence that is enough at the end."""
     document = samples.report([("t", samples.gate(1.3))])
     compared = document["rows"][0]["compared"]
     assert compared["pairs"][0]["baseline"] == [1_000_000, 1_003_000, 1_006_000, 1_009_000]
@@ -71,7 +71,7 @@ def test_a_gate_has_its_pairs_in_order() -> None:
 
 
 def test_levels_stand_from_the_largest_file_to_the_smallest() -> None:
-    """The baseline is first, and each level has the rate that was measured of it."""
+    """The baseline is first, and each quantization has its measured rate."""
     (levels,) = samples.shown(samples.whole()).level_sets
     assert [level.name for level in levels.levels] == ["F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M"]
     assert [level.rate is not None for level in levels.levels] == [False, True, False, False, True]
@@ -86,7 +86,7 @@ def test_alike_graphics_cards_are_counted() -> None:
 
 
 def test_a_report_of_an_early_version_is_read_with_what_it_has() -> None:
-    """It has no facts of the session, no claims table and no command."""
+    """It has no facts of the session, no assertions table and no command."""
     document = samples.whole()
     document["meta"] = None
     del document["claims"], document["measurements"]
@@ -121,7 +121,7 @@ def test_a_cell_that_could_not_be_run_is_read() -> None:
     ],
 )
 def test_what_is_no_report_of_ours_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    """The error names the file, and what to give instead."""
+    """The error names the file, and the accepted kinds."""
     path = tmp_path / "r.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"name a JSON report|the version") as refused:
@@ -131,7 +131,7 @@ def test_what_is_no_report_of_ours_is_refused(tmp_path: Path, text: str, says: s
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """A folder is no report, and neither is what does not exist."""
+    """A folder is no report, and neither is a missing file."""
     for path in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(ConfigError, match="cannot be read"):
             read_report_file(path)
@@ -179,7 +179,7 @@ _JUNK = st.recursive(
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
-    """No matter what stands anywhere in it, there is a page or an error of ours."""
+    """For any content, there is a page or an error of asperf's."""
     document = samples.report(
         [
             *(("t", samples.level(f"fake:{name}", 0.01)) for name in ("Q8_0", "Q6_K")),
@@ -244,7 +244,7 @@ def test_a_report_of_schema_1_is_written_in_schema_2() -> None:
 
 
 def test_a_report_of_schema_1_adds_to_the_series_that_it_began() -> None:
-    """A history that holds earlier reports goes on with their series."""
+    """A history with earlier reports continues their series."""
     (report,) = read_report_file(EARLIER)
     found = {one.key.metric: one for one in figures_of(report.whole, "r")}
     assert found["tg16 ratio"].key.model == "asperf-target:F16 / asperf-target:Q4_K_M"

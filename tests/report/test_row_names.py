@@ -31,7 +31,7 @@ def names(*rows: Noted) -> list[str]:
 
 
 def test_rows_alike_are_told_apart_by_the_settings_asked_for() -> None:
-    """What all of them have is left out."""
+    """Their common part is left out."""
     found = names(
         row(asked="threads=1, flash_attn=on", device="CPU"),
         row(asked="threads=2, flash_attn=on, n_ubatch=64", device="CPU"),
@@ -71,7 +71,7 @@ def test_equal_rows_and_other_machines_keep_their_names() -> None:
 
 
 def test_names_of_a_sweep_stay_apart_on_a_narrow_screen() -> None:
-    """Levels whose names end alike keep the part in which they differ."""
+    """Quantizations whose names end alike keep the part in which they differ."""
     levels = [f"{bits}bit{group}" for bits in (2, 3, 4, 5, 6, 8) for group in ("", "-g32", "-g128")]
     long = [f"PPL vs F16 asperf-target:{level} on mlx" for level in levels]
     starts = tail_starts(long, 24)
@@ -83,6 +83,6 @@ def test_names_of_a_sweep_stay_apart_on_a_narrow_screen() -> None:
 
 @given(st.lists(st.text(max_size=60), max_size=5), st.integers(1, 50))
 def test_no_name_is_wider(texts: list[str], width: int) -> None:
-    """No matter what the names are, and whatever characters take two columns."""
+    """For any names, and any characters of two columns."""
     starts = tail_starts(texts, width)
     assert all(cell_len(cut(text, width, starts[text])) <= width for text in texts)

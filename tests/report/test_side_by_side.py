@@ -1,4 +1,4 @@
-"""Machines and engines beside each other."""
+"""Machines and engines side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _of(hardware: str, host: str, *models: str) -> ReportData:
 
 
 def test_machines_share_the_models_that_two_of_them_measured() -> None:
-    """What one of them alone measured is left out."""
+    """A measurement of only one of them is left out."""
     (found,) = by_machine([_of("m2ultra", "a", "x", "y"), _of("m1max", "b", "x", "z")])
     assert (found.workload, found.unit, found.names) == ("tg16", "tok/s", ("m2ultra", "m1max"))
     assert {model: list(of) for model, of in found.models.items()} == {"x": ["m2ultra", "m1max"]}
@@ -33,7 +33,7 @@ def test_machines_of_one_kind_have_their_hosts_names() -> None:
 
 
 def test_engines_share_a_model() -> None:
-    """A model on another engine has its name with it; a side of a gate is no engine."""
+    """A model on another engine has its name with it; a build of a gate is no engine."""
     rows: list[AnyRecord] = [
         samples.rates("x"),
         samples.rates("x on mlx", library="mlx-lm"),

@@ -44,7 +44,7 @@ def _row(
 
 
 def test_the_curve_is_the_model_and_crosses_zero_at_break_even() -> None:
-    """It gives the prediction at the pair's own ratio, and what other drafts would have given."""
+    """It gives the prediction at the pair's own ratio, and those of other drafts."""
     (point,) = speculation_of([_row(ratio=5.0)])
     assert predicted_at(point, 5.0) == pytest.approx(point.predicted_gain.point)
     assert predicted_at(point, 10.0) == pytest.approx(sd_model.gain(3.0, 4, 0.1, 2.0))

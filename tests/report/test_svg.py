@@ -26,7 +26,7 @@ def test_every_value_lies_on_its_scale(values: list[float], kind: str) -> None:
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
 def test_a_place_gives_its_value_back(low: float, width: float) -> None:
-    """An axis is straight: what lies halfway is the middle."""
+    """An axis is straight: the half way is the middle."""
     scale = Scale.around([low, low + width], 10, 110)
     assert math.isclose(scale.at(low + width / 2), 60, rel_tol=1e-6)
 
@@ -41,11 +41,11 @@ def test_numbers_are_written_as_a_reader_writes_them() -> None:
 
 
 def test_a_long_name_keeps_its_ends() -> None:
-    """Levels and sizes stand at the end of a name."""
+    """Quantizations and sizes are at the end of a name."""
     assert shortened("a-long-name:Q4_K_M", 10) == "a-lon…_K_M"
     assert shortened("short", 10) == "short"
 
 
 def test_an_empty_chart_has_a_size() -> None:
-    """Browsers take its shape from the view box."""
+    """Browsers read its shape from the view box."""
     assert Chart(40).drawn().get("viewBox") == "0 0 360 40"

@@ -1,4 +1,4 @@
-"""A server on a real socket that replies as a script says."""
+"""A server on a real socket that replies by a script."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def delta(text: str, **more: Any) -> dict[str, Any]:
 
 
 def role() -> dict[str, Any]:
-    """The chunk that begins a reply of that API and holds no token."""
+    """The chunk that begins a reply of that API and has no token."""
     return {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]}
 
 
@@ -66,7 +66,7 @@ def streamed(parts: Iterable[Step], *, end: bool = True) -> list[Step]:
 
 
 class FakeServer:
-    """Takes any number of connections at once, and keeps the requests' bodies in order."""
+    """Accepts any number of connections at once, and keeps the requests' bodies in order."""
 
     def __init__(self, script: Callable[[dict[str, Any]], Iterable[Step]]) -> None:
         self._script = script
@@ -125,7 +125,7 @@ class FakeServer:
 def serving(
     script: Iterable[Step] | Callable[[dict[str, Any]], Iterable[Step]],
 ) -> Iterator[FakeServer]:
-    """A server that replies to every request by a script, or by what a function makes of it."""
+    """A server that replies to every request by a script, or by a function."""
     server = FakeServer(script if callable(script) else lambda _: script)
     try:
         yield server

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_asperf.worker.serving.record import Endpoint
     from tests.serving.fake_server import Step
 
-    #: Makes of a reply's events what is sent in their place.
+    #: Makes the sent events of a reply's own.
     Harm = Callable[[Iterator[bytes]], Iterable[Step]]
 
 #: Events that are passed on before the harm.
@@ -25,7 +25,7 @@ _KEEP_ALIVE = b"8\r\n: ping\n\n\r\n"
 
 
 def through(upstream: Endpoint, *harms: Harm) -> Callable[[dict[str, Any]], Iterator[Step]]:
-    """Ask a server what was asked, and do the harms to its replies in turn."""
+    """Forward requests to a server, and do the harms to its replies in turn."""
     turns = cycle(harms)
 
     def reply(request: dict[str, Any]) -> Iterator[Step]:
@@ -84,7 +84,7 @@ def late(events: Iterator[bytes]) -> Iterator[Step]:
     return chunked(part for event in events for part in (0.002, event))
 
 
-#: By what is done: the harm, and the fault's name; of a sound reply none.
+#: By its effect: the harm, and the fault's name; for a sound reply none.
 HARMS: dict[str, tuple[Harm, str]] = {
     "nothing": (untouched, ""),
     "delay": (late, ""),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.serving.fake_server import Step
 
 SHORT = Timeouts(connect_s=2.0, headers_s=0.3, idle_s=0.3, total_s=0.6)
-#: For what must not end by a timeout, however busy the machine is.
+#: For calls that must not end by a timeout, on any busy machine.
 PATIENT = Timeouts(connect_s=5.0, headers_s=5.0, idle_s=5.0, total_s=10.0)
 KEY = "sk-secret-0123456789"
 
@@ -163,7 +163,7 @@ def test_an_end_in_two_reads_is_seen_while_the_connection_stays_open() -> None:
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
 def test_chunks_are_read_however_they_arrive(parts: list[bytes], data: st.DataObject) -> None:
-    """The body is the same wherever reads cut the transfer."""
+    """The body is equal for any cut of the transfer."""
     raw = b"".join(part for part in chunked([p for p in parts if p]) if isinstance(part, bytes))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=10)))
     framing = Chunked()
@@ -184,6 +184,6 @@ def test_a_wrong_url_is_refused_without_its_password(url: str) -> None:
 
 
 def test_a_header_cannot_smuggle_another() -> None:
-    """A line's end in a header is refused before anything is sent."""
+    """A line's end in a header raises before anything is sent."""
     with pytest.raises(ValueError, match="line's end"):
         stream_request(Endpoint.parse("http://[::1]:1"), "/", {}, headers={"A": "b\r\nC: d"})

@@ -44,7 +44,7 @@ def test_an_event_has_the_time_of_the_read_that_completed_it() -> None:
 
 
 def test_llama_server_says_its_own_times() -> None:
-    """Its counts include what came from the cache, and its own API is read as well."""
+    """Its counts include cached tokens, and its own API is read as well."""
     timings = {"cache_n": 6, "prompt_n": 2, "predicted_n": 3, "predicted_ms": 1.5, "bad": None}
     reply = read_reply(received(sse(delta("a", timings={"predicted_n": 2}), last(timings=timings))))
     assert (reply.counts.n_prompt, reply.counts.n_cached, reply.counts.n_output) == (8, 6, 3)

@@ -145,7 +145,7 @@ def test_an_open_loop_counts_what_a_slow_server_makes_others_wait() -> None:
 
 
 def test_a_server_that_restarted_is_found() -> None:
-    """Another start, another build, or a counter that went back; what is unknown is no change."""
+    """Another start, another build, or a counter that went back; an unknown fact is no change."""
     before = {"pid": 7, "build": "b1", "prompt_tokens_total": 90, "slots": None}
     assert guards.restarted(before, {**before, "prompt_tokens_total": 99, "slots": 4}) is None
     for after in ({"pid": 8}, {"build": "b2"}, {"prompt_tokens_total": 3}):
@@ -155,7 +155,7 @@ def test_a_server_that_restarted_is_found() -> None:
 
 
 def test_a_cached_prompt_shows_in_its_time() -> None:
-    """If a server does not say what it cached, one prompt in a third of the time is a hint."""
+    """If a server does not report its cache, one prompt in a third of the time is a hint."""
     times = [30, 31, 10, 29, 32, 30]
     done = [ServedRequest(0, (1_000_000 * t,), 1_000_000 * t, 1) for t in times]
     found = guards.short_ttft(done)

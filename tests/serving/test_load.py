@@ -93,7 +93,7 @@ def test_a_failed_request_leaves_the_others() -> None:
 
 
 def test_an_error_of_ours_ends_the_load() -> None:
-    """An error that is no server's fault is raised, whichever thread it came up in."""
+    """An error that is no server's fault is raised, from any thread."""
 
     def ask(number: int, intended_ns: int) -> StreamRecord:
         raise ValueError(number + intended_ns)
@@ -103,7 +103,7 @@ def test_an_error_of_ours_ends_the_load() -> None:
 
 
 def test_poisson_arrivals_are_of_their_rate_and_seed() -> None:
-    """Gaps are exponential of the rate, and the same for the same seed."""
+    """Gaps are exponential of the rate, and equal for equal seeds."""
     times = poisson_arrivals(100.0, 4000, seed=1)
     gaps = [after - before for before, after in zip([0, *times], times, strict=False)]
     mean = sum(gaps) / len(gaps)
@@ -116,7 +116,7 @@ def test_poisson_arrivals_are_of_their_rate_and_seed() -> None:
 
 
 def test_the_clients_own_cost_is_measured() -> None:
-    """A server of known pace shows how late this client's stamps are, and what they cost."""
+    """A server of known pace shows this client's lag and its cost."""
     cost = measure_client_cost(2, n_chunks=5, pace_us=2000)
     assert (cost.n_streams, cost.n_chunks) == (2, 5)
     assert 0 < cost.lag_p50_ns <= cost.lag_max_ns
@@ -125,7 +125,7 @@ def test_the_clients_own_cost_is_measured() -> None:
 
 
 def test_a_cost_that_cannot_be_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that does not start the server is a refusal, and leaves no process."""
+    """An interpreter that does not start the server raises, and leaves no process."""
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(RefusalError, match="it did not start"):
         measure_client_cost(1)

@@ -83,7 +83,7 @@ def test_a_fault_on_the_way_is_named_and_costs_one_request(name: str, upstream: 
 
 
 def test_faults_in_a_series_are_counted(upstream: Endpoint) -> None:
-    """Every second request fails: the series is INVALID, and says by which faults."""
+    """Every second request fails: the series is INVALID, with the names of the faults."""
     harms = [HARMS[name][0] for name in ("nothing", "cut", "nothing", "500 in the middle")]
     done = load(upstream, *harms, n=4, timeouts=PATIENT)
     found = guards.failed_requests({r.failure: 1 for r in done if r.failure}, len(done))
@@ -93,7 +93,7 @@ def test_faults_in_a_series_are_counted(upstream: Endpoint) -> None:
 
 
 def test_events_that_come_twice_are_no_tokens(upstream: Endpoint) -> None:
-    """The server's own count says how many tokens there are."""
+    """The server's own count is the number of tokens."""
     done = load(upstream, doubled, n=1, timeouts=PATIENT)
     found = guards.served_requests(guards.ServedWork(n_users=1, n_output=N_OUTPUT), done)
     assert "tokens-per-chunk" in {one.guard for one in found}

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Where distributions keep the server's programs, beside PATH.
+#: Folders of the server's programs in distributions, in addition to PATH.
 _PLACES = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
@@ -25,7 +25,7 @@ def _program(name: str) -> str | None:
 
 
 def _other_user() -> dict[str, Any]:
-    """Arguments of a process that root may not be: the server refuses to run as root."""
+    """Arguments of a process that root may not be: the server rejects to run as root."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -93,7 +93,7 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server; what needs it is skipped where none is installed."""
+    """A PostgreSQL server; its tests are skipped if none is installed."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     initdb, postgres = _program("initdb"), _program("postgres")
     if not (initdb and postgres):

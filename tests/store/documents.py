@@ -1,4 +1,4 @@
-"""Documents of nights, in the shape of a report, and what they are made of."""
+"""Documents of nightly runs, in the shape of a report, and their parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pytest_asperf.records.report import row_data
 if TYPE_CHECKING:
     from pytest_asperf.records.kinds import AnyRecord
 
-#: The first night; each further one begins a day later.
+#: The first run; each further one begins a day later.
 FIRST: Final = dt.datetime(2026, 11, 1, 2, tzinfo=dt.UTC)
 
 
 def meta(night: float = 0, **changed: Any) -> dict[str, Any]:
-    """The head of a night's report; `machine` changes facts of the machine."""
+    """The head of a run's report; `machine` changes facts of the machine."""
     machine = {
         "id": "aaaaaaaaaaaa",
         "hardware": "m4",
@@ -65,7 +65,7 @@ def proof(
 
 
 def estimate(point: float, unit: str) -> Estimate:
-    """An estimate with an interval of 1 % to both sides."""
+    """An estimate with an interval of plus or minus 1 %."""
     low, high = point - 0.01 * abs(point), point + 0.01 * abs(point)
     return Estimate(point, low, high, 10, method="by hand", unit=unit)
 
@@ -98,7 +98,7 @@ def gated(
     source: str = "live",
     **compared: Any,
 ) -> dict[str, Any]:
-    """A gate of two builds, where the candidate took `ratio` times as long."""
+    """A gate of two builds, in which the candidate was `ratio` times as slow."""
     pair = PairFacts(baseline=(1_000,), candidate=(1_000,), ratio=ratio, total_ratio=ratio)
     known: dict[str, Any] = {
         "sides": ("baseline", "candidate"),
@@ -121,11 +121,11 @@ def gated(
 
 
 def night(*rows: dict[str, Any], number: float = 0, **changed: Any) -> dict[str, Any]:
-    """A report of one night."""
+    """A report of one run."""
     return {"schema": 2, "meta": meta(number, **changed), "headline": [], "rows": list(rows)}
 
 
 def drifting(number: int, *, step_at: int = 30) -> dict[str, Any]:
-    """A night of a rate that is 5 % lower from one night on, with a small ripple."""
+    """A run of a rate that is 5 % lower from one run on, with a small ripple."""
     level = 100.0 if number < step_at else 95.0
     return night(rate(level * math.exp(0.01 * math.sin(number))), number=number)

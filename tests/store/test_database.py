@@ -1,4 +1,4 @@
-"""Stores that cannot be used, and those of other versions and programs."""
+"""Unusable stores, and those of other versions and programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NIGHT = night(rate(100))
 
 @contextmanager
 def writing(address: str) -> Iterator[sa.Connection]:
-    """A transaction beside the store's own."""
+    """A transaction in addition to the store's own."""
     with (
         closing(open_database(address, create=True, wait_s=5)) as database,
         database.writing() as connection,
@@ -72,7 +72,7 @@ def _torn(path: Path) -> None:
 def test_a_file_that_is_no_store_stays_as_it_is(
     made: Callable[[Path], None], says: str, tmp_path: Path
 ) -> None:
-    """The error says what the file is, and not a byte of it changes."""
+    """The error names the file's kind, and not a byte of it changes."""
     path = tmp_path / "h.db"
     made(path)
     before = path.read_bytes() if path.is_file() else b""
@@ -94,7 +94,7 @@ def test_where_nothing_is(tmp_path: Path) -> None:
 
 
 def test_a_locked_store_may_pass(tmp_path: Path) -> None:
-    """What another process holds is worth another try, and says so."""
+    """A database locked by another process is worth another try, which the error says."""
     path = tmp_path / "h.db"
     with open_store(str(path), wait_s=0.1) as store, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -142,7 +142,7 @@ def plain_user() -> Iterator[None]:
 
 
 def test_a_read_only_store_is_read_and_not_written() -> None:
-    """What cannot be stored is said at once, before anything is measured."""
+    """An unusable store raises at once, before anything is measured."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         path = Path(folder) / "h.db"
@@ -158,7 +158,7 @@ def test_a_read_only_store_is_read_and_not_written() -> None:
 
 
 def test_an_old_schema_is_migrated(address: str) -> None:
-    """What an earlier version stored is there with the tables of this one."""
+    """An earlier version's content is there with the tables of this one."""
     with open_store(address) as store:
         store.record(NIGHT)
     with writing(address) as connection:  # as the first version made it
@@ -177,13 +177,15 @@ def test_a_newer_schema_is_refused(address: str) -> None:
     open_store(address).__exit__(None, None, None)
     with writing(address) as connection:
         connection.execute(sa.update(VERSIONS).values(version_num="9999"))
-    with pytest.raises(StoreError, match="has schema 9999, and this version knows up to") as caught:
+    with pytest.raises(
+        StoreError, match="has schema 9999, and this version supports up to"
+    ) as caught:
         open_store(address)
     assert "update pytest-asperf" in caught.value.remedy
 
 
 def test_the_tables_are_those_that_the_queries_name(address: str) -> None:
-    """Migrations and queries describe the same columns, and the newest revision is known."""
+    """Migrations and queries describe equal columns, and the newest revision is known."""
     with writing(address) as connection:
         inspector = sa.inspect(connection)
         for table in (schema.sessions, schema.series, schema.points):
@@ -193,7 +195,7 @@ def test_the_tables_are_those_that_the_queries_name(address: str) -> None:
 
 
 def test_a_server_that_is_down_may_pass(server: PostgresServer) -> None:
-    """A server that is down, or lost between two reports, is an error that says so."""
+    """A server that is down, or lost between two reports, is an error with its name."""
     with open_store(server.url) as store:
         store.record(NIGHT)
         server.stop()
@@ -212,8 +214,8 @@ def test_a_server_that_is_down_may_pass(server: PostgresServer) -> None:
 @pytest.mark.parametrize(
     ("message", "may_pass", "says"),
     [
-        ('FATAL:  password authentication failed for user "x"', False, "the server refuses"),
-        ('FATAL:  database "x" does not exist', False, "the server refuses"),
+        ('FATAL:  password authentication failed for user "x"', False, "the server rejects"),
+        ('FATAL:  database "x" does not exist', False, "the server rejects"),
         ("FATAL:  the database system is starting up", True, "the server is not ready"),
         ("FATAL:  sorry, too many clients already", True, "the server is not ready"),
         ("server closed the connection unexpectedly", True, "the server cannot be reached"),
@@ -224,7 +226,7 @@ def test_a_server_that_is_down_may_pass(server: PostgresServer) -> None:
 def test_what_may_pass_is_told_from_what_may_not(
     message: str, says: str, *, may_pass: bool
 ) -> None:
-    """A report waits for what may pass; for the rest a person has to do something."""
+    """A report waits if the fault may pass; otherwise a person has to act."""
     error = _explained("postgresql://h/d", message)
     assert (error.may_pass, says in error.what, message in error.what) == (may_pass, True, True)
 
@@ -236,7 +238,7 @@ def test_what_may_pass_is_told_from_what_may_not(
 def test_without_the_extra_the_error_names_it(
     library: str, store: str, extra: str, tmp_path: Path
 ) -> None:
-    """The libraries are missed where a store is asked for, and nowhere else."""
+    """The libraries are missed only if a store is requested."""
     program = (
         f"import sys; sys.modules[{library!r}] = None\n"
         "from pytest_asperf.store import open_store\n"
@@ -250,7 +252,7 @@ def test_without_the_extra_the_error_names_it(
 
 
 def test_a_password_is_not_shown() -> None:
-    """Not in an error, whether it stands before the host or behind the question mark."""
+    """Not in an error, before the host or behind the question mark."""
     for url in ("postgresql://me:secret@[bad", "postgresql://me:secret@127.0.0.1:1/d"):
         with pytest.raises((StoreError, ConfigError)) as caught:
             open_store(url, wait_s=2)

@@ -70,7 +70,7 @@ def test_every_kind_of_row_gives_its_figures() -> None:
 def test_a_value_that_is_wrong_or_missing_is_refused_or_left_out(
     place: tuple[Any, ...], junk: Any, *, gone: bool
 ) -> None:
-    """Nothing but an error of ours comes out of a document that somebody changed."""
+    """Only asperf's errors come out of a document that was changed by hand."""
     document = copy.deepcopy(EVERY)
     *path, last = place
     holder: Any = document

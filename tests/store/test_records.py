@@ -39,7 +39,7 @@ def test_a_series_comes_back_in_the_order_of_its_nights(address: str) -> None:
 
 
 def test_sessions_of_one_second_keep_the_order_in_which_they_were_stored(address: str) -> None:
-    """A report knows the second in which it began; its id says nothing about the order."""
+    """A report has the second in which it began; its id shows nothing about the order."""
     values = [100.0 + n for n in range(8)]
     with open_store(address) as store:
         ids = [store.record(night(rate(value))).session for value in values]
@@ -80,7 +80,7 @@ def test_a_document_comes_back_whole(address: str) -> None:
 
 
 def test_a_gate_keeps_the_paired_log_ratio_beside_both_rates(address: str) -> None:
-    """What the machine does to both builds cancels in the ratio, not in the rates."""
+    """The machine's drift cancels in the ratio of builds, not in the rates."""
     with open_store(address) as store:
         store.record(night(gated(1.25)))
         found = {one.key.metric: (one.key, store.points(one.id)[0]) for one in store.series()}
@@ -129,7 +129,7 @@ def test_another_anchor_begins_a_series(address: str) -> None:
 
 
 def test_a_clock_that_was_set_back_does_not_turn_the_order(address: str) -> None:
-    """A session after another one stays after it, and what was added to its time is known."""
+    """A session after another one stays after it, and the addition to its time is known."""
     with open_store(address) as store:
         store.record(night(rate(100), number=0))
         with pytest.MonkeyPatch.context() as patch:
@@ -142,7 +142,7 @@ def test_a_clock_that_was_set_back_does_not_turn_the_order(address: str) -> None
 
 
 def test_two_machines_of_one_name_stay_apart(address: str) -> None:
-    """A host's name is for readers; the fingerprint tells machines apart."""
+    """A host's name is for readers; the fingerprint distinguishes machines."""
     with open_store(address) as store:
         store.record(night(rate(100)))
         store.record(night(rate(50), machine={"id": "bbbbbbbbbbbb"}))
@@ -192,7 +192,7 @@ def test_energy_is_a_series_of_its_own() -> None:
 
 
 def test_only_what_is_measured_and_valid_counts() -> None:
-    """A measurement in a test that is INVALID says so; recorded figures are no point."""
+    """A measurement in an INVALID test is marked; published figures are no point."""
     invalid = row(BrokenRecord(subject="tg128", found="it broke"))
     whole = night(rate(100), invalid, gated(1.0, source="recorded"))
     figures = figures_of(read(whole, "x"), "x")
@@ -208,7 +208,7 @@ def _infinite() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (night() | {"meta": None}, "r.json does not say when and where it was measured"),
+        (night() | {"meta": None}, "r.json has no time and place of its measurement"),
         (night(_infinite()), "row 1 is not as pytest-asperf writes it: inf is not a number"),
         (night(rate(1), time="soon"), "its time is not"),
         (night({"test": "t"}), "row 1 is not as pytest-asperf writes it: 'kind' is missing"),

@@ -1,4 +1,4 @@
-"""Reports that a store cannot take."""
+"""Reports that a store cannot accept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_report_waits_for_its_own_store(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_kept_it_is_an_error(tmp_path: Path) -> None:
-    """Neither the store nor the cache takes it: the session has to say so."""
+    """Neither the store nor the cache accepts it: the session has to report it."""
     (tmp_path / "cache").write_text("a file in place of the folder")
     with pytest.raises(CacheError, match="a report for the store cannot be kept in "):
         GrowingReport(DOWN, tmp_path / "cache").finish(NIGHT, kind="session")
@@ -50,7 +50,7 @@ def test_where_nothing_can_be_kept_it_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "gate"}', '{"kind": "x", "document": {}}'])
 def test_a_file_that_is_no_report_holds_up_no_other(text: str, tmp_path: Path) -> None:
-    """What somebody else put there stays under another name, and is not tried again."""
+    """Another program's file stays under another name, and is not tried again."""
     address = str(tmp_path / "h.db")
     folder = unsent_folder(tmp_path, address)
     folder.mkdir(parents=True)
@@ -67,7 +67,7 @@ def _kept(address: str) -> list[tuple[str, int]]:
 
 
 def test_a_report_that_grows_is_there_before_it_is_finished(address: str, tmp_path: Path) -> None:
-    """A kill leaves the last of it, marked; its end replaces it, and says which series began."""
+    """A kill leaves the last part, marked; the end replaces it, and names the new series."""
     growing = GrowingReport(address, tmp_path)
     rows = [rate(100), rate(90, threads=2)]
     growing.update(night(rows[0]))
@@ -83,7 +83,7 @@ def test_a_report_that_grows_is_there_before_it_is_finished(address: str, tmp_pa
 
 
 def test_a_report_that_grows_outlives_its_store(tmp_path: Path) -> None:
-    """What the store does not take waits here; whoever sends it, the end replaces it."""
+    """A report that the store cannot accept waits here; its end replaces it, for any sender."""
     address, cache = str(tmp_path / "h.db"), tmp_path / "cache"
     growing, waiting = GrowingReport(address, cache), unsent_folder(cache, address)
     growing.update(NIGHT)
@@ -104,7 +104,7 @@ def test_a_report_that_grows_outlives_its_store(tmp_path: Path) -> None:
 
 
 def test_a_clock_set_back_during_a_session_moves_it_nowhere(address: str, tmp_path: Path) -> None:
-    """What is stored of the session itself is no session before it."""
+    """The session's own stored report is no earlier session."""
     growing = GrowingReport(address, tmp_path)
     growing.update(NIGHT)
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +115,7 @@ def test_a_clock_set_back_during_a_session_moves_it_nowhere(address: str, tmp_pa
 
 
 def test_where_no_store_answers_only_the_end_waits(tmp_path: Path) -> None:
-    """One file of a session, whatever it was before."""
+    """One file of a session, for any earlier state."""
     growing = GrowingReport(DOWN, tmp_path)
     growing.update(night(rate(1)))
     growing.finish(NIGHT, kind="gate")

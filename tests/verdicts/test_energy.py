@@ -73,11 +73,11 @@ def _verdict(phase: PhaseEnergy, watched: Watched, workload: Workload = JTG) -> 
         ("gpu", Watched(), Outcome.PASS),
         ("gpu", BUSY, Outcome.PASS),  # others do not use it
         ("package", Watched(), Outcome.PASS),
-        ("package", BUSY, Outcome.INVALID),  # what they take is in both sides
+        ("package", BUSY, Outcome.INVALID),  # their draw is in both
     ],
 )
 def test_energy_of_other_processes(rail: Rail, watched: Watched, outcome: Outcome) -> None:
-    """An equal share of both sides draws their ratio towards 1, where the rail has it."""
+    """An equal addition to both draws their ratio towards 1, if the rail has it."""
     verdict = _verdict(_phase(rail), watched)
     assert verdict.outcome is outcome
     note = lab_note(verdict)
@@ -93,7 +93,7 @@ def test_times_are_judged_on_a_busy_host() -> None:
 
 
 def test_a_counter_that_power_contradicts_decides_nothing() -> None:
-    """400 W by the counter, 90 W by the power beside it; 396 W is near enough."""
+    """400 W by the counter, 90 W by the separate power; 396 W is near enough."""
     verdict = _verdict(_phase("gpu", 90.0), Watched())
     assert verdict.outcome is Outcome.INVALID
     assert "gpu counter counts 400 W, and the other counter shows 90 W" in verdict.measured
@@ -114,7 +114,7 @@ def _metered(name: str, result: EnergyResult) -> EnergyFigure:
 def test_all_rails_are_compared_and_not_the_gpu_alone() -> None:
     """The published 282 times is one rail's; GPU, processor and Neural Engine give 11.6 times.
 
-    The Neural Engine's counter stands still beside the GPU's prefill, and moves beside its own.
+    The Neural Engine's counter does not move during the GPU's prefill, and moves during its own.
     """
     idle = {"cpu_mw": 350.0, "gpu_mw": 25.0, "ane_mw": 0.0}
     by_rail = (

@@ -60,19 +60,19 @@ def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsComparis
 def test_logits_are_judged_by_mean_and_by_the_worst_position(
     base: list[float], candidate: list[float], outcome: Outcome
 ) -> None:
-    """What healthy builds have passes, and twice the baseline's up to a limit."""
+    """Healthy builds pass, and twice the baseline's drift up to a limit."""
     assert logits_verdict(_logits(base, candidate)).outcome is outcome
 
 
 def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None:
-    """Position and likeliest token of both stand in it."""
+    """Position and likeliest token of both are in it."""
     note = lab_note(logits_verdict(_logits([0.0] * 100, [0.0] * 7 + [9.0] * 93)))
     assert "largest 9 at position 7 of 100" in note
     assert "the baseline's agree" in note
 
 
 def test_the_note_on_turns_says_in_which_one_the_cache_was_wrong() -> None:
-    """Positions count from the beginning of the turn's own conversation."""
+    """Positions count from the beginning of the message's own conversation."""
     base, candidate = (
         Drift((0.0,) * 5 + (kld,) * 3, (True,) * 8, ran, turns=(10, 30))
         for ran, kld in ((RAN, 0.0), (CANDIDATE, 4.0))
@@ -112,7 +112,7 @@ def test_speculation_that_is_as_fast_and_as_often_accepted_passes() -> None:
 
 
 def test_acceptance_that_dies_fails_at_full_speed() -> None:
-    """One of hundreds accepted is a FAIL, whatever the time."""
+    """One of hundreds accepted is a FAIL, for any time."""
     found = _speculation(([34, 30, 38] * 4, [1] + [0] * 11))
     verdict = speculation_verdict(found, 2)
     assert verdict.outcome is Outcome.FAIL
@@ -122,13 +122,13 @@ def test_acceptance_that_dies_fails_at_full_speed() -> None:
 
 
 def test_acceptance_that_was_low_may_not_die_either() -> None:
-    """If the draft supplies little, half of it is what may be lost."""
+    """If the draft supplies little, half of it may be lost."""
     assert speculation_verdict(_speculation(([6] * 12, [0] * 12)), 2).outcome is Outcome.FAIL
     assert speculation_verdict(_speculation(([6] * 12, [5] * 12)), 2).outcome is Outcome.PASS
 
 
 def test_only_the_upper_bound_of_the_supplied_share_pays_for_other_tests() -> None:
-    """A PASS rests on the lower bound, whose error is not shared; a FAIL on the upper one."""
+    """A PASS needs the lower bound, whose error is not shared; a FAIL the upper one."""
     found = _speculation(([40] * 12, [40, 38] * 6))
     alone, shared = (
         {one.label: one.estimate for one in speculation_verdict(found, n).figures} for n in (1, 40)
@@ -154,7 +154,7 @@ def test_slower_speculation_fails() -> None:
 
 @pytest.mark.parametrize(("gap", "outcome"), [(0.1, Outcome.PASS), (4.0, Outcome.FAIL)])
 def test_output_may_part_at_near_ties_only(gap: float, outcome: Outcome) -> None:
-    """Another output than the target's own is a FAIL, and the note says where it parts."""
+    """Another output than the target's own is a FAIL, and the note has the place."""
     parting = Divergence(3, 7, (1, 2), Margin((0.0, gap), (0.0, gap)))
     found = _speculation(([40] * 12, [40] * 12), divergences=(parting,))
     verdict = speculation_verdict(found, 2)
@@ -170,7 +170,7 @@ def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
 
 
 def test_users_who_wait_for_slots_are_a_warning() -> None:
-    """A gate compares what users get: fewer slots in the candidate may be its regression."""
+    """A gate compares the users' service: fewer slots in the candidate may be its regression."""
     test = TotalTimeTest(max_pairs=5)
     pairs = WorkloadPairs(Workload("tg", 64, users=4), test, [])
     pairs.add(Pair((1,), (1,), candidate_first=False))
@@ -187,7 +187,7 @@ def test_users_who_wait_for_slots_are_a_warning() -> None:
 
 @pytest.mark.parametrize("is_candidate", [True, False])
 def test_what_a_server_adds_to_its_library_is_said(*, is_candidate: bool) -> None:
-    """Milliseconds of a request and microseconds of a token, whichever side the server is."""
+    """Milliseconds of a request and microseconds of a token, for a server on either place."""
     test = RatioTest(0.0, 1.0, max_pairs=5)
     pairs = WorkloadPairs(Workload("ttft", 64), test, [])
     costs = ((40_000_000,) * 2, (46_400_000,) * 2)
@@ -205,7 +205,7 @@ def test_what_a_server_adds_to_its_library_is_said(*, is_candidate: bool) -> Non
 
 
 def _speed(candidate_ns: Sequence[int], *, tolerance: float = 0.05, n: int = 30) -> Verdict:
-    """Return the verdict on pairs of which the baseline's runs take 1000 ns."""
+    """Return the verdict on pairs of which the baseline's runs last 1000 ns."""
     base = (1000,) * len(candidate_ns)
     test = TotalTimeTest(tolerance, max_pairs=n)
     pairs = WorkloadPairs(Workload("tg", 64), test, [])
@@ -225,7 +225,7 @@ def _result(pairs: WorkloadPairs, budget: Budget) -> ABResult:
 
 
 def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
-    """The judged interval is the total's, and the two speeds of the candidate are told."""
+    """The judged interval is the total's, and the two speeds of the candidate are reported."""
     verdict = _speed([1000] * 6 + [1500] * 4)
     assert verdict.outcome is Outcome.FAIL
     assert verdict.measured.startswith("1,000,000 → 833,333 tok/s, +20.00 % slower [")
@@ -237,7 +237,7 @@ def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
 
 
 def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
-    """+28 % of 40 % is a PASS, and no speed but one is told of."""
+    """+28 % of 40 % is a PASS, and only one speed is reported."""
     verdict = _speed([1280] * 10, tolerance=0.4)
     assert verdict.outcome is Outcome.PASS
     assert verdict.figures[0].estimate.high <= 1.4
@@ -247,7 +247,7 @@ def test_an_accepted_slowdown_passes_with_its_interval_within() -> None:
 
 
 def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
-    """An interval within the tolerance beside an INCONCLUSIVE is explained by the mean."""
+    """An interval within the tolerance of an INCONCLUSIVE is explained by the mean."""
     test = TotalTimeTest(max_pairs=35)
     pairs = WorkloadPairs(Workload("tg", 64), test, [])
     while test.outcome is None:
@@ -259,13 +259,13 @@ def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
 
 
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
-    """With one turn the total is the median pair, and a slow minority may pass."""
+    """With one run pair the total is the median pair, and a slow minority may pass."""
     assert "only their mean shows a minority of slow runs" in lab_note(_speed([1000]))
 
 
 @pytest.mark.parametrize(
     ("interrupted", "advice"),
-    [(True, "run it again, and let it end"), (False, "allow more time: max_seconds")],
+    [(True, "run it again to its end"), (False, "allow more time: max_seconds")],
 )
 def test_no_finished_pair_advises_by_its_reason(*, interrupted: bool, advice: str) -> None:
     """A measurement that Ctrl-C stopped needs no more time, and one that ran out of it does."""
@@ -284,4 +284,4 @@ def test_ctrl_c_after_some_pairs_advises_to_run_it_again() -> None:
     result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=True)
     claim = PairedClaim(("a", "b"), "tg8", (Limit(">=", 0.96, RATIO),), is_rate=True)
     for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
-        assert verdict.advice == "run it again, and let it end"
+        assert verdict.advice == "run it again to its end"

@@ -1,4 +1,4 @@
-"""The evidence of where a model ran: recorded plans, and samples of powermetrics in its shape."""
+"""The evidence for a model's device: saved plans, and samples in powermetrics' form."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _proof(verdict: Verdict) -> dict[str, str]:
 
 @pytest.mark.parametrize(("at_least", "outcome"), [(0.9, Outcome.PASS), (0.95, Outcome.FAIL)])
 def test_a_plan_by_itself(at_least: float, outcome: Outcome) -> None:
-    """Judged by its share; what ran is unavailable, each rung with its reason."""
+    """Judged by its share; the actual device is unavailable, each piece with its reason."""
     verdict = _judged(None, _plan(), at_least=at_least)
     assert verdict.outcome is outcome
     assert claim_text(verdict) == f"m is planned on ANE at least {at_least:.0%}".replace("%", " %")
@@ -75,7 +75,7 @@ def test_a_plan_that_leaves_its_cost_open_decides_nothing() -> None:
 
 
 def test_work_on_the_neural_engine_is_shown_by_every_rung() -> None:
-    """Its rail takes 1.6 W above idle, the GPU 0.2 W, and a token 180 times as long."""
+    """Its rail draws 1.6 W above idle, the GPU 0.2 W, and a token is 180 times as slow."""
     observed, gpu = energy(ON_ANE, IDLE, SLOW), energy(ON_GPU, IDLE, FAST)
     verdict = _judged(observed, _plan(), gpu)
     assert verdict.outcome is Outcome.PASS
@@ -100,7 +100,7 @@ def test_work_on_the_neural_engine_is_shown_by_every_rung() -> None:
 def test_a_plan_that_was_not_followed_fails(
     powers: dict[str, float], token_s: tuple[float, ...], failing: list[str]
 ) -> None:
-    """No matter what is planned, each rung can refute that it ran there."""
+    """For any plan, each piece of evidence can refute that it ran there."""
     gpu = energy(ON_GPU, IDLE, FAST)
     verdict = _judged(energy(powers, IDLE, token_s), _plan(), gpu)
     proof = _proof(verdict)
@@ -119,7 +119,7 @@ def test_a_rail_that_stands_still_is_unavailable_and_no_zero() -> None:
 
 
 def test_a_compiler_that_refused_the_model_is_invalid() -> None:
-    """Core ML loads it all the same, and its plan is not what runs."""
+    """Core ML loads it all the same, and its plan is not the run."""
     text = (RECORDED / "prefill_on_ane.json").read_text().replace("\n", "")
     plan = parse_plan(text, "E5RT: ANECCompile() FAILED: error -14", where="m")
     verdict = _judged(None, plan)
@@ -128,7 +128,7 @@ def test_a_compiler_that_refused_the_model_is_invalid() -> None:
 
 
 def test_work_on_the_gpu_has_no_rung_that_wants_it_idle() -> None:
-    """The rail of the device itself is what counts."""
+    """The rail of the device itself counts."""
     verdict = _judged(energy(ON_GPU, IDLE, FAST), device="GPU")
     assert verdict.outcome is Outcome.PASS
     assert [name for name in _proof(verdict) if "energy" in name] == ["GPU energy"]

@@ -29,7 +29,7 @@ BUSY = guards.host_busy(1.0, 2)
 def test_a_busy_host_voids_what_it_may_have_changed(
     at_least: float | None, at_most: float | None, lost_share: float, outcome: Outcome
 ) -> None:
-    """A limit within what a quiet host could have shown is not judged; others are, with a note."""
+    """A limit within a quiet host's range is not judged; others are, with a note."""
     assert BUSY is not None
     verdict = judge_within(RATE, Subject("tg", "live"), at_least=at_least, at_most=at_most)
     vetting = vetted(verdict, GuardedRates(RUNS, (BUSY,), lost_share), (at_least, at_most))
@@ -38,7 +38,7 @@ def test_a_busy_host_voids_what_it_may_have_changed(
 
 
 def test_times_are_shorter_on_a_quiet_host() -> None:
-    """What is too slow by less than others took is not judged; what is fast enough is."""
+    """A run that is too slow by less than others' use is not judged; a fast enough one is."""
     assert BUSY is not None
     for at_most, outcome in ((90.0, Outcome.INVALID), (110.0, Outcome.PASS), (40.0, Outcome.FAIL)):
         verdict = judge_within(RATE, Subject("ttft", "live"), at_most=at_most)
@@ -47,7 +47,7 @@ def test_times_are_shorter_on_a_quiet_host() -> None:
 
 
 def test_an_order_is_judged_on_a_busy_host() -> None:
-    """Its readings take turns, so all of them are disturbed alike."""
+    """Its runs alternate, so all of them are disturbed alike."""
     assert BUSY is not None
     verdict = judge_within(RATE, Subject("order", "live"), at_least=1.0)
     series = [GuardedRates(RUNS, (BUSY,), 0.9), GuardedRates([r + 1 for r in RUNS], (BUSY,), 0.9)]

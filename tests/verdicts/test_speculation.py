@@ -1,4 +1,4 @@
-"""The conditional claim about speculation, and losslessness, on figures made up for each case."""
+"""The conditional assertion about speculation, and losslessness, on figures for each case."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def test_the_conditional(gain: tuple[float, float] | None, ratio: float, expecte
 
 
 def test_a_gain_that_is_too_small_is_none() -> None:
-    """The limit is the claim's, and what lies across it is open."""
+    """The limit is the assertion's, and an interval across it is open."""
     assert _judged(_result((0.10, 0.12)), at_least=0.15) is Outcome.FAIL
     assert _judged(_result((0.10, 0.20)), at_least=0.15) is Outcome.INCONCLUSIVE
     assert _judged(_result((0.16, 0.20)), at_least=0.15) is Outcome.PASS
 
 
 def test_one_side_alone_can_be_gated() -> None:
-    """The side that is not gated passes whatever was found there."""
+    """The direction that is not gated passes with any result."""
     slow, fast = _result(ratio=2.0), _result((-0.2, -0.1))
     assert _judged(slow, only="above") is Outcome.PASS
     assert _judged(fast, only="below") is Outcome.PASS
@@ -127,7 +127,7 @@ def test_the_break_even_stands_beside_the_rule() -> None:
 
 
 def test_where_verifying_costs_all_there_is_no_break_even() -> None:
-    """A round that costs what it emits gains at no ratio, and the note says why."""
+    """A round that costs as much as it emits gains at no ratio, and the note has the reason."""
     result = _result((-0.3, -0.2), verify=2.0)
     verdict = gain_verdict(result, SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
     costs = "a round emits 2.00, and verifying it costs 2.00 steps"
@@ -155,13 +155,13 @@ def test_a_prediction_has_what_rolling_back_takes() -> None:
 
 
 def test_unequal_work_is_invalid() -> None:
-    """An arm that generated less cannot be compared."""
+    """A variant that generated less cannot be compared."""
     result = _result(spoil={"alone": _alone(39, STEP_NS)})
     assert _judged(result) is Outcome.INVALID
 
 
 def test_a_gain_beyond_what_acceptance_allows_is_invalid() -> None:
-    """20 rounds of two tokens cannot take less than 20 steps."""
+    """20 rounds of two tokens cannot be faster than 20 steps."""
     result = _result((1.9, 2.1), spoil={"speculative": _speculative(20, 0, STEP_NS // 3)})
     verdict = gain_verdict(result, SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
     assert verdict.outcome is Outcome.INVALID
@@ -180,7 +180,7 @@ def test_a_near_tie_is_lossless_and_its_margin_is_stated() -> None:
 
 
 def test_another_token_is_not_lossless() -> None:
-    """A token that the target would not have said is found, and no gain rests on it."""
+    """A token that the target would not emit is found, and no gain is based on it."""
     result = _result(divergences=(_divergence(2.0),))
     verdict = lossless_verdict(result, SUBJECT)
     assert verdict.outcome is Outcome.FAIL
@@ -189,7 +189,7 @@ def test_another_token_is_not_lossless() -> None:
 
 
 def test_places_tell_the_targets_distribution_from_another() -> None:
-    """Uniform places pass, a few cannot tell, and a shift of a tenth is found."""
+    """Uniform places pass, a few cannot decide, and a shift of a tenth is found."""
     draws = random.Random(1)  # noqa: S311  # repeatable, not secret
     uniform = [draws.random() for _ in range(6000)]
     assert sampled_verdict(uniform, SUBJECT).outcome is Outcome.PASS

@@ -1,4 +1,4 @@
-"""Foreign programs as an engine: what they print is read, and what contradicts it is refused."""
+"""External programs as an engine: their output is read, and contradictions raise."""
 
 from __future__ import annotations
 
@@ -75,21 +75,21 @@ def test_a_line_that_is_missing_is_named() -> None:
 
 
 def test_the_text_that_was_generated() -> None:
-    """Between mlx_lm's rules; all of the output where no pattern says where."""
+    """Between mlx_lm's rules; all of the output if no pattern names a place."""
     marked = generated_text(asdict(READERS["mlx_lm"]), _MLX, "")
     assert marked == "m and positional and positional arg\nsecond line"
     assert generated_text(asdict(READERS["ane_lm"]), "", _ANE) == "some text"
     assert generated_text(asdict(READERS["llama.cpp"]), " text\n", _LLAMA) == "text"
 
 
-#: Printed whatever is asked for.
+#: Printed for any request.
 _CONSTANT = (
     '{"prompt_tokens": 5, "prompt_us": 1, "generated_tokens": 9, "generated_us": 1, "total_us": 9}'
 )
 
 
 class Foreign:
-    """A worker with programs, and what it is given."""
+    """A worker with programs, and their arguments."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
         self.worker, self.folder = worker, folder
@@ -131,7 +131,7 @@ def foreign(worker: Worker, tmp_path: Path) -> Foreign:
 
 
 def test_each_workload_is_timed_by_the_program_s_clock(foreign: Foreign) -> None:
-    """Prompt, first token and generation each as printed, of as many tokens as asked for."""
+    """Prompt, first token and generation each as printed, of as many tokens as requested."""
     foreign.load(foreign.program(prompt_us="$words * 10", step_us=7, handover_us=50))
     prompt = foreign.timed("pp32")
     assert prompt.elapsed_ns == pytest.approx(320_000, rel=0.13)
@@ -145,13 +145,13 @@ def test_each_workload_is_timed_by_the_program_s_clock(foreign: Foreign) -> None
 
 
 def test_whole_processes_are_timed_by_our_clock(foreign: Foreign) -> None:
-    """What the program says of its own times is no part of it."""
+    """The program's lines about its own times are no part of it."""
     foreign.load(foreign.program(), clock="wall")
     assert foreign.timed("ttft32").elapsed_ns > 300_000
 
 
 def test_phases_hand_a_file_over(foreign: Foreign) -> None:
-    """The second program finds what the first wrote; the handover is what no prompt took."""
+    """The second program finds the first one's file; the KV handoff is the time outside prompts."""
     first = foreign.program("first", prompt_us="$words * 5", handover_us=100)
     second = foreign.program("second", handover_us=200)
     phases = [
@@ -183,7 +183,7 @@ def test_without_a_total_the_handover_is_not_known(foreign: Foreign) -> None:
         ({"prints": "no times today \x1b[31m"}, r"no-times: .*no times today \\x1b"),
         ({"prompt_us": "1000000000"}, "times-exceed-wall: printed 1000"),
         ({"most": 3}, "fewer-tokens: program generated 2 after the first, and 16"),
-        ({"prints": _CONSTANT}, "the prompt had 5 tokens, and 16 were asked for"),
+        ({"prints": _CONSTANT}, "the prompt had 5 tokens, and 16 were requested"),
         ({"prints": _CONSTANT.replace("9}", "-1}")}, "no total_us"),
     ],
 )
@@ -198,7 +198,7 @@ def test_what_contradicts_a_measurement_is_refused(
 
 
 def test_what_must_be_proved_and_is_not_printed(foreign: Foreign) -> None:
-    """A program that ran elsewhere, or in another build, is no result."""
+    """A program that ran on another device, or in another build, is no result."""
     phase = foreign.program()
     foreign.load(Phase(phase.run, phase.reader, proof=(("device", "using (GPU)"),)))
     assert "path-mismatch: printed nothing that shows device" in foreign.refused()

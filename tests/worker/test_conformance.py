@@ -67,7 +67,7 @@ def test_mlx_conforms(mlx: EngineBuild) -> None:
 
 
 def test_llama_tools_conforms(tools: Path, draft_gguf: Path) -> None:
-    """llama.cpp's programs pass, and refuse by name what they said that they cannot do."""
+    """llama.cpp's binaries pass, and reject their missing features by name."""
     check_engine(EngineBuild("llama_tools", PYTHON, tools), draft_gguf, EngineSettings(threads=1))
 
 
@@ -110,7 +110,7 @@ def _require_program(tools: Path, name: str) -> None:
 
 
 def test_the_worker_imports_nothing_of_the_parent() -> None:
-    """An engine's process holds neither this package nor pytest."""
+    """An engine's process has neither this package nor pytest."""
     show = "print([m for m in sys.modules if m.startswith(('pytest', '_pytest'))])"
     with Path(os.devnull).open("r+b") as null:
         command = [sys.executable, "-I", "-c", f"{_BOOTSTRAP}\n{show}"]
@@ -126,11 +126,9 @@ def test_the_worker_imports_nothing_of_the_parent() -> None:
 
 
 def test_an_engine_that_skips_work_does_not_conform(mlx: EngineBuild, tmp_path: Path) -> None:
-    """An engine that decodes the end of a prompt alone is caught by what the prompt left."""
+    """An engine that decodes the end of a prompt alone is caught by the prompt's state."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None
     sabotaged = replace(mlx, python=write_sabotaged(tmp_path, "end_only", "mlx"))
-    with pytest.raises(
-        ConformanceError, match=r"prompt at depth 0: .* the engine's memory holds 16"
-    ):
+    with pytest.raises(ConformanceError, match=r"prompt at depth 0: .* the engine's memory has 16"):
         check_engine(sabotaged, draft.hf_folder)

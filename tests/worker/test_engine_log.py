@@ -34,7 +34,7 @@ def test_flash_attention_is_read_as_resolved(lines: list[str], resolved: str) ->
     ("buffers", "offloaded"),
     [
         (("CUDA0", "CPU_Mapped"), 48),
-        # A build with a GPU's backend where there is none says the same.
+        # A build with a GPU's backend on a machine without one prints this too.
         (("CPU_Mapped", "CUDA_Host"), 0),
     ],
 )
@@ -59,7 +59,7 @@ def _cache(name: str) -> str:
     ("full", "window", "held"), [("q8_0", "q8_0", "q8_0"), ("q8_0", "f16", "q8_0+f16")]
 )
 def test_both_caches_of_sliding_windows_count(full: str, window: str, held: str) -> None:
-    """The cache of the windows may have another type than the one asked for."""
+    """The cache of the windows may have another type than the requested one."""
     lines = [
         "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells",
         _cache(full),

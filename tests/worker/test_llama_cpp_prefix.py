@@ -1,4 +1,4 @@
-"""A cache that is filled from an earlier load's cells holds what computing the text would give."""
+"""A cache filled from an earlier load's saved cells equals the one of computing the text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for settings, end in (({}, 264), ({}, 264), ({}, 272), ({"threads": 1}, 264)):
     model.close()
 print(json.dumps(decoded))
 """
-#: The same of prompts before speculation, with the logits of the token behind.
+#: Prompts before speculation, with the logits of the token behind.
 _COUNT_PROMPTS = """
 import json, sys
 from pytest_asperf.worker.llama_cpp_engine import LlamaCppEngine

@@ -1,4 +1,4 @@
-"""llama.cpp's real programs: what they time and score is what the library does."""
+"""llama.cpp's real binaries: their times and scores equal the library's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PYTHON = Path(sys.executable)
 SETTINGS = EngineSettings(threads=1)
-#: Half a step of what llama-perplexity saves, in nats, and what float32 adds.
+#: Half a step of llama-perplexity's saved values, in nats, plus the error of float32.
 ROUNDING = 0.5 * 16 / 65535 + 1e-5
 N_CTX = 64
 
@@ -34,7 +34,7 @@ def text() -> str:
 
 @pytest.fixture
 def worker(tools: Path, draft: Draft) -> Iterator[Worker]:
-    """A worker on the programs, with the shipped draft loaded as F16 and Q4_0."""
+    """A worker on the binaries, with the shipped draft loaded as F16 and Q4_0."""
     with Worker(EngineBuild("llama_tools", PYTHON, tools), call_timeout_s=60) as worker:
         worker.load("f16", draft("F16"), SETTINGS)
         worker.load("q4", draft("Q4_0"), SETTINGS)
@@ -46,7 +46,7 @@ def _chunks(tokens: list[int], n: int) -> list[list[int]]:
 
 
 def test_tokens_and_scores_are_the_librarys(worker: Worker, draft: Draft, text: str) -> None:
-    """Tokens are equal, each NLL within what saving rounds, and PPL and KLD far closer."""
+    """Tokens are equal, each NLL within the rounding of saving, and PPL and KLD far closer."""
     with Worker(EngineBuild("llama_cpp", PYTHON)) as library:
         for name, level in (("f16", "F16"), ("q4", "Q4_0")):
             library.load(name, draft(level), SETTINGS)
@@ -73,7 +73,7 @@ def test_scores_can_be_asked_for_in_any_order(worker: Worker, text: str) -> None
 
 
 def test_tokens_of_no_text_are_refused(worker: Worker, text: str) -> None:
-    """llama-perplexity takes no tokens; the message says what does."""
+    """llama-perplexity accepts no tokens; the message names the engine that does."""
     tokens = worker.tokenize("f16", text)
     with pytest.raises(EngineRefusedError, match=r"unsupported.*the engine llama_cpp"):
         worker.score(["f16"], tokens[1 : 1 + N_CTX], N_CTX // 2)
@@ -82,7 +82,7 @@ def test_tokens_of_no_text_are_refused(worker: Worker, text: str) -> None:
 
 
 def test_the_first_token_is_refused(worker: Worker) -> None:
-    """No program times TTFT; the message says what can."""
+    """No program times TTFT; the message names the engine that can."""
     with pytest.raises(EngineRefusedError, match=r"unsupported.*llama_cpp times TTFT"):
         worker.first_token("f16", [0] * 8)
 
@@ -125,7 +125,7 @@ def test_what_it_quantises_is_what_the_library_does(
 
 
 def test_what_is_no_model_is_refused(tools: Path, tmp_path: Path) -> None:
-    """A file that cannot be loaded is a refusal to load, with the program's own words."""
+    """A file that cannot be loaded is an error of load, with the program's own words."""
     (tmp_path / "no.gguf").write_bytes(b"GGUF" + bytes(100))
     with Worker(EngineBuild("llama_tools", PYTHON, tools)) as worker:
         with pytest.raises(EngineRefusedError, match=r"\(load\).*failed to load model"):
@@ -138,7 +138,7 @@ def test_what_is_no_model_is_refused(tools: Path, tmp_path: Path) -> None:
 def test_what_computes_no_numbers_is_refused(
     tools: Path, draft_gguf: Path, tmp_path: Path, how: str
 ) -> None:
-    """llama-bench times such a file and exits with 0; llama-perplexity shows what it computes."""
+    """llama-bench times such a file and exits with 0; llama-perplexity shows its results."""
     path = broken_gguf(draft_gguf, tmp_path / "broken.gguf", how)
     said = "2048 logits of a row are equal" if how in FLAT else "non-finite"
     with (

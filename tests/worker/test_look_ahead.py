@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: In a process of its own, as a worker is: a model that says that a GPU has it all looks ahead.
+#: In a process of its own, like a worker: a model whose layers are all on a GPU looks ahead.
 _SCORE = """
 import sys
 from pytest_asperf.worker import llama_cpp_engine as module

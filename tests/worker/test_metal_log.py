@@ -111,7 +111,7 @@ def test_virtual_devices_are_one_gpu() -> None:
     ],
 )
 def test_text_that_is_no_fact(line: str) -> None:
-    """A line of generated text, and a value of no known form, say nothing about a GPU."""
+    """A line of generated text, and a value of no known form, show nothing about a GPU."""
     assert metal_facts([line]) == {}
 
 
@@ -139,7 +139,7 @@ def test_a_gpu_that_cannot_multiply_matrices_is_named() -> None:
 
 
 def test_a_context_s_facts_have_the_gpu() -> None:
-    """They hold it if the log names one, and nothing of it otherwise."""
+    """They have it if the log names one, and nothing of it otherwise."""
     assert context_facts(_lines("m4pro"), {})["metal"]["gpu"] == "Apple M4 Pro"
     assert "metal" not in context_facts(["load_tensors: CPU_Mapped model buffer size = 1 MiB"], {})
 

@@ -1,4 +1,4 @@
-"""MLX on real models: the same definitions as llama.cpp's, levels, settings, refusals."""
+"""MLX on real models: llama.cpp's definitions, quantizations, settings, errors."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_mlx_describes_itself_with_metal_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_run_says_what_it_used(worker: Worker, tokens: list[int]) -> None:
-    """The cache's type, and MLX's own peak of memory, which holds at least the weights."""
+    """The cache's type, and MLX's own peak of memory, which is at least the weights."""
     context = worker.generate("draft", tokens[:24], 16).context
     assert (context.type_k, context.n_ctx) == ("f16", 24)
     assert context.memory is not None
@@ -175,7 +175,7 @@ def test_a_slowed_run_takes_longer_by_that_share(mlx: EngineBuild) -> None:
     ],
 )
 def test_a_setting_it_does_not_have_is_refused(worker: Worker, settings: EngineSettings) -> None:
-    """By its name, and with what to do: nothing is ignored in silence."""
+    """By its name, and with the remedy: nothing is ignored in silence."""
     (name,) = settings.as_dict()
     with pytest.raises(EngineRefusedError, match=f"MLX has no {name}") as caught:
         worker.load("other", DRAFT_FOLDER, settings)
@@ -216,7 +216,7 @@ def test_a_text_is_scored_in_pieces_of_the_batch(mlx: EngineBuild) -> None:
 def test_levels_are_made_as_they_are_called(
     worker: Worker, tokens: list[int], tmp_path: Path, level: str, most_kld: float
 ) -> None:
-    """The folder says the level by its own configuration, and scores near the original."""
+    """The folder's own configuration names the quantization, and it scores near the original."""
     worker.quantize(DRAFT_FOLDER, tmp_path / "made", level_recipe(level, "mlx"))
     info = inspect_mlx(tmp_path / "made")
     assert info.level == level

@@ -1,4 +1,4 @@
-"""MLX models that several processes share: they compute what one does, or say what went wrong."""
+"""MLX models that several processes share: they compute as one does, or report the fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_two_processes_compute_what_one_does(mlx: EngineBuild, tmp_path: Path) -> None:
-    """Scores and tokens are those of one process, and each process says its part of the model."""
+    """Scores and tokens are those of one process; each process reports its part of the model."""
     wide = tmp_path / "F32"  # half precision rounds the sums that they exchange
     with Worker(mlx, call_timeout_s=60) as worker:
         worker.quantize(TARGET, wide, level_recipe("F32", "mlx"))
@@ -60,5 +60,5 @@ def test_a_group_of_one_is_refused() -> None:
     from pytest_asperf.worker.engine import RefusalError
     from pytest_asperf.worker.mlx_group import require_group
 
-    with pytest.raises(RefusalError, match="2 processes were asked for, and MLX's group has 1"):
+    with pytest.raises(RefusalError, match="2 processes were requested, and MLX's group has 1"):
         require_group(mx.distributed.init(), 2)

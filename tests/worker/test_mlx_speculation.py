@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.engine_process import EngineBuild
 
-#: Its second token from the end decides what follows.
+#: Its second token from the end decides the next ones.
 _TEXT = "def area(width, height):\n    return width"
 _N_NEW = 24
 _K = 3
@@ -41,7 +41,7 @@ _STEP_NS = 1_000_000
 
 @dataclass(frozen=True)
 class Judge:
-    """The shipped pair on MLX, and the verdict on whatever claims to be its output."""
+    """The shipped pair on MLX, and the verdict on outputs of other rules."""
 
     pair: DraftedTarget
     pairing: Pairing
@@ -168,8 +168,8 @@ def test_mlx_lms_own_speculation_is_lossless(judge: Judge, mlx_lm: MlxLm) -> Non
 def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None:
     """mlx-lm 0.32.2 leaves the target's cache a token short after a run that its own token ends.
 
-    Whoever goes back in it by what was generated, which is right after a run without a draft or
-    one that a drafted token ends, replays the prompt without one of its tokens.
+    A rollback by the number of generated tokens, which is right after a run without a draft or one
+    that a drafted token ends, replays the prompt without one of its tokens.
     """
     replays = {}
     for n_new in range(4, 12):
@@ -187,14 +187,14 @@ def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None
 
 
 def test_a_context_is_not_exceeded(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLX's caches grow without end; what was asked for is the limit nevertheless."""
+    """MLX's caches grow without end; the requested size is the limit nevertheless."""
     monkeypatch.setattr(judge.pair, "prompts", (("long", tuple(range(2, 250))),))
     with pytest.raises(EngineRefusedError, match="exceed 256"):
         judge.pair.after(0, speculative=False)
 
 
 def test_a_quantised_cache_is_rolled_back(mlx: EngineBuild) -> None:
-    """The target's cache has the type that was asked for, and the pair goes back in it."""
+    """The target's cache has the requested type, and the pair goes back in it."""
     refs = {spec.name: ModelRef(spec.on("mlx")) for spec in shipped_models()}
     target = refs["asperf-target"].with_kv(EngineSettings(kv_bits=8))
     draft = refs["asperf-draft"]

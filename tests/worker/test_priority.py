@@ -13,7 +13,7 @@ from pytest_asperf.config.settings import Settings
 from pytest_asperf.engine_process import EngineBuild, engine_priority
 from pytest_asperf.worker import priority
 
-#: Starts an engine in a process of a nice value, and shows what the engine has itself.
+#: Starts an engine in a process of a nice value, and shows the engine's own.
 _NAMED = """
 import os, sys
 from pathlib import Path
@@ -39,7 +39,7 @@ def _may(nice: int) -> bool:
     [(0, -5, -5), (0, -20, -20), (0, 4, 4), (0, 0, 0), (3, -20, 3), (-7, -5, -7), (3, 0, 3)],
 )
 def test_an_engine_runs_as_asked(named: int, asked: int, has: int) -> None:
-    """Process and session have the value that was asked for, or the one that the user named."""
+    """Process and session have the requested value, or the one that the user named."""
     if not _may(min(named, asked)):
         pytest.skip("this user may not raise a priority")
     command = [sys.executable, "-c", _NAMED, str(named), str(asked)]
@@ -48,13 +48,13 @@ def test_an_engine_runs_as_asked(named: int, asked: int, has: int) -> None:
 
 
 def test_a_modest_priority_is_the_default() -> None:
-    """Without an option an engine takes at most -5: other work of the machine goes on."""
+    """Without an option an engine has at most -5: other work of the machine goes on."""
     assert EngineBuild("scripted", Path(sys.executable)).nice == Settings().nice == -5
 
 
 @pytest.mark.parametrize("nice", [-5, 4, 0])
 def test_the_priority_is_known_before_an_engine_starts(nice: int) -> None:
-    """A process that takes it says what the system allowed."""
+    """A process that sets it reports the system's permission."""
     named = os.getpriority(os.PRIO_PROCESS, 0)
     expected = named or (nice if _may(nice) else 0)
     assert engine_priority(nice) == (f"nice {expected}" if expected else None)
@@ -80,15 +80,15 @@ def test_a_session_that_stays_behind_is_told(
 
 
 def test_waits_for_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second of two engines started together asks again: the kernel takes one in 0.1 s."""
+    """The second of two engines started together tries again: the kernel accepts one in 0.1 s."""
     written: list[str] = []
     answers = [BlockingIOError(), BlockingIOError(), None]
 
     class Session:
-        """The kernel's file; who may do anything is never refused by it."""
+        """The kernel's file; it never limits a privileged user."""
 
         def write_text(self, text: str) -> None:
-            """Refuse twice."""
+            """Raise twice."""
             written.append(text)
             if answer := answers[len(written) - 1]:
                 raise answer

@@ -1,7 +1,7 @@
 """A draft that a real RPC server computes, on loopback.
 
-The library that pip installs has no RPC. The programs' own libraries have it and are of the same
-sources, so they take its place in a copy of the package.
+The library that pip installs has no RPC. The binaries' own libraries have it and are of the same
+sources, so they replace it in a copy of the package.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def build(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> EngineBuild:
 
 @pytest.fixture
 def loopback(tools: Path) -> Iterator[Remote]:
-    """A server that runs beside the test, and counts its graphs."""
+    """A server that runs with the test, and counts its graphs."""
     remote = Remote("loopback", str(tools))
     yield remote
     remote.close()
 
 
 def _drafted(worker: Worker, model: Path, remote: str | None) -> list[int]:
-    """The tokens of a model that drafts for itself, here or elsewhere."""
+    """The tokens of a model that drafts for itself, here or on the server."""
     worker.load("target", model, EngineSettings())
     loaded = worker.load("draft", model, EngineSettings(remote=remote))
     assert (loaded.remote is not None) == (remote is not None)
@@ -80,7 +80,7 @@ def test_a_remote_draft_gives_the_same_tokens(
 
 
 def test_a_second_client_is_named(build: EngineBuild, draft_gguf: Path, loopback: Remote) -> None:
-    """The server would leave it hanging; asking it does not end the server, as SIGPIPE would."""
+    """The server would leave it hanging; a request does not end the server, as SIGPIPE would."""
     settings = EngineSettings(remote=loopback.endpoint)
     with Worker(build, call_timeout_s=60) as second:
         with Worker(build, call_timeout_s=60) as first:
@@ -94,7 +94,7 @@ def test_a_second_client_is_named(build: EngineBuild, draft_gguf: Path, loopback
 def test_a_server_that_dies_ends_the_measurement(
     build: EngineBuild, draft_gguf: Path, loopback: Remote
 ) -> None:
-    """llama.cpp ends its own process: an error that says so, and no rate."""
+    """llama.cpp ends its own process: an error with this reason, and no rate."""
     with Worker(build, call_timeout_s=60) as worker:
         worker.load("draft", draft_gguf, EngineSettings(remote=loopback.endpoint))
         worker.generate("draft", [5] * 9, 1)
@@ -105,7 +105,7 @@ def test_a_server_that_dies_ends_the_measurement(
 
 @pytest.fixture
 def ssh(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has the programs on its PATH, and is reached with a private configuration."""
+    """A machine that has the binaries on its PATH, and is reached with a private configuration."""
     (tmp_path / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {tmp_path}/ssh_config "$@"\n')
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{tools}:{os.environ['PATH']}")
@@ -142,7 +142,7 @@ def test_a_build_without_rpc_says_so(draft_gguf: Path) -> None:
 
 @pytest.fixture
 def programs(tools: Path) -> Iterator[Worker]:
-    """A worker on llama.cpp's programs."""
+    """A worker on llama.cpp's binaries."""
     with Worker(EngineBuild("llama_tools", Path(sys.executable), tools), call_timeout_s=60) as own:
         yield own
 
@@ -152,7 +152,7 @@ def _far(remote: Remote, n_gpu_layers: int | None = None) -> EngineSettings:
 
 
 def test_programs_draft_on_a_server(programs: Worker, draft_gguf: Path, loopback: Remote) -> None:
-    """llama-speculative-simple computes the draft there, and says the same; locally none."""
+    """llama-speculative-simple computes the draft there, with equal output; locally none."""
     prompt, here = "def area(width, height):", EngineSettings(threads=1)
     programs.load("target", draft_gguf, here)
     programs.load("near", draft_gguf, here)
@@ -207,7 +207,7 @@ def test_a_server_outlives_a_text_that_is_not_scored_to_its_end(
 def test_programs_whose_server_dies_or_is_busy(
     programs: Worker, build: EngineBuild, draft_gguf: Path, loopback: Remote
 ) -> None:
-    """A client beside them, and a server that ends between two runs: each is named."""
+    """A busy client, and a server that ends between two runs: each is named."""
     programs.load("far", draft_gguf, _far(loopback))
     with Worker(build, call_timeout_s=60) as other:
         other.load("draft", draft_gguf, EngineSettings(remote=loopback.endpoint))
@@ -231,7 +231,7 @@ def test_programs_whose_server_dies_or_is_busy(
 def test_a_server_of_another_version_is_named(
     programs: Worker, build: EngineBuild, draft_gguf: Path
 ) -> None:
-    """llama.cpp ends its process; the reason is in what is reported, and no rate."""
+    """llama.cpp ends its process; the error has the reason, and there is no rate."""
     with served(scripted_rpc(6)) as port, Worker(build, call_timeout_s=60) as library:
         settings = EngineSettings(threads=1, remote=f"127.0.0.1:{port}")
         with pytest.raises(EngineRefusedError, match="version mismatch: 6"):

@@ -37,18 +37,18 @@ def test_a_server_says_its_version_and_how_fast_its_link_is(serve: Serve) -> Non
 
 
 def test_tensors_of_another_version_are_not_sent(serve: Serve) -> None:
-    """What a server of another layout does with them is not known: no bandwidth."""
+    """The use of them by a server of another layout is unknown: no bandwidth."""
     assert serve(scripted_rpc(8)).greet()["bandwidth_mbs"] is None
 
 
 def test_a_link_that_changes_bytes_is_named(serve: Serve) -> None:
-    """What is read back must be what was sent."""
+    """The bytes that are read back must be those that were sent."""
     with pytest.raises(RefusalError, match="other bytes came back"):
         serve(scripted_rpc(loses=1)).greet()
 
 
 def test_bytes_are_not_counted_where_they_may_go_by_rdma(serve: Serve) -> None:
-    """A server that offers RDMA may answer beside TCP."""
+    """A server that offers RDMA may answer by TCP too."""
     remote = serve(scripted_rpc(caps=bytes(23) + b"x"))
     remote.greet()
     assert remote.work_so_far() == Work(None, None)
@@ -65,7 +65,7 @@ def test_bytes_are_not_counted_where_they_may_go_by_rdma(serve: Serve) -> None:
 def test_what_is_no_server_is_named(
     serve: Serve, treat: Callable[[socket.socket], None], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused before the library connects, which would end the process."""
+    """It raises before the library connects, which would end the process."""
     monkeypatch.setattr(rpc_remote, "_TIMEOUT_S", 0.2)
     with pytest.raises(RefusalError, match=said):
         serve(treat).greet()
@@ -88,7 +88,7 @@ def test_a_program_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the kernel's counts are Linux's")
 def test_bytes_from_the_server_are_counted(serve: Serve) -> None:
-    """What came over open connections to the server's port counts, and nothing else."""
+    """Bytes over open connections to the server's port count, and nothing else."""
     done = threading.Event()
 
     def treat(client: socket.socket) -> None:

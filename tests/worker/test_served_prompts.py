@@ -24,7 +24,7 @@ def by_bytes(prompt: str) -> int:
 
 @given(st.integers(16, 300), st.sampled_from([by_words, by_bytes]))
 def test_a_prompt_has_the_tokens_that_are_asked_for(n_tokens: int, count: object) -> None:
-    """No matter what the tokenizer, and each time anew."""
+    """For any tokenizer, and each time anew."""
     assert count in {by_words, by_bytes}
     counting = by_words if count is by_words else by_bytes
     prompts = Prompts(counting)
@@ -33,14 +33,14 @@ def test_a_prompt_has_the_tokens_that_are_asked_for(n_tokens: int, count: object
 
 
 def test_no_two_prompts_begin_alike() -> None:
-    """The first words are drawn anew: what two share is no text of a cache's worth."""
+    """The first words are drawn anew: two prompts' common part is too short for a cache."""
     prompts = Prompts(by_words)
     drawn = [prompts.draw(TEXT, 64) for _ in range(50)]
     assert len({prompt.split("\n")[0] for prompt in drawn}) == 50
 
 
 def test_counting_that_costs_a_request_is_done_once() -> None:
-    """A length that was found once is taken again, though words differ in their tokens."""
+    """A length that was found once is used again, though words differ in their tokens."""
     asked: list[str] = []
 
     def count(prompt: str) -> int:
@@ -56,6 +56,6 @@ def test_counting_that_costs_a_request_is_done_once() -> None:
 
 
 def test_a_text_that_is_too_short_is_refused() -> None:
-    """It is not repeated: a server's cache may know it then."""
-    with pytest.raises(RefusalError, match="the text has 10 tokens, and 64 were asked for"):
+    """It is not repeated: a server's cache may have it then."""
+    with pytest.raises(RefusalError, match="the text has 10 tokens, and 64 were requested"):
         Prompts(by_words).draw("one two three four", 64)

@@ -31,7 +31,7 @@ MODEL = Path("/models/some.gguf")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for programs, of which no server is left."""
+    """A folder for programs, after which no server is left."""
     yield tmp_path
     if (tmp_path / "pid").exists():
         wait_for_end(int((tmp_path / "pid").read_text()))
@@ -44,7 +44,7 @@ def server(folder: Path) -> Worker:
 
 
 def hurry(worker: Worker, harm: str) -> None:
-    """Give what never answers 2 s; everything else has the time that a busy machine takes."""
+    """Give a call without an answer 2 s; everything else has the time that a busy machine needs."""
     if harm in {"hang", "loading"}:
         worker.call_timeout_s = 2.0
 
@@ -103,7 +103,7 @@ def test_a_server_that_fails_is_a_named_result(folder: Path, harm: str, says: st
 def test_a_server_that_does_not_start_is_a_named_result(
     folder: Path, harm: str, kind: type[EngineError], says: str
 ) -> None:
-    """One that ends says why, one that never becomes ready is given up."""
+    """One that ends has its reason, one that never becomes ready is given up."""
     write_llama_server(folder, harm)
     with server(folder) as worker:
         hurry(worker, harm)
@@ -112,7 +112,7 @@ def test_a_server_that_does_not_start_is_a_named_result(
 
 
 def test_a_prompt_from_the_cache_is_no_measurement(folder: Path) -> None:
-    """The server says that it had most of the prompt; what is generated after it still counts."""
+    """The server reports that it had most of the prompt; the generation after it still counts."""
     write_llama_server(folder, cached=60)
     prompt, output = (parse_workload(name, where="test") for name in ("ttft64", "tg16"))
     with server(folder) as worker:
@@ -127,7 +127,7 @@ def test_a_prompt_from_the_cache_is_no_measurement(folder: Path) -> None:
     ("cached", "says"), [(60, ""), (40, "with 40 of 64 tokens from its cache"), (0, "with 0 of 64")]
 )
 def test_a_warm_prompt_must_come_from_the_cache(folder: Path, cached: int, says: str) -> None:
-    """Each prompt is sent twice; the server must say that it had the second one."""
+    """Each prompt is sent twice; the server must report that it had the second one."""
     write_llama_server(folder, cached=cached)
     warm = parse_workload("ttft64@warm", where="test")
     with server(folder) as worker:
@@ -160,7 +160,7 @@ def test_what_a_server_cannot_do_is_refused_by_name(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_server_outlives_the_session(folder: Path, number: signal.Signals) -> None:
-    """It ends with the process that asked for it, however that ended."""
+    """It ends with its parent process, for any end of that."""
     pid_file = write_llama_server(folder)
     code = (
         "import sys, time\nfrom pathlib import Path\n"

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.engines import Engine
 
-#: Levels by what they are to the model: itself, a good draft, and a poor one for wrong rules.
+#: Quantizations by their relation to the model: itself, a good draft, and a poor one for wrong
+#: rules.
 _LEVELS = {
     "llama_cpp": {"whole": "F16", "good": "Q4_0", "poor": "Q2_K"},
     "mlx": {"whole": "F16", "good": "4bit"},
@@ -113,7 +114,7 @@ def test_speculation_emits_what_the_target_alone_does(measurement: MeasurementCo
     assert (emitted == accepted + 1).all()
     assert (accepted <= drafted).all()
     assert (drafted <= 4).all()
-    assert accepted.sum() > _N_NEW / 2  # a model's own lower level predicts it well
+    assert accepted.sum() > _N_NEW / 2  # a model's own smaller quantization predicts it well
     assert rounds[:, 3:].sum() <= both["elapsed_ns"]
 
 
@@ -126,7 +127,7 @@ def test_the_target_alone_drafts_nothing(measurement: MeasurementContext) -> Non
 
 
 def test_a_slowed_target_slows_every_round(measurement: MeasurementContext) -> None:
-    """What a round spends on drafting and verifying takes four times as long at `slow_by = 3`."""
+    """A round's drafting and verifying are four times as slow at `slow_by = 3`."""
     measurement.open("slow", "good")
     for k in (0, 4):
         done = measurement.generate(k)
@@ -134,7 +135,7 @@ def test_a_slowed_target_slows_every_round(measurement: MeasurementContext) -> N
 
 
 def test_a_repeated_run_is_the_same_run(measurement: MeasurementContext) -> None:
-    """What an earlier run left in the memory changes nothing: greedy, sampled, with and without."""
+    """An earlier run's content of the memory changes nothing: greedy, sampled, with and without."""
     measurement.open("whole", "good")
     for k, temperature in ((0, 0.0), (4, 0.0), (4, 1.0), (4, 0.0), (0, 0.0), (4, 1.0)):
         first, again = (measurement.generate(k, temperature=temperature) for _ in range(2))
@@ -142,7 +143,7 @@ def test_a_repeated_run_is_the_same_run(measurement: MeasurementContext) -> None
 
 
 def test_a_hybrid_is_rolled_back_by_checkpoints(measurement: MeasurementContext) -> None:
-    """A recurrent part cannot forget its tail: the state is put back, and that takes time."""
+    """A recurrent part cannot forget its end: the state is restored, and that costs time."""
     measurement.open("whole", "good")
     plain = measurement.generate(4)
     measurement.worker.call("pair_close", pair="pair")
@@ -157,7 +158,7 @@ def test_a_hybrid_is_rolled_back_by_checkpoints(measurement: MeasurementContext)
 def test_what_cannot_be_rolled_back_is_refused_before_a_decode_fails(
     measurement: MeasurementContext,
 ) -> None:
-    """A hybrid without checkpoints is refused with the reason, and the engine saw no error."""
+    """A hybrid without checkpoints raises with the reason, and the engine saw no error."""
     with pytest.raises(EngineRefusedError, match="hybrid and cannot be rolled back") as caught:
         measurement.open("hybrid", "good", rollback="trim")
     assert caught.value.breaks_measurement
@@ -175,7 +176,7 @@ def test_a_recurrent_draft_is_rolled_back_too(measurement: MeasurementContext) -
 
 
 def test_a_recurrent_model_is_its_own_perfect_draft(measurement: MeasurementContext) -> None:
-    """With checkpoints on both sides a model accepts what it drafts itself."""
+    """With checkpoints in both, a model accepts its own drafts."""
     measurement.open("recurrent", "recurrent")
     drafted, accepted = np.array(measurement.generate(4)["rounds"])[:, :2].sum(axis=0)
     assert accepted >= 0.9 * drafted
@@ -192,7 +193,7 @@ def test_lookup_drafts_from_the_text_itself(measurement: MeasurementContext) -> 
 
 
 def test_costs_are_timed_by_batch(measurement: MeasurementContext) -> None:
-    """Each batch asked for but the first is timed, with the draft's steps in its company."""
+    """Each requested batch but the first is timed, with the draft's steps in its company."""
     measurement.open("whole", "good")
     found = measurement.worker.call(
         "pair_costs", pair="pair", prompt=measurement.prompt, batches=[3, 3, 1, 3, 1], k=2
@@ -216,7 +217,7 @@ def test_a_batch_is_verified_at_once_however_prompts_are_split(
 def test_a_context_is_filled_to_its_last_token(
     measurement: MeasurementContext, pair: tuple[str, str], n_new: int
 ) -> None:
-    """What a measurement asks for fits into the room for it, and one token more does not."""
+    """A measurement's requests fit into their room, and one token more does not."""
     measurement.open(*pair)
     longest = (measurement.prompt * 16)[: 256 - room_after_prompt(n_new, 4)]
 
@@ -229,7 +230,7 @@ def test_a_context_is_filled_to_its_last_token(
         measurement.worker.call("pair_costs", pair="pair", prompt=text, **asked)
 
     fill(longest)
-    with pytest.raises(EngineRefusedError, match=r"refused \(decode\)"):
+    with pytest.raises(EngineRefusedError, match=r"error \(decode\)"):
         fill([*longest, longest[0]])
 
 
@@ -273,7 +274,7 @@ def _places(measurement: MeasurementContext, rule: str, n_samples: int = 150) ->
 
 
 def test_a_pair_that_was_never_opened_is_refused(measurement: MeasurementContext) -> None:
-    """Only open pairs can be asked."""
+    """Only open pairs can be used."""
     with pytest.raises(EngineRefusedError, match="no pair 'pair' is open"):
         measurement.generate(4)
 
@@ -288,7 +289,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
 
 
 def test_greedy_keeps_the_agreeing_head() -> None:
-    """Drafted tokens are kept up to the first that the target would not have said."""
+    """Drafted tokens are kept up to the first that the target would not emit."""
     rows = np.eye(5, dtype=np.float32)[[3, 1, 4, 2]]
     assert Greedy().judge(rows, Proposal([3, 1, 0])) == [3, 1, 4]
     assert Greedy().judge(rows, Proposal([3, 1, 4])) == [3, 1, 4, 2]

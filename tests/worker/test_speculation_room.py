@@ -1,4 +1,4 @@
-"""How much context a pair needs: no more than it opens, whatever is drafted and accepted."""
+"""A pair's need of context: no more than it opens, for any drafted and accepted tokens."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Script:
     Attributes:
         n_prompt: tokens of the prompt.
         accepts: whether the draft is right, by position, over and over.
-        ties: whether the target says another token in a batch than singly, by position.
+        ties: True if the target emits another token in a batch than singly, by position.
         rollback: the one way back that works, `trim` or `checkpoint`.
-        n_ctx: what was asked for, by model.
-        most: most tokens that a context held, by model.
+        n_ctx: requested, by model.
+        most: most tokens in a context, by model.
     """
 
     n_prompt: int
@@ -79,7 +79,7 @@ class Script:
 
 
 class ScriptedStepper:
-    """A context whose logits follow from the tokens in it, and which never holds too many."""
+    """A context whose logits follow from the tokens in it, and which never has too many."""
 
     def __init__(
         self, name: str, script: Script, n_ctx: int, max_outputs: int, rollback: str
@@ -103,7 +103,7 @@ class ScriptedStepper:
         self._hold(list(tokens))
 
     def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
-        """Return logits that say one token, or in a batch another that is nearly as likely."""
+        """Return logits for one token, or in a batch another that is nearly as likely."""
         assert n_outputs <= self.max_outputs
         self._since += tokens
         self._hold([*self._held, *tokens])
@@ -163,7 +163,7 @@ class ScriptedModel:
         self.facts: Facts = _LOADED
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the script's prompt, whatever the text."""
+        """Return the script's prompt, for any text."""
         return [len(text) % _VOCABULARY] * self._script.n_prompt
 
     def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> ScriptedStepper:
@@ -195,7 +195,7 @@ class WorkerHere:
     """A worker's operations in this process."""
 
     def __init__(self, script: Script, *_: object, **__: object) -> None:
-        self._server = Server(ScriptedEngine(script))  # type: ignore[arg-type]  # all that is asked
+        self._server = Server(ScriptedEngine(script))  # type: ignore[arg-type]  # all that is needed
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +211,7 @@ class WorkerHere:
         return EngineFacts.parse(self.call("describe"))
 
     def call(self, op: str, **args: Any) -> dict[str, Any]:
-        """Carry out an operation; a refusal is an error."""
+        """Carry out an operation; a raised engine error is an error."""
         reply = self._server.answer({"op": op, "args": args})
         assert reply["ok"], reply
         result: dict[str, Any] = reply["result"]
@@ -238,7 +238,7 @@ class WorkerHere:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> tuple[Script, Pairing]:
-    """Pairs of every shape: k, prompt, output, lookup or model, way back, and what is accepted."""
+    """Pairs of every shape: k, prompt, output, lookup or model, way back, and acceptance."""
     pattern = st.lists(st.booleans(), min_size=1, max_size=7)
     script = Script(
         n_prompt=draw(st.integers(2, 40)),
@@ -283,7 +283,8 @@ def _gain(pairing: Pairing) -> GainExperiment:
 def test_a_measurement_fits_into_its_contexts_and_fills_them(drawn: tuple[Script, Pairing]) -> None:
     """Runs, single batches, the draft by itself and repeated batches fit, with no token to spare.
 
-    The example is the shipped pair's with the marker's defaults, where MLX refused the last token.
+    The example is the shipped pair's with the marker's defaults, in which MLX rejected the last
+    token.
     """
     script, pairing = drawn
     _run(script, _gain(pairing))
@@ -314,7 +315,7 @@ def test_sampled_outputs_fit_too(drawn: tuple[Script, Pairing]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(scripts())
 def test_what_is_accepted_never_changes_the_output(drawn: tuple[Script, Pairing]) -> None:
-    """Whatever the draft gets right, and whichever way back there is, the text is the target's."""
+    """For any accepted draft tokens, and any way back, the text is the target's."""
     script, pairing = drawn
     script.ties = [False]
     result = _run(script, _gain(pairing))

@@ -16,7 +16,7 @@ from pytest_asperf.worker.serving.record import StreamRecord
 def reply(
     sent_ns: int, *events: tuple[int, int | None], n: int | None = None, finish: str = "length"
 ) -> TimedReply:
-    """A reply with events at these times, with the tokens so far where they say it."""
+    """A reply with events at these times, with the tokens so far if they have them."""
     outputs = tuple(OutputEvent(ns, "x", so_far) for ns, so_far in events)
     counts = TokenCounts(n_prompt=8, n_output=n)
     said = Reply(outputs, counts, {}, "m", "b1", finish, is_cut=False, faults=())
@@ -42,7 +42,7 @@ USERS = (
     ],
 )
 def test_users_at_once(kind: str, elapsed_ns: int, step_ns: tuple[int, ...]) -> None:
-    """Means of what each waits for; of generation the time of all, prompts not among it."""
+    """Means of each user's waits; for generation the time of all, without prompts."""
     timed = timing(Asked(kind, 2, 0, 2, ""), USERS, 5)
     assert (timed.n_tokens, timed.elapsed_ns, timed.step_ns) == (4, elapsed_ns, step_ns)
     assert [request["start_ns"] for request in timed.requests] == [0, 10]
@@ -53,7 +53,7 @@ def test_users_at_once(kind: str, elapsed_ns: int, step_ns: tuple[int, ...]) -> 
     ("kind", "step_ns"), [("tg", (50, 50)), ("request", (100, 50, 50)), ("ttft", (100,))]
 )
 def test_one_user_has_each_gap(kind: str, step_ns: tuple[int, ...]) -> None:
-    """The gaps between its tokens, behind TTFT where a prompt is timed."""
+    """The gaps between its tokens, behind TTFT if a prompt is timed."""
     assert timing(Asked(kind, 2, 0, 1, ""), USERS[:1], 0).step_ns == step_ns
 
 
@@ -83,7 +83,7 @@ def test_a_reply_that_ended_early_is_known(answer: TimedReply, *, is_shorter: bo
 
 
 def test_what_a_server_drafted_is_said() -> None:
-    """Speculation on the server is part of what ran."""
+    """Speculation on the server is part of the run record."""
     plain = reply(0, (1, None), n=1)
     timings: dict[str, float] = {"draft_n": 40, "draft_n_accepted": 30}
     drafted = replace(plain, reply=replace(plain.reply, timings=timings))

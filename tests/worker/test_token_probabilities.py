@@ -1,4 +1,4 @@
-"""The log-probabilities of a llama-server as rows, and what makes them none."""
+"""The log-probabilities of a llama-server as rows, and the faults that void them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_rows_are_those_of_each_prefix() -> None:
 
 
 def test_the_next_token_has_its_own_probability_though_it_is_not_listed() -> None:
-    """Of a vocabulary larger than what is listed, the rest shares what is left."""
+    """In a vocabulary larger than the list, the rest shares the remainder."""
     n_vocab, prompt = 4000, [BOS, 1, 2]
     row = true_row(prompt, n_vocab)
     unlikely = int(row.argmin())
@@ -122,7 +122,7 @@ def test_replies_are_asked_for_again_one_by_one(
 
 
 def test_a_turn_may_use_every_cache_and_its_text_anew_none() -> None:
-    """The server is free to choose the slot of a turn, as for its users."""
+    """The server is free to choose the slot of a message, as for its users."""
     server = ProbabilityServer()
     shown = shown_by(server)
     with shown.conversation(8) as conversation:
@@ -158,9 +158,9 @@ def test_a_drafted_token_that_is_not_the_likeliest_has_a_gap() -> None:
 
 
 def test_a_reply_that_is_too_short_is_refused() -> None:
-    """A reply of fewer tokens than were asked for takes less time."""
+    """A reply of fewer tokens than requested is faster."""
     shown = shown_by(ProbabilityServer(harm="is short"))
-    with pytest.raises(RefusalError, match="4 tokens were asked for, and 3 came"):
+    with pytest.raises(RefusalError, match="4 tokens were requested, and 3 came"):
         shown.drafted([BOS, 1], 4)
 
 
@@ -178,7 +178,7 @@ def test_a_reply_that_is_too_short_is_refused() -> None:
     ],
 )
 def test_what_is_no_distribution_is_refused(harm: str, says: str) -> None:
-    """A refusal names what the server did not show, or what it showed instead."""
+    """An error names the missing part of the server's output, or the wrong one."""
     probabilities = shown_by(ProbabilityServer(harm=harm))
     least = int(true_row([BOS, 1], 16).argmin())
     with pytest.raises(RefusalError, match=says):

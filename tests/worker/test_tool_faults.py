@@ -1,8 +1,8 @@
-"""What the programs of llama.cpp do wrong is told.
+"""Faults of llama.cpp's binaries are reported.
 
-None of these runs the real programs, which show no such fault: scripts print what they printed once
+None of these runs the real binaries, which show no such fault: scripts print their saved output
 (`fixtures/tools`, of the shipped draft), with only the numbers filled in that repeat the request,
-and one fault. What the real ones do is in test_llama_tools_engine.py.
+and one fault. The real ones are in test_llama_tools_engine.py.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _replayed_tools(folder: Path, **plan: Any) -> Path:
 
     Args:
         folder: where to.
-        plan: the fault. Of a timed llama-bench: `row` (cells over the recorded ones), `without`
-            (cells), `log` (more lines), `log_without`, `prints`, `status`; `version`, `devices`.
-            Of a scoring llama-perplexity: `magic`, `chunks` that it saves, `says` (what it prints),
-            `scale` (of the first row); of the one that looks at logits, the same in `probe`.
+        plan: the fault. For a timed llama-bench: `row` (columns over the saved ones), `without`
+            (columns), `log` (more lines), `log_without`, `prints`, `status`; `version`, `devices`.
+            For a scoring llama-perplexity: `magic`, `chunks` that it saves, `says` (its output),
+            `scale` (of the first row); for the one that looks at logits, these keys in `probe`.
             `harm` (`crash` or `hang`) with `harm_when` (`bench` or `score`) and `pid_file`.
     """
     plan["pid_file"] = str(folder / "pid")
@@ -151,7 +151,7 @@ def generate(folder: Path, **plan: Any) -> None:
 
 
 def score(folder: Path, **plan: Any) -> tuple[float, ...]:
-    """Score both chunks of the recorded text; return the NLL of all."""
+    """Score both chunks of the saved text; return the NLL of all."""
     with opened(folder, **plan) as worker:
         tokens = worker.tokenize("model", TEXT)
         scored = [worker.score(["model"], tokens[at : at + 16], 8) for at in (0, 16)]
@@ -175,9 +175,9 @@ def test_a_sound_replay_is_believed(tmp_path: Path) -> None:
         ({"without": ["samples_ns"]}, "timed 0 runs instead of 1"),
         ({"row": {"samples_ns": [0]}}, "has a time or rate that is none"),
         ({"row": {"samples_ns": [5, 6]}}, "timed 2 runs instead of 1"),
-        ({"row": {"n_gen": 4}}, "was asked for n_gen 8 and reports 4"),
-        ({"row": {"n_depth": 0}}, "was asked for n_depth 8 and reports 0"),
-        ({"row": {"n_threads": 2}}, "was asked for n_threads 1 and reports 2"),
+        ({"row": {"n_gen": 4}}, "was started with n_gen 8 and reports 4"),
+        ({"row": {"n_depth": 0}}, "was started with n_depth 8 and reports 0"),
+        ({"row": {"n_threads": 2}}, "was started with n_threads 1 and reports 2"),
         ({"status": 1}, "exited with status 1"),
         ({"log": "\ndecode: failed to decode, ret = -1"}, "exited with 0 and logged: .*ret = -1"),
         ({"harm": "crash", "harm_when": "bench"}, "was ended by SIGSEGV.*its log ends with: "),
@@ -196,18 +196,18 @@ def test_a_broken_bench_is_invalid(tmp_path: Path, plan: dict[str, Any], told: s
         ({"chunks": 1}, "did not score all of the text"),
         ({"says": ["[1]5.4815,", "[2]4.9997,"]}, "printed PPL 4.9997 after chunk 2, .* 4.499"),
         ({"says": ["[1]nan,", "[2]nan,"]}, "PPL is nan after chunk 1"),
-        ({"magic": "_Logits_"}, "in a format that is not known"),
+        ({"magic": "_Logits_"}, "in an unknown format"),
     ],
 )
 def test_broken_scores_are_invalid(tmp_path: Path, plan: dict[str, Any], told: str) -> None:
-    """What was saved must be whole, and give the PPL that was printed."""
+    """The saved scores must be whole, and give the printed PPL."""
     with pytest.raises(EngineRefusedError, match=told) as caught:
         score(tmp_path, **plan)
     assert caught.value.breaks_measurement
 
 
 def test_a_hang_ends_the_program_too(tmp_path: Path) -> None:
-    """At the deadline the worker ends, its last words are told, and the program is gone."""
+    """At the deadline the worker ends, its last words are reported, and the program is gone."""
     with opened(tmp_path, harm="hang", harm_when="bench") as worker:
         program = _hanging(worker, tmp_path / "pid")
         with pytest.raises(WorkerError, match=r"no answer within 0\.1 s") as caught:
@@ -228,7 +228,7 @@ def test_a_parent_that_dies_takes_the_program_along(tmp_path: Path) -> None:
 
 
 def _hanging(worker: Worker, pid_file: Path) -> int:
-    """Ask for a run; the program that does it, once it hangs."""
+    """Start a run; returns its program, once it hangs."""
     request = wire.encode({"id": 9, "op": "generate", "args": ARGUMENTS})
     worker._send(request, time.monotonic() + 60)
     while not pid_file.exists() or not pid_file.read_text():
@@ -238,7 +238,7 @@ def _hanging(worker: Worker, pid_file: Path) -> int:
 
 
 def test_what_is_not_resolved_is_unknown(tmp_path: Path) -> None:
-    """A setting of which only the request is printed is not taken for what ran."""
+    """A setting of which only the request is printed does not count as the actual one."""
     with opened(tmp_path, log_without=["Flash Attention"]) as worker:
         assert worker.generate("model", [0] * 16, 8).context.flash_attn == "unknown"
 
@@ -262,19 +262,19 @@ def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:
-    """The message says which program is missing, and how to name a folder."""
+    """The message names the missing program, and the setting of the folder."""
     with (
         Worker(EngineBuild("llama_tools", Path(sys.executable), tmp_path)) as worker,
         pytest.raises(EngineRefusedError, match="no program llama-bench in ") as caught,
     ):
         worker.describe()
     assert ": tools" in caught.value.remedy
-    with pytest.raises(EngineRefusedError, match=r"no folder '' of llama\.cpp's programs"):
+    with pytest.raises(EngineRefusedError, match=r"no folder '' of llama\.cpp's binaries"):
         Worker(EngineBuild("llama_tools", Path(sys.executable)))
 
 
 def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
-    """A setting that has no counterpart is refused, with an engine that has it."""
+    """A setting that has no counterpart raises, with an engine that has it."""
     tools = _replayed_tools(tmp_path)
     with (
         Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker,
@@ -294,7 +294,7 @@ def test_what_it_cannot_do_names_what_can(tmp_path: Path) -> None:
     ],
 )
 def test_a_model_that_computes_no_numbers(tmp_path: Path, probe: dict[str, Any], kind: str) -> None:
-    """What llama-bench would time all the same is refused when it is loaded."""
+    """A load that llama-bench would time all the same is rejected."""
     with (
         pytest.raises(EngineRefusedError, match=kind) as caught,
         opened(tmp_path, probe=probe),

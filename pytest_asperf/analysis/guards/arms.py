@@ -20,7 +20,7 @@ _SHOWN: Final = 80
 def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> GuardFinding | None:
     """Trip if an engine reports another setting than the request; unknown ones do not count."""
     differing = [
-        f"{_text(name)} {_text(value)} was asked for and {_text(ran[name])} ran"
+        f"{_text(name)} {_text(value)} was requested and {_text(ran[name])} ran"
         for name, value in asked.items()
         if ran.get(name) is not None and ran[name] != value
     ]
@@ -28,7 +28,7 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Gua
         return None
     return Guard.PATH_MISMATCH.finding(
         "; ".join(differing),
-        "the settings that ran are those asked for",
+        "the settings that ran are the requested ones",
     )
 
 
@@ -44,9 +44,9 @@ def identical_to_baseline(
         return None
     pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
     return Guard.IDENTICAL_TO_BASELINE.finding(
-        f"a side that must differ equals the baseline in everything compared: {pairs}",
-        f"sides that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or more "
-        "quantities",
+        f"a variant that must differ equals the baseline in everything compared: {pairs}",
+        f"variants that differ do so by more than {IDENTICAL:.0%} in one of {IDENTICAL_LEAST} or "
+        "more quantities",
     )
 
 
@@ -62,7 +62,7 @@ def same_weights(
     if not shown and not same_scores:
         return None
     return Guard.IDENTICAL_TO_BASELINE.finding(
-        shown or f"both sides give all {n_tokens} tokens the same probability to the last bit",
+        shown or f"both give all {n_tokens} tokens the same probability to the last bit",
         "weights that differ give some token another probability",
     )
 
@@ -76,7 +76,7 @@ def unequal_work(arm: Mapping[str, object], baseline: Mapping[str, object]) -> G
     ]
     if not differing:
         return None
-    return Guard.UNEQUAL_WORK.finding("; ".join(differing), "both sides do the same work")
+    return Guard.UNEQUAL_WORK.finding("; ".join(differing), "both variants do the same work")
 
 
 def estimate(what: str, n: int) -> GuardFinding | None:

@@ -1,4 +1,4 @@
-"""Rates against what memory, acceptance counts and the tool's own token counts allow."""
+"""Rates against the limits of memory, acceptance counts and the tool's own token counts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pytest_asperf.analysis.stats.estimate import percent_text
 #: as bandwidth-bound at 70 tok/s, uses 14 %.
 ROOFLINE_LOW: Final = 0.20
 
-#: By how much a rate may exceed what a speculative round can give: runs of the target alone,
-#: which the bound is made of, differ by so much on a machine that is otherwise quiet.
+#: Excess of a rate over the bound of a speculative round that is tolerated: runs of the target
+#: alone, the basis of the bound, differ by so much on an otherwise quiet machine.
 SD_TOLERANCE: Final = 0.05
 
 #: Relative difference between a predicted and a measured rate from which a reader is warned:
 #: c and C(k) measured apart from the run they predict are rarely nearer.
 PREDICTION_TOLERANCE: Final = 0.25
 
-#: Two rates nearer than this are the same rate: what published figures are rounded to.
+#: Two rates nearer than this are equal: published figures are rounded this far.
 ROUNDING: Final = 0.01
 
 
@@ -31,9 +31,10 @@ def roofline_high(
     """Trip if a rate means more memory traffic than the memory has bandwidth.
 
     A step is a token, or a round of speculation, which reads the target once and the draft k times.
-    Of a step's bytes, the last-level cache can have at most its own size; all other bytes come from
-    memory each time (the roofline model: Williams, Waterman and Patterson, CACM 52(4), 2009). The
-    bandwidth is the theoretical one, as advertised ones are rounded.
+    A part of a step's bytes may be in the last-level cache, which can have at most its own size;
+    all other bytes come from memory each time (the roofline model: Williams, Waterman and
+    Patterson, CACM 52(4), 2009). The bandwidth is the theoretical one, as advertised ones are
+    rounded.
     """
     require_positive(
         steps_per_s=steps_per_s, bytes_per_step=bytes_per_step, bandwidth_gbs=bandwidth_gbs
@@ -91,7 +92,7 @@ def sd_bound(
     bound = target_alone * (1 + sd_model.gain(emitted, k, c, verify))
     if measured <= bound * (1 + SD_TOLERANCE):
         return None
-    costs = f"c = {c:.3g}" if c else "drafting taken as free"
+    costs = f"c = {c:.3g}" if c else "drafting counted as free"
     return Guard.SD_BOUND.finding(
         f"{figure(measured)} tok/s with {accepted} of {drafted} drafted tokens accepted at "
         f"k = {k}: a round emits at most {emitted:.3g} tokens, so at most {figure(bound)} tok/s, "

@@ -59,10 +59,13 @@ class Guard(StrEnum):
     # The run record.
     PATH_MISMATCH = (
         "path-mismatch",
-        "use an engine build or a model that can do it (asperf doctor), or ask for what runs",
+        "use an engine build or a model that can do it (asperf doctor), or request its settings",
     )
     IDENTICAL_TO_BASELINE = "identical-to-baseline", "name two models or files that differ"
-    UNEQUAL_WORK = "unequal-work", "measure both sides again, with equal prompts and token counts"
+    UNEQUAL_WORK = (
+        "unequal-work",
+        "measure both variants again, with equal prompts and token counts",
+    )
     UNEQUAL_DEFINITION = "unequal-definition", "compare two figures that have one definition"
     ESTIMATE = "estimate", "measure it, or name a measured figure", Consequence.INCONCLUSIVE
     DECODE_ERRORS = "decode-errors", "look for the reason in the engine's log, and measure again"
@@ -113,7 +116,7 @@ class Guard(StrEnum):
     # Scores.
     BASELINE_KNOWS_NOTHING = (
         "baseline-knows-nothing",
-        "get the baseline's file again, and let it generate some text",
+        "get the baseline's file again, and generate some text with it",
     )
     IMPOSSIBLE_GAIN = (
         "impossible-gain",
@@ -137,7 +140,10 @@ class Guard(StrEnum):
         Consequence.INVALID,
         Voids.LOAD_SENSITIVE,
     )
-    THROTTLED = "throttled", "let the machine cool; check its fans and power limit (asperf doctor)"
+    THROTTLED = (
+        "throttled",
+        "wait until the machine has cooled; check its fans and power limit (asperf doctor)",
+    )
     # Energy.
     DEAD_COUNTER = "dead-counter", "check the counter with the system's own tool; update its driver"
     SHORT_WINDOW = "short-window", "run it again: the counter was published more rarely than before"
@@ -158,20 +164,20 @@ class Guard(StrEnum):
     )
     NOT_REUSED = (
         "not-reused",
-        "let the server keep prompts (llama-server: --cache-prompt), or assert without @warm",
+        "have the server keep prompts (llama-server: --cache-prompt), or assert without @warm",
     )
     FAILED_REQUESTS = "failed-requests", "read the server's log, or send fewer requests at once"
-    OTHER_LENGTH = "other-length", "use a server that stops where it is asked to"
+    OTHER_LENGTH = "other-length", "use a server that stops at the requested length"
     TOKENS_PER_CHUNK = (
         "tokens-per-chunk",
         "assert on the rate (tg128) or TTFT: no single tokens arrive",
     )
     ROLE_CHUNK = "role-chunk", "check what the server sends first: TTFT would end before a token"
-    CONTEXT_CUT = "context-cut", "give the server a longer context, or ask for a shorter prompt"
+    CONTEXT_CUT = "context-cut", "give the server a longer context, or request a shorter prompt"
     NOT_TIMED = "not-timed", "measure again; a server must stream its replies"
-    QUEUEING = "queueing", "ask for fewer users, or give each a slot (llama-server: parallel)"
+    QUEUEING = "queueing", "request fewer users, or give each a slot (llama-server: parallel)"
     SERVER_RESTARTED = "server-restarted", "find out why the server restarted, and measure it again"
-    CLIENT_BOUND = "client-bound", "ask for fewer users, or run the client on another machine"
+    CLIENT_BOUND = "client-bound", "request fewer users, or run the client on another machine"
     COORDINATED_OMISSION = (
         "coordinated-omission",
         "count latency from the schedule, or send without a limit on requests under way",

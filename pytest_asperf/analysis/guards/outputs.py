@@ -53,7 +53,7 @@ def counted_decode_errors(count: int, first: str = "") -> GuardFinding | None:
     if not count:
         return None
     return Guard.DECODE_ERRORS.finding(
-        f"{count} of the log's lines say that a decode failed{_quoted(first)}",
+        f"{count} of the log's lines report a failed decode{_quoted(first)}",
         "no failed decode (0 lines)",
     )
 
@@ -68,7 +68,7 @@ def counted_remote_errors(count: int, first: str = "") -> GuardFinding | None:
     if not count:
         return None
     return Guard.PATH_MISMATCH.finding(
-        f"{count} of the log's lines say that a device did not do its part{_quoted(first)}",
+        f"{count} of the log's lines report a device that did not do its part{_quoted(first)}",
         "the requested device does the work (0 lines)",
     )
 
@@ -80,7 +80,7 @@ def gpu_limits(
 
     Args:
         gpu: its name.
-        has_matrix: whether it has simdgroup matrix multiplication; None where unknown.
+        has_matrix: whether it has simdgroup matrix multiplication; None if unknown.
         working_set_bytes: memory that Metal recommends at most.
         is_over: True if the engine reports a larger allocation.
     """
@@ -104,7 +104,7 @@ def gpu_limits(
 
 
 def degenerate_output(lines: Iterable[str]) -> GuardFinding | None:
-    """Trip if generated text runs in loops: "holds holds holds", "2222222"."""
+    """Trip if generated text runs in loops: `holds holds holds`, `2222222`."""
     words = (unit for line in lines for unit in _UNIT.findall(line))
     return degenerate_tokens(words, what="words")
 
@@ -125,7 +125,7 @@ def degenerate_tokens(tokens: Iterable[Hashable], *, what: str = "tokens") -> Gu
 
 
 def first_divergence(alone: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first position at which two outputs differ, in length too; None where nowhere."""
+    """The first position at which two outputs differ, in length too; None if nowhere."""
     shared = zip(alone, other, strict=False)
     differing = (n for n, (a, b) in enumerate(shared) if a != b)
     end = min(len(alone), len(other)) if len(alone) != len(other) else None
@@ -194,7 +194,7 @@ def _quoted(first: str) -> str:
 
 
 def _in_loops(units: Iterable[Hashable]) -> Iterator[bool]:
-    """For each unit, whether it belongs to a third or later copy of what precedes it."""
+    """For each unit: True if it belongs to a third or later copy of the text before it."""
     recent: deque[Hashable] = deque(maxlen=LONGEST_LOOP)
     repeated = [0] * (LONGEST_LOOP + 1)
     for unit in units:

@@ -1,4 +1,4 @@
-"""Guards on requests to a server: what the replies were, and what the client could see of them."""
+"""Guards on requests to a server: its replies, and the client's view of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pytest_asperf.analysis.serving_metrics import (
 from pytest_asperf.errors import printable
 
 #: Share of a prompt that may come from the cache, and tokens: BOS, a chat's head and a word by
-#: chance are the same in all.
+#: chance are common to all.
 CACHED_SHARE: Final = 0.05
 ALIKE: Final = 8
-#: Share of a prompt that comes from the cache where its reuse is what is timed: caches of blocks
-#: leave some tokens of the end to compute.
+#: Share of a prompt that comes from the cache if its reuse is timed: caches of blocks leave some
+#: tokens of the end to compute.
 WARM_SHARE: Final = 0.8
 #: A prompt of equal length needs more than this share of the time, or a part of it was cached.
 COLD_SHARE: Final = 0.5
@@ -44,7 +44,7 @@ _LEAST_TTFTS: Final = 5
 _ALIKE_LENGTHS: Final = 1.1
 #: Number of the failures that are shown.
 _KINDS_SHOWN: Final = 3
-#: Replies of fewer tokens hardly overlap, whatever the server does.
+#: Replies of fewer tokens hardly overlap, with any server.
 _LEAST_OVERLAP: Final = 16
 
 
@@ -180,7 +180,7 @@ def short_ttft(done: Sequence[ServedRequest]) -> GuardFinding | None:
     if not short:
         return None
     return Guard.CACHED_PROMPT.finding(
-        f"{len(short)} of {len(known)} prompts took less than half of the median TTFT of "
+        f"{len(short)} of {len(known)} prompts needed less than half of the median TTFT of "
         f"{figure(typical / 1e6)} ms",
         f"TTFT of equal prompts is at least {COLD_SHARE:.0%} of its median",
         Consequence.WARNING,
@@ -211,7 +211,7 @@ def joined_stamps(done: Sequence[ServedRequest]) -> GuardFinding | None:
     return Guard.TOKENS_PER_CHUNK.finding(
         f"{len(joined)} of {len(done)} replies were read in other pieces than tokens, such as {n} "
         f"chunks in {times} reads",
-        "more than half of the chunks are read alone, which takes a core to spare",
+        "more than half of the chunks are read alone, which needs a spare core",
     )
 
 
@@ -231,7 +231,7 @@ def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> Guard
         return None
     return Guard.ROLE_CHUNK.finding(
         f"in {len(early)} of {len(long)} replies the first gap is {figure(median(early))} times a "
-        "later one and longer than TTFT, so the first chunk may hold no token",
+        "later one and longer than TTFT, so the first chunk may have no token",
         f"the first gap is at most {ROLE_GAP:g} later ones, or shorter than TTFT",
     )
 
@@ -242,8 +242,8 @@ def fewer_tokens(n_output: Iterable[int | None], asked: int) -> GuardFinding | N
     if not other:
         return None
     return Guard.OTHER_LENGTH.finding(
-        f"{len(other)} replies have {min(other)} to {max(other)} tokens, {asked} were asked for",
-        "each reply has the length that was asked for (end of text ignored)",
+        f"{len(other)} replies have {min(other)} to {max(other)} tokens, {asked} were requested",
+        "each reply has the requested length (end of text ignored)",
     )
 
 
@@ -319,11 +319,11 @@ def _is_other(name: str, before: object, now: object) -> bool:
 def client_bound(
     done: Sequence[ServedRequest], timed_ns: float | None = None
 ) -> GuardFinding | None:
-    """Trip if the client cannot follow the server: busy, or late by much of what it times.
+    """Trip if the client cannot follow the server: busy, or late by much of the timed interval.
 
     Args:
         done: the requests.
-        timed_ns: what is timed, such as TTFT; None for the gaps between tokens.
+        timed_ns: the timed interval, such as TTFT; None for the gaps between tokens.
     """
     elapsed_ns = max(r.closed_ns for r in done) - min(r.start_ns for r in done)
     share = sum(r.cpu_ns for r in done) / max(1, elapsed_ns)

@@ -76,7 +76,7 @@ def throttled(
     return Guard.THROTTLED.finding(
         "; ".join(faults),
         f"thermal pressure neither rises during a run nor stays at {HEAVY_PRESSURE} (heavy), the "
-        f"clock falls by no more than {CLOCK_DROP:.0%}, and nothing holds it down to cool in more "
+        f"clock falls by no more than {CLOCK_DROP:.0%}, and it is throttled to cool in no more "
         f"than {HELD_DOWN:.0%} of the samples",
     )
 
@@ -84,8 +84,8 @@ def throttled(
 def host_busy(foreign_cores: float, cores: int | None) -> GuardFinding | None:
     """Trip if other processes, and other guests of the hypervisor, used much during a run.
 
-    The cores that they kept busy are an average over the run, without this process and what it
-    started.
+    The cores that they kept busy are an average over the run, without this process and its
+    children.
     """
     allowed = foreign_cores_allowed(cores)
     if foreign_cores <= allowed:
@@ -186,7 +186,7 @@ def idle_gaps(busy_s: float, wall_s: float) -> GuardFinding | None:
         return None
     return Guard.IMPURE_WINDOW.finding(
         f"the engine worked in {figure(busy_s)} of {figure(wall_s)} s",
-        f"gaps between runs take at most {MOST_IDLE:.0%} of the phase",
+        f"gaps between runs are at most {MOST_IDLE:.0%} of the phase",
     )
 
 
@@ -202,7 +202,7 @@ def counter_disagrees(name: str, counter_w: float, power_w: float) -> GuardFindi
 
 
 def idle_rails(rails: Collection[str], *, on_gpu: bool) -> GuardFinding | None:
-    """Trip if what did the work is not among the rails, so that the figure is of something idle."""
+    """Trip if the working device is not among the rails, so that the figure is of an idle one."""
     worked = ("gpu",) if on_gpu else _OF_A_MACHINE
     if any(rail in rails for rail in worked):
         return None

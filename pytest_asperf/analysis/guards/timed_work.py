@@ -91,7 +91,7 @@ def klds(true: Rows, other: Rows) -> dict[int, float]:
 
 
 def skipped_work(n_tokens: int, n_held: int | None, left: Rows) -> GuardFinding | None:
-    """Trip if what a timed run of so many tokens left shows that they were not decoded.
+    """Trip if the state after a timed run shows that not all its tokens were decoded.
 
     Args:
         n_tokens: up to the run's last one, those before the timed ones included.
@@ -99,7 +99,7 @@ def skipped_work(n_tokens: int, n_held: int | None, left: Rows) -> GuardFinding 
         left: rows that the run left, by position.
     """
     if n_held is not None and n_held != n_tokens:
-        found = f"after a timed run of {n_tokens} tokens the engine's memory holds {n_held}"
+        found = f"after a timed run of {n_tokens} tokens the engine's memory has {n_held}"
         return Guard.TIMED_WORK.finding(found, "a timed run leaves all its tokens in the memory")
     rows = list(left.values())
     if len(rows) > 1 and all(row == rows[0] for row in rows):
@@ -160,9 +160,9 @@ def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
     if new_run_ns <= _MOST_REPEATED * run_ns:
         return None
     return Guard.TIMED_WORK.finding(
-        f"a timed run took {run_ns / 1e6:.3g} ms, and one that begins with other tokens "
+        f"a timed run lasted {run_ns / 1e6:.3g} ms, and one that begins with other tokens "
         f"{new_run_ns / 1e6:.3g} ms",
-        f"new tokens take at most {_MOST_REPEATED:g} times as long as repeated ones",
+        f"new tokens are at most {_MOST_REPEATED:g} times as slow as repeated ones",
     )
 
 

@@ -1,6 +1,6 @@
 """The statistics behind a verdict: functions of sequences, without files or clocks.
 
-`intervals` and `chunk_intervals` need numpy and scipy; what is imported here needs neither.
+`intervals` and `chunk_intervals` need numpy and scipy; the imports here need neither.
 """
 
 from pytest_asperf.analysis.stats.estimate import Estimate

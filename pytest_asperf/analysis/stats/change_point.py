@@ -293,7 +293,7 @@ class _Model:
 
 
 def _white(column: Floats, shared: Floats, scale: Floats) -> Floats:
-    """A column without what each row shares with the row before."""
+    """A column without its correlation to the row before."""
     before = np.concatenate(([0.0], column[:-1]))
     result: Floats = scale * (column - shared * before)
     return result

@@ -1,8 +1,8 @@
 """Intervals for scores grouped by chunk.
 
 Chunked data are sequences of chunks, each a sequence of one value per scored token; chunks may
-differ in length. Tokens of one chunk share their context and are not independent, so the intervals
-rest on the chunks.
+differ in length. Tokens of one chunk share their context and are not independent, so the chunks are
+the basis of the intervals.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def paired_differences(base: Chunks, other: Chunks) -> list[NDArray[np.float64]]
     """``other - base`` by token and chunk; MeasurementError unless both scored the same tokens."""
     if [len(chunk) for chunk in base] != [len(chunk) for chunk in other]:
         raise unequal_work(
-            "the two sides have different numbers of chunks, or of tokens in a chunk"
+            "the two variants have different numbers of chunks, or of tokens in a chunk"
         )
     return [
         np.asarray(o, dtype=np.float64) - np.asarray(b, dtype=np.float64)

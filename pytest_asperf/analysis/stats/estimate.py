@@ -44,15 +44,15 @@ class Estimate:
 
     Attributes:
         point: the best guess, finite.
-        low: lower bound; ``-inf`` where `n` is too small for an interval.
-        high: upper bound; ``inf`` where `n` is too small for an interval.
+        low: lower bound; ``-inf`` if `n` is too small for an interval.
+        high: upper bound; ``inf`` if `n` is too small for an interval.
         n: independent observations.
         method: how the interval was computed, for a reader.
         unit: unit of point and bounds; `CHANGE` and `SHARE` are fractions shown in percent.
-        counted: what `n` counts, in the plural.
+        counted: the unit of `n`, in the plural.
         confidence: nominal two-sided coverage of the interval; 1 for an exact quantity.
         needed: observations from which there are bounds; None if unknown.
-        repetitions: of the measurement, where each gave several of the `n`.
+        repetitions: of the measurement, if each gave several of the `n`.
 
     Raises:
         ValueError: the bounds do not enclose a finite point, or a count or coverage is impossible.
@@ -112,7 +112,7 @@ class Estimate:
         )
 
     def change_of_log(self) -> Estimate:
-        """The relative change, where this is the log of a ratio."""
+        """The relative change, if this is the log of a ratio."""
         point, low, high = map(_expm1, (self.point, self.low, self.high))
         return replace(self, point=point, low=low, high=high, unit=CHANGE)
 
@@ -284,6 +284,6 @@ def unequal_work(what: str) -> MeasurementError:
     """The error for variants that did different work."""
     return MeasurementError(
         what,
-        why="a paired comparison needs the same work on both sides",
+        why="a paired comparison needs the same work in both variants",
         remedy="score the same chunks with both models, with the same tokenizer and context",
     )

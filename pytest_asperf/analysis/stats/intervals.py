@@ -162,9 +162,9 @@ def unpaired_change_interval(
 ) -> Estimate:
     """The relative change ``other / base - 1`` of two independent series.
 
-    Welch's t on the logs (Welch, Biometrika 34, 1947), so the change is that of geometric means.
-    It covers what varied inside each series: differences between loads only where each sample is
-    from a load of its own, and never those between sessions.
+    Welch's t on the logs (Welch, Biometrika 34, 1947), so the change is that of geometric means. It
+    covers the variation inside each series: differences between loads only if each sample is from a
+    load of its own, and never those between sessions.
 
     Raises:
         MeasurementError: a series is empty or has a value that is not positive and finite.

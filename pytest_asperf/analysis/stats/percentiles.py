@@ -37,7 +37,7 @@ def percentile_interval(
         percentile: 95 for the value that 95 % of samples do not exceed.
         confidence: two-sided coverage.
         unit: of the samples.
-        counted: what they are, in the plural.
+        counted: their unit, in the plural.
 
     Raises:
         MeasurementError: there are no samples, or one is not finite.
@@ -91,7 +91,7 @@ def _needed(percentile: float, n: int, n_effective: int, tail: float) -> int | N
 
 
 def _method(percentile: float, n_effective: int, counted: str, n: int, needed: int | None) -> str:
-    """How the interval was made, or what an upper bound lacks."""
+    """How the interval was made, or the missing condition of an upper bound."""
     if needed is None:
         return f"p{percentile:g}; {counted} of one run have no interval, and two runs may have one"
     worth = "" if n == n_effective else f", worth {n_effective} independent {counted}"

@@ -94,7 +94,7 @@ _BAD_CHUNKS: Final = 2
 _LEAST_DISTANCE: Final = 0.8
 
 
-#: The smallest limit, a fraction; rounding would decide what is below it.
+#: The smallest limit, a fraction; rounding would decide below it.
 _SMALLEST_LIMIT: Final = 1e-6
 _LARGEST_LIMIT: Final = 1e6
 
@@ -172,14 +172,14 @@ class ChunksTest(SequentialTest):
     `alpha`, if the chunks come in random order and their values are not strongly skewed.
 
     Args:
-        limit: what the mean is to stay below.
+        limit: upper limit of the mean.
         n_chunks_total: chunks of the corpus, all of the same number of tokens.
         alpha: bound on a wrong FAIL.
         beta: bound on a wrong PASS.
         min_chunks: no verdict before this many; none at all where the corpus is shorter.
         comparisons: how many tests share `alpha` (Bonferroni).
         unit: of the values, which are then at least 0; empty for differences.
-        named: what a value is, for a reader.
+        named: a value's name, for a reader.
     """
 
     def __init__(

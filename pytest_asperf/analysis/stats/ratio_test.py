@@ -31,8 +31,8 @@ class RatioTest(PairSequence):
     Args:
         at_least: lower limit of candidate / baseline; 0 for none.
         at_most: upper limit; infinite for none.
-        alpha: bound on a verdict that rests on the lower bound of the ratio.
-        beta: bound on one that rests on the upper bound.
+        alpha: bound on a verdict by the lower bound of the ratio.
+        beta: bound on one by the upper bound.
         min_pairs: as of `PairedTest`, like those below.
         max_pairs: as in `PairedTest`.
         comparisons: as in `PairedTest`.
@@ -68,7 +68,7 @@ class RatioTest(PairSequence):
 
     @property
     def expected_pairs_left(self) -> int | None:
-        """Pairs still needed if the evidence grows as it has; None where it does not grow."""
+        """Pairs still needed if the evidence grows as it has; None if it does not grow."""
         if self._outcome in {Outcome.PASS, Outcome.FAIL}:
             return 0
         to_pass = max(self._left(seen, error) for seen, error in self._within())
@@ -76,7 +76,7 @@ class RatioTest(PairSequence):
         return math.ceil(max(left, self.min_pairs - self.n, 1)) if left < _LARGEST else None
 
     def evidence_for_fail(self) -> float:
-        """The e-value that a FAIL for too high a ratio rests on; 0 where that is not a FAIL."""
+        """The e-value of a FAIL for too high a ratio; 0 if that is not a FAIL."""
         return self.evidence_above(self._high) if self._high < math.inf else 0.0
 
     def _steepness_for(self, sd: float) -> float:

@@ -191,7 +191,7 @@ class PairSequence(SequentialTest):
 
     @property
     def course(self) -> list[tuple[float, float]]:
-        """Evidence for a FAIL and for a PASS after each pair, as multiples of what each needs."""
+        """Evidence for a FAIL and for a PASS after each pair, as multiples of the need."""
         return [self._evidence_shares(n) for n in range(1, self.n + 1)]
 
     def evidence_above(self, effect: float, n: int | None = None) -> float:
@@ -232,7 +232,7 @@ class PairedTest(PairSequence):
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
         alpha: bound on FAIL if the slowdown is below `floor`.
-        beta: bound on PASS where the candidate is slower by `tolerance`.
+        beta: bound on PASS if the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
         max_pairs: INCONCLUSIVE after this many.
         comparisons: how many tests share `alpha`.
@@ -289,7 +289,7 @@ class PairedTest(PairSequence):
 
     @property
     def expected_pairs_left(self) -> int | None:
-        """Pairs still needed if the evidence grows as it has; None where it does not grow.
+        """Pairs still needed if the evidence grows as it has; None if it does not grow.
 
         Not capped by the budget, so that an INCONCLUSIVE can name the number that would decide it.
         """

@@ -149,12 +149,12 @@ def needed_evidence(others: Sequence[float], alpha: float, tests: int) -> float:
     """The e-value with which a test may reject, given those of the others.
 
     Closed testing with the arithmetic mean (Vovk & Wang, Ann. Statist. 49, 2021): in every set of
-    tests that includes this one, the mean e-value has to reach ``1 / alpha``. Of the sets of k + 1
+    tests that includes this one, the mean e-value has to reach ``1 / alpha``. Among sets of k + 1
     tests, the one with the k smallest others has the highest threshold. At most ``tests / alpha``,
     which is Bonferroni's; less if other tests have evidence of their own.
 
     Args:
-        others: e-values of other tests, each that of its last value where it has ended.
+        others: e-values of other tests, each that of its last value if it has ended.
         alpha: bound on the probability that any true null hypothesis is rejected.
         tests: the number of tests that share it. Those whose e-value is not given count as 0.
     """

@@ -23,7 +23,7 @@ _WEIGHT: Final = 0.25
 #: Limit of a run pair's ratio in the total, in multiples of the median ratio: one stall of the
 #: machine must not outweigh all other runs.
 _LARGEST_STALL: Final = 2.0
-#: The same of a pair in the mean over all pairs.
+#: The limit of a pair's ratio in the mean over all pairs.
 _LARGEST_STALLED_PAIR: Final = 1.5
 
 
@@ -51,10 +51,10 @@ class TotalTimeTest(PairedTest):
 
     Each has its own `PairedTest`. A PASS needs both, so a slowdown by the tolerance, of either,
     passes with a probability of at most `beta`. The evidence for a FAIL is a weighted mean of both:
-    one coin decides the order of both costs, so with equal builds the mean is a martingale too, and
-    reaches ``1 / alpha`` with a probability of at most `alpha`. In addition, a PASS needs Student's
-    upper bound of the mean over all pairs within the tolerance: if a pair has one run pair, only
-    this bound sees slow pairs.
+    one fair coin decides the order of both costs, so with equal builds the mean is a martingale
+    too, and reaches ``1 / alpha`` with a probability of at most `alpha`. In addition, a PASS needs
+    Student's upper bound of the mean over all pairs within the tolerance: if a pair has one run
+    pair, only this bound sees slow pairs.
 
     Args:
         tolerance: as of `PairedTest`.
@@ -159,7 +159,7 @@ class TotalTimeTest(PairedTest):
         return None if self.is_held_up else Outcome.PASS
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
-        """The e-value that a FAIL rests on: the weighted mean of both costs'."""
+        """The e-value of a FAIL: the weighted mean of both costs'."""
         typical = super().evidence_for_fail(effect, n)
         return (1 - _WEIGHT) * typical + _WEIGHT * self.total.evidence_for_fail(effect, n)
 

@@ -131,7 +131,7 @@ def rapl_meter(root: Path = _ROOT) -> Meter:
             continue
         if probe.read(folder / "energy_uj") is None:
             remedy = f"sudo chmod a+r /{_POWERCAP}/intel-rapl*/energy_uj, or run as root"
-            missing.append(MissingRail(rail, f"the kernel lets only root read {name}", remedy))
+            missing.append(MissingRail(rail, f"only root may read {name}", remedy))
         else:
             wraps_uj = probe.whole_number(probe.read(folder / "max_energy_range_uj"))
             wraps_at_j = None if wraps_uj is None else wraps_uj / 1e6

@@ -29,10 +29,10 @@ class Counter:
 
     Attributes:
         name: for a reader, such as ``GPU 0 (NVML)``.
-        rail: what it is part of.
+        rail: the rail that contains it.
         read_j: the energy in J, as last published by the hardware.
-        read_w: the power in W from another source, as a check; None where there is none.
-        wraps_at_j: where it begins again at 0; None where it does not.
+        read_w: the power in W from another source, as a check; None if there is none.
+        wraps_at_j: where it begins again at 0; None if it does not.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class MissingRail:
-    """A rail without a figure: why, and what to do about it; without a remedy there is none."""
+    """A rail without a figure: the reason and the remedy; without a remedy there is none."""
 
     rail: Rail
     reason: str
@@ -60,7 +60,7 @@ class Meter:
 
     Attributes:
         missing: rails that this source has on other machines.
-        close: frees what the counters need.
+        close: frees the counters' resources.
     """
 
     counters: tuple[Counter, ...] = ()
@@ -131,7 +131,7 @@ class CounterWindow:
 
     Attributes:
         n_updates: that it covers.
-        power_w: mean of the power that another source gave, where there is one.
+        power_w: mean of the power that another source gave, if there is one.
         restarted: True if the counter fell, so that the energy is unknown.
     """
 

@@ -100,7 +100,7 @@ def documents(file: BinaryIO) -> Iterator[bytes | None]:
 
 
 def _read_some(file: BinaryIO) -> bytes:
-    """A block, or of a running program what it has written so far."""
+    """A block, or the output so far of a running program."""
     read = getattr(file, "read1", file.read)
     return bytes(read(_BLOCK_BYTES))
 
@@ -169,7 +169,7 @@ def powermetrics_meter() -> Meter:
         )
     except OSError as error:
         return Meter(missing=(MissingRail("cpu", f"powermetrics: {error.strerror}"),))
-    assert process.stdout is not None  # noqa: S101  # as asked for
+    assert process.stdout is not None  # noqa: S101  # as requested
     running = RunningSum(process.stdout)  # type: ignore[arg-type]  # buffered, so binary
     close = partial(_end, process)
     if not running.has_begun.wait(_FIRST_SAMPLE_S):

@@ -129,7 +129,7 @@ class Pareto:
 
 @dataclass(frozen=True, slots=True)
 class Implication:
-    """There is an effect where a quantity reaches a limit, and none where it does not."""
+    """There is an effect where a quantity reaches a limit, and none if it does not."""
 
     cases: tuple[tuple[str, Term, Term], ...]
     limit: float

@@ -146,16 +146,16 @@ class Evidence:
     def cell(self, id: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
         """A figure that is one number; ConfigError for a word or a bound."""
         cell = self.cells[id]
-        cell.value  # noqa: B018  # refuses a word and a bound
+        cell.value  # noqa: B018  # a word or a bound raises
         return cell
 
     def find(self, id: str, *, where: str) -> RecordedCell:  # noqa: A002  # it is what the field is called
-        """The figure that `where` names, of whatever form; ConfigError with the nearest id."""
+        """The figure that `where` names, of any form; ConfigError with the nearest id."""
         if id in self.cells:
             return self.cells[id]
         raise ConfigError(
             f"{where}: no published figure is called {shown(id, 160)}{suggest(id, self.cells)}",
-            why="what is claimed rests on the figure that it names",
+            why="the statement is about the figure that it names",
             remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
         )
 
@@ -263,7 +263,7 @@ class Evidence:
 
 
 def published_estimate(cell: RecordedCell) -> Estimate:
-    """A figure with its published spread; without one, with what may be rounded to it.
+    """A figure with its published spread; without one, with all values that round to it.
 
     Nothing is assumed of its spread, unlike in a finding. ConfigError for a word or a bound.
     """
@@ -294,7 +294,7 @@ def _estimate(box: _Box, unit: str, confidence: float) -> Estimate:
 
 
 def _range(formula: Formula, boxes: Sequence[_Box]) -> tuple[float, float]:
-    """The extremes over all boxes, infinite where one is or where 0 would divide."""
+    """The extremes over all boxes, infinite if one is or where 0 would divide."""
     bounds = [(box.low, box.high) for box in boxes]
     if not all(math.isfinite(bound) for pair in bounds for bound in pair):
         return -math.inf, math.inf

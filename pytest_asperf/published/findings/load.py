@@ -62,7 +62,7 @@ def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findin
 
 
 def _referred(place: CheckedTable, tables: Collection[str], evidence: Evidence) -> tuple[str, ...]:
-    """The table, or the figures of one, that no finding rests on."""
+    """The table, or the figures of one, without a finding."""
     if "figures" not in place.values:
         place.only(("table", "why"))
         return (place.choice("table", tables),)

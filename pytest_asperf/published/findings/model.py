@@ -32,7 +32,7 @@ class Across:
 
     Attributes:
         machines: profiles or chips; the first is the faster one.
-        workload: what the names of the workloads that it is about begin with, such as `tg`.
+        workload: the prefix of its workloads' names, such as `tg`.
         at_least: of the ratio; None is no limit.
         at_most: the largest asserted ratio.
     """
@@ -52,7 +52,7 @@ class Across:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A published statement with what it rests on.
+    """A published statement with its basis.
 
     Attributes:
         statement: the finding in one sentence, in our words.
@@ -63,9 +63,9 @@ class Finding:
         architecture: dense, moe or hybrid; empty means any.
         engine: the engine that it is about; empty means any.
         parameters: the least and the most that the model which it is about has; None means any.
-        across: the same of reports of two machines; None if it is not about two.
-        guards: what the figures must pass first.
-        live: test of `pytest_asperf.findings` that measures it; empty where there is none.
+        across: the check for reports of two machines; None if it is not about two.
+        guards: the guards that the figures must pass first.
+        live: test of `pytest_asperf.findings` that measures it; empty if there is none.
         instead: that test's assertion, if it is not the statement itself.
         unmeasured: why no test measures it.
         reading: its meaning, for a newcomer.
@@ -100,7 +100,7 @@ class Finding:
 
     @property
     def sizes(self) -> str:
-        """The models that it is about by their parameters; empty where it is about any."""
+        """The models that it is about by their parameters; empty if it is about any."""
         if self.parameters is None:
             return ""
         least, most = self.parameters
@@ -110,11 +110,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All findings of a run, and the figures that they rest on.
+    """All findings of a run, and their figures.
 
     Attributes:
         findings: the shipped ones first, then a project's own.
-        reference: by table or figure, why no finding rests on it.
+        reference: by table or figure, the reason why it has no finding.
     """
 
     findings: tuple[Finding, ...]
@@ -129,6 +129,6 @@ class Findings:
             return by_id[id]
         raise ConfigError(
             f"{where}: no finding is called {shown(id, 80)}{suggest(id, by_id)}",
-            why="the finding says what the test shows and which figures it has on record",
+            why="the finding has the test's statement and its published figures",
             remedy="asperf findings lists them",
         )

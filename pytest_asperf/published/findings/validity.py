@@ -37,7 +37,7 @@ class RecordedGuard:
         yield from (*self.arm, *self.baseline)
 
     def check(self, evidence: Evidence) -> GuardFinding | None:
-        """Its finding about the figures, None where they pass.
+        """Its finding about the figures, None if they pass.
 
         A ConfigError means that the guard cannot use the figures, such as a rate of 0.
         """

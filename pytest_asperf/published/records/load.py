@@ -80,7 +80,7 @@ def shipped_records() -> Records:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """A cell's place in its table, and the ids that references from it mean."""
+    """A table cell's place, and the ids that references from it mean."""
 
     source: str
     table: str
@@ -203,7 +203,7 @@ def _cell(
     derivation = None if is_word else _derivation(place, defaults, ids)
     if kind == "derived" and derivation is None and not is_word:
         raise ConfigError(
-            f"{place}: derived, but nothing says from what",
+            f"{place}: derived, but without its inputs",
             why="a derived figure is recomputed from its inputs",
             remedy='give the column or the field `formula` and `from`, or kind = "stated"',
         )

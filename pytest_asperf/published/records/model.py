@@ -1,4 +1,4 @@
-"""Published figures as dataclasses: documents, tables, rows and cells, and a cell's print."""
+"""Published figures as dataclasses: documents, tables, their rows and printed values."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Derivation:
     Attributes:
         formula: a name in `recorded.formulas.FORMULAS`.
         follows: whether the document's number follows from them.
-        why: why not, where it does not.
+        why: why not, if it does not.
     """
 
     formula: str
@@ -250,7 +250,7 @@ class RecordedCell:
         if middle is None:
             raise ConfigError(
                 f"recorded {self.id}: {shown(self.printed.text, 80)} is not one number",
-                why="a claim is judged by a number",
+                why="a finding is judged by a number",
                 remedy="use its printed.low or printed.high, or another number",
             )
         return middle
@@ -262,7 +262,7 @@ class RecordedCell:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRow:
-    """One row of a table; a column without a cell was printed empty."""
+    """One row of a table; an absent column was printed empty."""
 
     key: str
     cells: tuple[tuple[str, RecordedCell], ...]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .model_facts import base_name
 
-#: Settings that are printed as requested; what the engine made of such a value is not in the file.
+#: Settings that are printed as requested; the engine's resolved value is not in the file.
 _UNRESOLVED: Final = {
     "n_gpu_layers": ("-1", "-2"),
     "flash_attn": ("-1", "auto"),
@@ -45,7 +45,7 @@ class BenchRow:
         n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
         mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed; a deviation may be left
             out.
-        mean_ns: of the repetitions' times; None where not printed.
+        mean_ns: of the repetitions' times; None if not printed.
         samples_ns: each repetition's time; only JSON has them.
         unresolved: settings of which the file has only the request, with it.
         settings: the value of every other column, if it is one word or number.
@@ -85,7 +85,7 @@ class BenchRow:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Rate of each repetition in tok/s, from its time; empty where times are not there."""
+        """Rate of each repetition in tok/s, from its time; empty if times are not there."""
         return tuple(self.n_tokens * 1e9 / ns for ns in self.samples_ns)
 
     @property

@@ -134,12 +134,12 @@ class SpeculationRun:
 
     @property
     def rate(self) -> float | None:
-        """Tokens emitted per second of the decode phase; None where it is not timed."""
+        """Tokens emitted per second of the decode phase; None if it is not timed."""
         return self.decoded[0] / self.decoded[1] if self.decoded and self.decoded[1] else None
 
     @property
     def undecoded_drafts(self) -> int:
-        """Drafted tokens without a decode of the draft; 0 where that is unknown."""
+        """Drafted tokens without a decode of the draft; 0 if that is unknown."""
         if self.draft_decodes is None:
             return 0
         batched = self.draft_prompt.n_tokens if self.draft_prompt else 0

@@ -50,7 +50,7 @@ class PrintedTiming:
 
     @property
     def rate(self) -> float | None:
-        """Tokens per second, from count and time; None where there is no time or no token."""
+        """Tokens per second, from count and time; None if there is no time or no token."""
         return self.n_tokens * 1e3 / self.ms if self.n_tokens and self.ms else None
 
 
@@ -59,7 +59,7 @@ class Request:
     """One request of a server, or one text of a program.
 
     Attributes:
-        prompt: tokens of the prompt that were processed, without cached ones; None where unsaid.
+        prompt: tokens of the prompt that were processed, without cached ones; None if unsaid.
         generated: tokens generated and the time from the first one's logits to the last one.
         counts_steps: True if decodes are counted instead of tokens, one fewer for a text.
         is_cut: True if the server reports that it cut the prompt.

@@ -169,7 +169,7 @@ def _request(
         f"Content-Length: {len(data)}",
     ]
     if any("\r" in line or "\n" in line for line in lines):
-        raise ValueError("a header or path of a request holds a line's end")
+        raise ValueError("a header or path of a request has a line's end")
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "backslashreplace") + data
 
 
@@ -232,7 +232,7 @@ class _Exchange:
             raise FaultError("lost", f"the request could not be sent: {_said(err)}") from err
 
     def _read_head(self, sock: socket.socket) -> tuple[int, bytes]:
-        """Read up to the end of the head; returns the last read's time, and what follows."""
+        """Read up to the end of the head; returns the last read's time, and the bytes after it."""
         head = b""
         while True:
             now, data = self._read(sock, self._timeouts.headers_s, "no reply")
@@ -294,7 +294,7 @@ class _Exchange:
     ) -> bool:
         """Read until the body may have ended or a bound may be reached; False at the end of all.
 
-        Other streams wait for what one does here, so it does nothing but stamp and keep.
+        Other streams wait for the work of one here, so it only stamps and keeps.
         """
         idle_ns = round(self._timeouts.idle_s * 1e9)
         timeout_s = self._wait_s(self._timeouts.idle_s)
@@ -326,7 +326,7 @@ class _Exchange:
         return perf_counter_ns(), data
 
     def _wait_s(self, wait_s: float) -> float:
-        """How long to wait for a read, within what is left of the request's time."""
+        """The time limit of a read, within the rest of the request's time."""
         left_s = (self._until_ns - perf_counter_ns()) / 1e9
         if left_s <= 0:
             raise self._overdue()

@@ -14,7 +14,7 @@ SHOWN: Final = 200
 
 
 def quoted(data: bytes) -> str:
-    """The beginning of what a server sent, for an error."""
+    """The reads with any key in them masked, also if two reads share it."""
     return repr(data[:SHOWN].decode(errors="replace"))
 
 

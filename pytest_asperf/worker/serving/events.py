@@ -28,10 +28,10 @@ from .payload import (
 from .record import Fault, StreamRecord
 
 _OF_STATUS: Final = {
-    401: ("unauthorised", "the server refused the API key, or wants one"),
+    401: ("unauthorised", "the server rejected the API key, or needs one"),
     403: ("unauthorised", "the server forbids the request to this API key"),
     404: ("not-found", "the server does not have the model or the path"),
-    429: ("rate-limit", "the server refuses more requests for now"),
+    429: ("rate-limit", "the server rejects more requests for now"),
 }
 
 
@@ -57,7 +57,7 @@ class Reply:
         build: the server's `system_fingerprint`.
         finish: why it ended: `length`, `stop` or the server's own word; empty if it did not.
         is_cut: the server reports that it cut the context.
-        faults: what was wrong, in order; a reply with any is no measurement.
+        faults: its faults, in order; a reply with any is no measurement.
     """
 
     events: tuple[OutputEvent, ...]
@@ -86,7 +86,7 @@ class Reply:
 
 
 def read_reply(record: StreamRecord) -> Reply:
-    """Parse a reply; whatever is wrong with it is among its faults."""
+    """Parse a reply; all of its faults are in the result."""
     reading = _Reading()
     if record.fault:
         reading.fault(record.fault.kind, record.fault.text)
@@ -112,7 +112,7 @@ def _problem_of_head(record: StreamRecord) -> Fault | None:
         return Fault("html", f"the reply is a web page: {quoted(record.body)}")
     if (encoding := record.header("content-encoding")) not in {"", "identity"}:
         return Fault(
-            "encoding", f"the reply is encoded as {encoding[:SHOWN]!r}; none was asked for"
+            "encoding", f"the reply is encoded as {encoding[:SHOWN]!r}; none was requested"
         )
     return None
 
@@ -148,10 +148,10 @@ class _Reading:
         if split.problem and not self.faults:
             self.faults.append(split.problem)
         if "finish" not in self.words and not self.faults:
-            self.fault("truncated", "the stream ended before the server said that it was complete")
+            self.fault("truncated", "the stream ended before the server marked it complete")
 
     def reply(self) -> Reply:
-        """Freeze what was read."""
+        """Freeze the parsed reply."""
         if not self.faults and not self.events and not self.counts.get("n_output"):
             self.fault("no-output", "the reply has no output")
         return Reply(

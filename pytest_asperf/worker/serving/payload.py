@@ -42,12 +42,12 @@ def finish_of(payload: dict[str, Any]) -> object:
 
 
 def counts_of(payload: dict[str, Any]) -> dict[str, int | None]:
-    """Counts of tokens, by whichever name the API gives them; `usage` before the server's times."""
+    """Counts of tokens, by any of the API's names; `usage` before the server's times."""
     usage, stats = as_dict(payload.get("usage")), as_dict(payload.get("stats"))
     timings = as_dict(payload.get("timings"))
     cached = as_dict(usage.get("prompt_tokens_details")).get("cached_tokens")
     prompt = _count(timings.get("prompt_n"))
-    if prompt is not None:  # without what came from the cache
+    if prompt is not None:  # without the tokens from the cache
         prompt += _count(timings.get("cache_n")) or 0
     return {
         "n_prompt": _first_count(
@@ -109,7 +109,7 @@ def error_text(body: bytes, kind: str) -> str:
 
 
 def answered_object(body: bytes) -> dict[str, Any]:
-    """A reply that is an object; empty where it is none."""
+    """A reply that is an object; empty if it is none."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A request to a server, what came back and when, and what was wrong."""
+"""A request to a server, the reply with its times, and its faults."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class StreamRecord:
     """One request and its reply. Times are those of `time.perf_counter_ns`; None if not reached.
 
     Attributes:
-        intended_ns: when it was to be sent; what an open loop counts latency from.
+        intended_ns: its intended time; the start of latency in an open loop.
         sent_ns: just before its first byte was handed to the kernel, with the connection open.
         headers_ns: the read that completed the head of the reply.
         chunks: each read's bytes of the body, with the time at which the kernel handed it over.

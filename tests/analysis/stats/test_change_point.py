@@ -1,4 +1,4 @@
-"""Change points: where a planted step is found, and what is no step."""
+"""Change points: the place of a planted step, and series without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_SERIES = alarm_threshold()
 
 
 def _nights(seed: int, n: int = 60, sd: float = 0.0063, correlation: float = 0.0) -> list[float]:
-    """Values of nights without a step, AR(1)."""
+    """Values of runs without a step, AR(1)."""
     noise = np.random.default_rng(seed).standard_normal(n)
     for night in range(1, n):
         noise[night] = correlation * noise[night - 1] + noise[night] * math.sqrt(1 - correlation**2)
@@ -24,12 +24,12 @@ def _nights(seed: int, n: int = 60, sd: float = 0.0063, correlation: float = 0.0
 
 
 def _slower(values: list[float], since: int, by: float = STEP) -> list[float]:
-    """The same nights, slower from one on."""
+    """These runs, slower from one on."""
     return [value + by * (night >= since) for night, value in enumerate(values)]
 
 
 def test_a_step_is_found_within_two_nights_and_located() -> None:
-    """Its size is within its interval, and the interval of nights holds the first one."""
+    """Its size is within its interval, and the interval of runs contains the first one."""
     for seed in range(10):
         (step,) = find_steps(as_series(_slower(_nights(seed), 40)), ONE_SERIES)
         assert step.seen in {41, 42}
@@ -39,7 +39,7 @@ def test_a_step_is_found_within_two_nights_and_located() -> None:
 
 
 def test_a_later_night_changes_no_alarm() -> None:
-    """A result shown by some nights is shown by the same nights with more behind them."""
+    """A result shown by some runs is also shown by these runs with more behind them."""
     values = _slower(_nights(3), 40)
     assert not find_steps(as_series(values[:41]), ONE_SERIES)
     seen = {find_steps(as_series(values[:n]), ONE_SERIES)[0].seen for n in range(43, 60, 4)}
@@ -47,7 +47,7 @@ def test_a_later_night_changes_no_alarm() -> None:
 
 
 def test_two_steps_are_two() -> None:
-    """After a step the new level is the one that nights are compared with."""
+    """After a step, runs are compared with the new mean."""
     values = _slower(_slower(_nights(5), 20), 40, by=-STEP)
     first, second = find_steps(as_series(values), ONE_SERIES)
     assert (first.index, second.index) == (20, 40)
@@ -56,7 +56,7 @@ def test_two_steps_are_two() -> None:
 
 @pytest.mark.parametrize(("correlation", "most"), [(0.0, 1), (0.4, 1), (0.6, 1), (0.8, 2)])
 def test_equal_nights_rarely_alarm(correlation: float, most: int) -> None:
-    """In 60 nights at most 2 % of series have a false alarm, strongly correlated ones 4 %."""
+    """In 60 runs at most 2 % of series have a false alarm, strongly correlated ones 4 %."""
     alarms = [
         bool(find_steps(as_series(_nights(seed, correlation=correlation)), ONE_SERIES))
         for seed in range(50)
@@ -65,14 +65,14 @@ def test_equal_nights_rarely_alarm(correlation: float, most: int) -> None:
 
 
 def test_one_bad_night_is_no_step() -> None:
-    """A night that is slower by a third, and followed by usual ones, raises no alarm."""
+    """A run that is slower by a third, and followed by usual ones, raises no alarm."""
     for bad in (0, 3, 30, 59):
         values = [v + 0.3 * (night == bad) for night, v in enumerate(_nights(7))]
         assert not find_steps(as_series(values), ONE_SERIES)
 
 
 def test_two_bad_nights_are_no_step_and_a_third_is() -> None:
-    """A large step is shown by three nights in a row; one of 5 % by two."""
+    """A large step is shown by three runs in a row; one of 5 % by two."""
     for seed in range(5):
         usual = _nights(seed)
         bad = [v + 0.2 * (night in {30, 31}) for night, v in enumerate(usual)]
@@ -89,7 +89,7 @@ def test_a_bad_night_hides_no_step() -> None:
 
 
 def test_missing_nights_are_longer_gaps() -> None:
-    """A step is found by the nights that there are."""
+    """A step is found by the runs that exist."""
     numbers = [night for night in range(60) if night % 3]
     values = [_slower(_nights(9), 40)[night] for night in numbers]
     (step,) = find_steps(as_series(values, nights=numbers), ONE_SERIES)
@@ -97,7 +97,7 @@ def test_missing_nights_are_longer_gaps() -> None:
 
 
 def test_a_noisy_night_counts_for_less() -> None:
-    """Two nights that are far off are no step where their own error explains it."""
+    """Two outliers are no step if their own error explains them."""
     values = [v + 0.04 * (night >= 38) for night, v in enumerate(_nights(2, 40))]
     assert find_steps(as_series(values, errors=[0.0063] * 40), ONE_SERIES)
     errors = [0.0063] * 38 + [0.04] * 2
@@ -115,7 +115,7 @@ def test_more_series_need_more_evidence() -> None:
 
 @pytest.mark.parametrize("n", range(6))
 def test_few_nights_show_nothing(n: int) -> None:
-    """No matter what they are."""
+    """For any of them."""
     assert not find_steps(as_series([0.0, 0.0, 0.5, 0.0, 0.5][:n]), ONE_SERIES)
 
 

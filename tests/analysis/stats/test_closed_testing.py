@@ -1,4 +1,4 @@
-"""Closed testing of e-values: what one test needs, given the evidence of the others."""
+"""Closed testing of e-values: one test's threshold, given the evidence of the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ e_values = st.lists(st.floats(0, 1000), max_size=6)
 
 @given(e_values, st.floats(0, 2000))
 def test_it_is_the_mean_of_every_set_that_must_suffice(others: list[float], own: float) -> None:
-    """Against the definition: all sets of tests that hold this one."""
+    """Against the definition: all sets of tests that contain this one."""
     sets = [chosen for k in range(len(others) + 1) for chosen in combinations(others, k)]
     rejects = all((own + sum(chosen)) / (len(chosen) + 1) >= 1 / ALPHA for chosen in sets)
     needed = needed_evidence(others, ALPHA, len(others) + 1)
@@ -37,7 +37,7 @@ def test_it_is_the_mean_of_every_set_that_must_suffice(others: list[float], own:
 def test_bonferroni_is_the_most_and_no_sharing_the_least(
     others: list[float], unknown: int, shuffled: random.Random
 ) -> None:
-    """In any order of the others, of whom some are not known."""
+    """In any order of the others, some of which are unknown."""
     tests = len(others) + 1 + unknown
     needed = needed_evidence(others, ALPHA, tests)
     assert 1 / ALPHA <= needed <= tests / ALPHA
@@ -49,7 +49,7 @@ def test_bonferroni_is_the_most_and_no_sharing_the_least(
 def test_more_evidence_elsewhere_never_asks_for_more(
     others: list[float], data: st.DataObject
 ) -> None:
-    """And what is known of another test never asks for more than nothing."""
+    """Knowledge of another test never raises the threshold."""
     tests = len(others) + 1
     more = list(others)
     more[data.draw(st.integers(0, len(others) - 1))] += data.draw(st.floats(0, 100))
@@ -59,13 +59,13 @@ def test_more_evidence_elsewhere_never_asks_for_more(
 
 
 def test_more_e_values_than_tests_are_refused() -> None:
-    """The count of tests is what the error is shared by."""
+    """The count of tests shares the error."""
     with pytest.raises(ValueError, match="3 e-values of 2 other tests"):
         needed_evidence([1.0, 1.0, 1.0], ALPHA, 3)
 
 
 def gate(effects: list[float], rng: np.random.Generator, *, is_closed: bool) -> list[PairedTest]:
-    """Return the decided tests of a gate whose cells take turns."""
+    """Return the decided tests of a gate whose checks run in rotation."""
     cells: list[PairedTest] = [TotalTimeTest(comparisons=len(effects)) for _ in effects]
     while any(cell.outcome is None for cell in cells):
         for cell, effect in zip(cells, effects, strict=True):
@@ -79,7 +79,7 @@ def gate(effects: list[float], rng: np.random.Generator, *, is_closed: bool) -> 
 
 
 def test_where_all_cells_regress_fewer_pairs_decide() -> None:
-    """Each cell's evidence counts for the others; every verdict is the same."""
+    """Each check's evidence counts for the others; every verdict is equal."""
     pairs = {}
     for is_closed in (False, True):
         rng = np.random.default_rng(6)
@@ -93,7 +93,7 @@ def test_where_all_cells_regress_fewer_pairs_decide() -> None:
 
 
 def test_equal_cells_beside_slow_ones_seldom_fail() -> None:
-    """Evidence elsewhere makes a FAIL cheaper, within the error of the whole gate."""
+    """Evidence in another check makes a FAIL cheaper, within the error of the whole gate."""
     rng = np.random.default_rng(7)
     gates = [gate([0.1, 0.1, 0.0, 0.0], rng, is_closed=True) for _ in range(60)]
     failed = sum(any(cell.outcome is Outcome.FAIL for cell in cells[2:]) for cells in gates)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def test_it_is_found_in_few_evaluations(
     falling: Callable[[float], float], at: float, most: int
 ) -> None:
-    """No shape takes more than bisection, which takes 54, and smooth ones take far fewer."""
+    """No shape needs more than bisection's 54 evaluations, and smooth ones need far fewer."""
     asked: list[float] = []
 
     def counted(x: float) -> float:

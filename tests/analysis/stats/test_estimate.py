@@ -40,7 +40,7 @@ def test_text_shows_what_the_width_supports(estimate: Estimate, text: str) -> No
 
 
 def test_text_keeps_a_bound_apart_from_the_limit() -> None:
-    """A bound just below the limit is not printed as if it stood on it."""
+    """A bound just below the limit is not printed as the limit."""
     near = make(0.0054, 0.001, 0.009996, CHANGE)
     assert near.text() == "+0.54 % [0.10, 1.00]"
     assert near.text(apart_from=(0.01,)) == "+0.5400 % [0.1000, 0.9996]"
@@ -84,7 +84,7 @@ finite = st.floats(-1e6, 1e6)
 
 @given(st.tuples(finite, finite, finite), st.floats(1e-6, 1e6))
 def test_scaling_keeps_the_order(values: tuple[float, float, float], factor: float) -> None:
-    """No matter what the positive factor, the bounds still enclose the point."""
+    """For any positive factor, the bounds still enclose the point."""
     low, point, high = sorted(values)
     scaled = make(point, low, high).scaled(factor, "x")
     assert (scaled.low, scaled.point, scaled.high) == (low * factor, point * factor, high * factor)

@@ -25,7 +25,7 @@ def estimate(point: float, low: float, high: float, unit: str = "tok/s") -> Esti
 
 @given(RATES, POSITIVE)
 def test_against_an_exact_figure_the_interval_stays(live: Estimate, figure: float) -> None:
-    """Nothing is added for a figure that is known: each bound is divided by it."""
+    """Nothing is added for a known figure: each bound is divided by it."""
     change = independent_change(Estimate.exact(figure, "tok/s"), live)
     bounds = [value / figure - 1 for value in (live.point, live.low, live.high)]
     assert [change.point, change.low, change.high] == pytest.approx(bounds, rel=1e-9, abs=1e-9)
@@ -41,7 +41,7 @@ def test_swapped_estimates_invert_the_change(one: Estimate, other: Estimate) -> 
     )
     assert there.low * back.high == pytest.approx(1)
     assert there.high * back.low == pytest.approx(1)
-    # A ratio near 0 is held as a change near -1, which has fewer digits.
+    # A ratio near 0 is stored as a change near -1, which has fewer digits.
     assert there.high / there.point >= other.high / other.point * (1 - 1e-6)
     assert there.high / there.point >= one.point / one.low * (1 - 1e-6)
 
@@ -76,7 +76,7 @@ def test_different_units_are_refused() -> None:
 def test_each_bound_errs_in_at_most_one_of_twenty(
     n: int, cv: float, published_n: int, published_cv: float
 ) -> None:
-    """A median of runs against a published mean with its sd and n, where nothing has changed."""
+    """A median of runs against a published mean with its sd and n, if nothing has changed."""
     rng, repeats = np.random.default_rng(16), 1000
     too_high = too_low = 0
     for _ in range(repeats):

@@ -39,13 +39,13 @@ Chunks = list[list[float]]
 
 @pytest.fixture(scope="module")
 def published() -> dict[str, Any]:
-    """Published PPL figures of four levels of one model."""
+    """Published PPL figures of four quantizations of one model."""
     loaded: dict[str, Any] = json.loads(FIXTURE.read_text(encoding="utf-8"))
     return loaded
 
 
 def published_delta(published: dict[str, Any], level: str, confidence: float) -> Estimate:
-    """Return the published level's ΔPPL against F16; a chunk's mean stands for its tokens."""
+    """Return the published quantization's ΔPPL against F16; a chunk's mean replaces its tokens."""
     base, other = (
         [[math.log(ppl)] for ppl in published["ppl_by_chunk"][name]] for name in ("F16", level)
     )
@@ -86,7 +86,7 @@ pairs = st.lists(st.lists(st.tuples(nll, nll), min_size=1, max_size=6), min_size
 
 
 def split(data: list[list[tuple[float, float]]]) -> tuple[Chunks, Chunks]:
-    """Return the two arms of paired token scores."""
+    """Return the two variants' paired token scores."""
     return [[a for a, _ in c] for c in data], [[b for _, b in c] for c in data]
 
 
@@ -102,12 +102,12 @@ def test_delta_ppl_is_the_ratio_of_perplexities(data: list[list[tuple[float, flo
 
 @given(pairs)
 def test_delta_ppl_mirrors_when_the_arms_swap(data: list[list[tuple[float, float]]]) -> None:
-    """Swapping the arms inverts the ratio and its bounds."""
+    """Swapping the variants inverts the ratio and its bounds."""
     base, other = split(data)
     there, back = delta_ppl(base, other), delta_ppl(other, base)
     assume(math.isfinite(there.high) and math.isfinite(back.high))
     for one, mirrored in ((there.point, back.point), (there.low, back.high)):
-        # Of the two the larger is inverted: near -100 % a float has few digits of the ratio left.
+        # The larger of the two is inverted: near -100 % a float has few digits of the ratio left.
         fall, rise = sorted((one, mirrored))
         assert 1 + fall == pytest.approx(1 / (1 + rise), rel=1e-6, abs=1e-9)
 
@@ -176,7 +176,7 @@ def test_median_interval_ranks_match_published_table() -> None:
 
 
 def test_too_few_samples_have_no_interval() -> None:
-    """Below the least n the bounds are infinite, and the method says what is missing."""
+    """Below the least n the bounds are infinite, and the method names the missing number."""
     four = median_interval([1, 2, 3, 4], 0.9, unit="ms", counted="repetitions")
     assert (four.low, four.high) == (-math.inf, math.inf)
     assert "at least 5 repetitions" in four.method
@@ -191,7 +191,7 @@ def test_too_few_samples_have_no_interval() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
 def test_too_few_chunks_give_no_interval(n: int) -> None:
-    """Below five chunks every figure over chunks is without bounds, and says how many it needs."""
+    """Below five chunks every figure over chunks is without bounds, and names the needed number."""
     scores = [[1.0 + 0.1 * chunk, 2.0] for chunk in range(n)]
     for estimate in (
         chunk_mean_interval(scores, unit="nats"),
@@ -243,7 +243,7 @@ def test_share_of_all_hits_keeps_a_width() -> None:
 
 
 def test_paired_change_beats_unpaired_under_common_drift() -> None:
-    """Drift that both arms share cancels in pairs and not between two series."""
+    """Drift that both variants share cancels in pairs and not between two series."""
     base = [10.0, 11.0, 12.1, 13.2, 14.5]
     other = [
         value * ratio for value, ratio in zip(base, [1.05, 1.051, 1.049, 1.05, 1.05], strict=True)
@@ -284,7 +284,7 @@ def test_neighbours_share_the_error() -> None:
 
 
 def test_kld_neighbours_are_compared_by_difference() -> None:
-    """KLD of two levels is compared per token, in nats, paired by chunk."""
+    """KLD of two quantizations is compared per token, in nats, paired by chunk."""
     lower, higher = [[0.01, 0.03], [0.02]], [[0.02, 0.05], [0.04]]
     difference = chunk_difference_interval(lower, higher, unit="nats")
     assert difference.point == pytest.approx(0.05 / 3)
@@ -311,7 +311,7 @@ def test_a_step_less_another_is_the_difference_of_its_ends(
 
 
 def test_extreme_changes_stay_finite_or_infinite_not_errors() -> None:
-    """A ratio beyond what a float holds becomes an infinite bound instead of an overflow."""
+    """A ratio beyond the range of floats becomes an infinite bound instead of an overflow."""
     change = delta_ppl([[0.0]] * LEAST_CHUNKS, [[1.0]] * (LEAST_CHUNKS - 1) + [[3000.0]])
     assert change.high == math.inf
     assert math.isfinite(change.point)
@@ -325,7 +325,7 @@ def test_impossible_confidence_is_refused(confidence: float) -> None:
 
 
 def test_sharing_among_nothing_is_refused() -> None:
-    """A ladder of one has no neighbours to compare."""
+    """A sweep of one has no neighbours to compare."""
     with pytest.raises(ValueError, match="comparisons"):
         neighbour_estimates([[[1.0]]], delta_ppl)
 

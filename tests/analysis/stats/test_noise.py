@@ -34,7 +34,7 @@ def test_the_three_parts_of_the_noise_are_told_apart() -> None:
     assert noise.load_sd == pytest.approx(0.03, rel=0.1)
     assert noise.position.low < math.expm1(0.01) < noise.position.high
     assert noise.position.low > 0
-    # Both sides' loads and the means of 8 runs, and the position effect with either sign.
+    # The loads of both and the means of 8 runs, and the position effect with either sign.
     expected = math.sqrt(2 * (0.03**2 + 0.02**2 / 8) + 0.01**2)
     assert noise.spread == pytest.approx(expected, rel=0.15)
 
@@ -48,20 +48,20 @@ def test_loads_that_add_nothing_have_no_offset() -> None:
 
 @pytest.mark.parametrize(("repeats", "reloads"), [(1, True), (3, False)])
 def test_a_load_offset_that_cannot_be_told_is_none(repeats: int, *, reloads: bool) -> None:
-    """One run for each load, or one load for all runs, says nothing of loads."""
+    """One run for each load, or one load for all runs, shows nothing about loads."""
     runs = [([1.0 + 0.01 * n] * repeats, [1.0] * repeats) for n in range(5)]
     assert noise_of([0.0] * 5, runs, runs, reloads=reloads).load_sd is None
 
 
 def test_one_pair_has_no_spread() -> None:
-    """A spread of one pair is refused, and not 0."""
+    """A spread of one pair is an error, and not 0."""
     with pytest.raises(MeasurementError, match="1 pairs"):
         noise_of([0.1], [([1.0], [2.0])], [([1.0], [2.0])], reloads=True)
 
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n))))
 def test_the_floor_is_the_rate_at_which_so_many_fails_are_rare(counts: tuple[int, int]) -> None:
-    """At the floor, as many FAILs or more happen in exactly 0.5 % of cases."""
+    """At the limit, as many FAILs or more happen in exactly 0.5 % of cases."""
     fails, n = counts
     assert binom.sf(fails - 1, n, fail_rate_floor(fails, n)) == pytest.approx(0.005)
 

@@ -20,7 +20,7 @@ def test_fit_is_what_thirty_pairs_can_decide(sd: float) -> None:
 
 
 def test_an_impossible_spread_is_unfit() -> None:
-    """What overflows an exponential, or is no number, is refused and not raised."""
+    """An input that overflows an exponential, or is no number, is an error of asperf's."""
     assert not is_fit(1e9)
     assert not is_fit(math.nan)
 

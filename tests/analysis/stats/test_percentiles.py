@@ -43,7 +43,7 @@ def test_ranks_are_the_tightest_that_the_binomial_allows(percentile: float) -> N
 
 
 def test_samples_of_a_run_count_for_less_the_more_runs_differ() -> None:
-    """Runs whose tokens all share one offset are worth little more than their number."""
+    """Runs whose tokens all share one offset count as few."""
     rng = np.random.default_rng(1)
     alike = rng.normal(10, 1, (10, 100))
     shifted = alike + rng.normal(0, 5, (10, 1))
@@ -54,7 +54,7 @@ def test_samples_of_a_run_count_for_less_the_more_runs_differ() -> None:
 
 
 def test_one_run_has_no_interval() -> None:
-    """How runs differ cannot be told from one."""
+    """One run does not show how runs differ."""
     estimate = percentile_interval([[1.0, 2.0, 3.0] * 50], 50, unit="ms", counted="tokens")
     assert not estimate.has_interval
     assert "two runs" in estimate.method
@@ -69,7 +69,7 @@ def test_impossible_percentiles_are_refused() -> None:
 def test_coverage_over_runs_that_differ() -> None:
     """With tokens that share a run's offset, p90's bounds err in about 5 % each."""
     rng = np.random.default_rng(3)
-    # Of normal tokens of variance 1 in runs whose offsets have variance 1/4.
+    # For normal tokens of variance 1 in runs whose offsets have variance 1/4.
     truth, wrong = 1.2815515655 * math.sqrt(1.25), [0, 0]
     repetitions = 300
     for _ in range(repetitions):

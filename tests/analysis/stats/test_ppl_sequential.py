@@ -48,7 +48,7 @@ def test_the_whole_corpus_decides_exactly(differences: list[float]) -> None:
 
 @pytest.mark.parametrize("n", [1, 4, 5])
 def test_a_corpus_of_few_chunks_decides_nothing(n: int) -> None:
-    """Five chunks are the least, also of all: what four have in common need not be the text's."""
+    """Five chunks are the minimum, also of all: a common trait of four need not be the text's."""
     test = PairedPplTest(n_chunks_total=n)
     outcomes = list(map(test.update, [0.0] * n))
     assert outcomes[-1] == (Outcome.PASS if n >= 5 else None)
@@ -116,7 +116,7 @@ def test_many_corpora_at_once_are_judged_as_one(differences: list[float]) -> Non
 
 @pytest.mark.parametrize("deviation", [0.0, 1e-9, 0.0003, 0.002])
 def test_healthy_builds_pass_within_eight_chunks(deviation: float) -> None:
-    """Differences that are small beside the limit, or none at all, pass soon, and not at once."""
+    """Differences that are small against the limit, or none at all, pass soon, not at once."""
     rng = np.random.default_rng(4)
     for _ in range(20):
         test = fed(rng.normal(0, deviation, 40).tolist(), 40)
@@ -125,7 +125,7 @@ def test_healthy_builds_pass_within_eight_chunks(deviation: float) -> None:
 
 
 def test_identical_differences_near_the_limit_are_not_decided_early() -> None:
-    """Without any spread, a floor of the scale keeps 0.9 % from passing at 1 % for a while."""
+    """Without any spread, a minimum of the scale keeps 0.9 % from passing at 1 % for a while."""
     assert fed([0.9 * LIMIT] * 20, 60).outcome is None
     assert fed([LIMIT * (1 + 1e-9)] * 59, 60).outcome is None
 

@@ -45,13 +45,13 @@ def test_a_limit_that_is_farther_is_not_nearer(
 
 @given(rates, rates)
 def test_series_reach_one_another_from_both_sides(a: list[float], b: list[float]) -> None:
-    """It is symmetric, and holds for a series and itself."""
+    """It is symmetric, and true for a series and itself."""
     assert reach_one_another(a, b) == reach_one_another(b, a)
     assert reach_one_another(a, a)
 
 
 def test_one_run_reaches_everything() -> None:
-    """Its spread is not known."""
+    """Its spread is unknown."""
     assert reach([918.0]) == (-math.inf, math.inf)
     assert reaches([918.0], [1.0])
     assert not reaches([918.0, 919.0], [])

@@ -49,7 +49,7 @@ def noisy(rng: np.random.Generator, effect: float, n: int = 120) -> list[float]:
     ("effect", "outcome"), [(0.0, Outcome.PASS), (-0.2, Outcome.PASS), (0.05, Outcome.FAIL)]
 )
 def test_quiet_machines_decide_in_five_pairs(effect: float, outcome: Outcome) -> None:
-    """Without noise five pairs suffice, the least that a fair coin can show at 5 %."""
+    """Without noise five pairs are enough, the least that a fair coin can show at 5 %."""
     test = fed([math.log1p(effect)] * 60)
     assert (test.outcome, test.n) == (outcome, 5)
     assert test.expected_pairs_left == 0
@@ -67,7 +67,7 @@ def test_tenfold_slowdown_fails_among_outliers() -> None:
 def test_equal_builds_are_decided_in_few_pairs(
     sd: float, tolerance: float, typical: int, most: int
 ) -> None:
-    """On normal noise, half of the gates take at most `typical` pairs and nine in ten `most`."""
+    """On normal noise, half of the gates need at most `typical` pairs and nine in ten `most`."""
     rng = np.random.default_rng(20261125)
     tests = [fed(rng.normal(0, sd, 120).tolist(), tolerance) for _ in range(1000)]
     pairs = sorted(test.n for test in tests)
@@ -81,7 +81,7 @@ def test_equal_builds_are_decided_in_few_pairs(
 def test_a_slower_candidate_seldom_passes_if_each_pair_has_its_own_processes(
     processes: str, effect: float, bound: float
 ) -> None:
-    """Processes differ by more than the tolerance at times, and the bound of a PASS holds."""
+    """Processes differ by more than the tolerance at times, and the bound of a PASS is kept."""
     rng, gates = np.random.default_rng(20261125), 1000
     shape = gates, 120, 2
     kinds = (
@@ -102,7 +102,7 @@ def test_between_floor_and_tolerance_the_nearer_side_decides() -> None:
 
 
 def test_a_slowdown_shown_to_lie_within_the_tolerance_passes() -> None:
-    """Steady +3 % at 5 % and steady +37 % at 40 % are slower than the floor, and accepted."""
+    """Steady +3 % at 5 % and steady +37 % at 40 % are above the smallest FAIL, and accepted."""
     for effect, tolerance in ((0.03, 0.05), (0.28, 0.4), (0.37, 0.4)):
         test = fed([math.log1p(effect)] * 60, tolerance)
         assert test.outcome is Outcome.PASS
@@ -127,7 +127,7 @@ def test_budget_ends_inconclusive() -> None:
 
 
 def test_expected_pairs_are_about_right() -> None:
-    """Half way through a steady series, the forecast is near what it then takes."""
+    """Half way through a steady series, the forecast is near the final number."""
     series = [0.02 + (0.03 if i % 2 else -0.015) for i in range(60)]
     whole = fed(series, 0.05)
     half = fed(series[: whole.n // 2], 0.05)
@@ -161,7 +161,7 @@ def test_evidence_falls_with_the_effect_it_speaks_against(
 
 @given(differences)
 def test_swapping_the_arms_mirrors_evidence_and_interval(ratios: list[float]) -> None:
-    """With the arms swapped, the interval is mirrored and the evidence changes sides."""
+    """With baseline and candidate swapped, the interval is mirrored and the evidence too."""
     test, swapped = undecided(ratios), undecided([-r for r in ratios])
     low, high = test.interval
     assert swapped.interval == pytest.approx((-high, -low), abs=1e-12)
@@ -172,7 +172,7 @@ def test_swapping_the_arms_mirrors_evidence_and_interval(ratios: list[float]) ->
 def test_reflection_about_the_middle_mirrors_evidence(
     ratios: list[float], tolerance: float
 ) -> None:
-    """Reflected about the middle of floor and tolerance, the two sides change places."""
+    """Reflected about the middle of `floor` and tolerance, the two e-values are exchanged."""
     test = undecided(ratios, tolerance)
     middle = (test._limit + test._floor) / 2
     reflected = undecided([2 * middle - r for r in ratios], tolerance)
@@ -194,7 +194,7 @@ def test_scaling_the_costs_changes_nothing(pairs: list[tuple[float, float]], fac
 def test_interval_encloses_its_point_and_agrees_with_the_verdict(
     ratios: list[float], tolerance: float, effect: float
 ) -> None:
-    """A PASS's bounds lie below the tolerance, a FAIL's above the floor and never wholly within."""
+    """A PASS's bounds are below the tolerance, a FAIL's above `floor` and never wholly within."""
     test = PairedTest(tolerance, max_pairs=max(5, len(ratios)))
     next(filter(None, map(test.update, [effect + r for r in ratios])), None)
     low, high = test.interval
@@ -212,7 +212,7 @@ def test_interval_encloses_its_point_and_agrees_with_the_verdict(
 
 @given(differences, st.floats(-0.2, 0.2))
 def test_shifting_the_ratios_shifts_the_interval(ratios: list[float], shift: float) -> None:
-    """Scale and bets do not follow the level of the differences."""
+    """Scale and bets do not follow the mean of the differences."""
     low, high = undecided(ratios).interval
     moved = undecided([r + shift for r in ratios]).interval
     assert moved == pytest.approx((low + shift, high + shift), abs=1e-6)
@@ -307,7 +307,7 @@ def test_least_pairs_is_walds_bound() -> None:
 
 
 def test_wald_bound_follows_the_spread_without_outliers() -> None:
-    """The bound rests on the robust spread, and waits for three pairs."""
+    """The bound uses the robust spread, and waits for three pairs."""
     assert undecided([0.1, -0.1]).wald_bound is None
     quiet = undecided([0.1, -0.1, 0.1, -0.1, 0.0] * 4)
     assert quiet.wald_bound == undecided([*[0.1, -0.1, 0.1, -0.1, 0.0] * 4, 3.0]).wald_bound
@@ -315,7 +315,7 @@ def test_wald_bound_follows_the_spread_without_outliers() -> None:
 
 
 def test_detectable_tolerance_shrinks_with_the_root_of_the_budget() -> None:
-    """Four times the pairs halve what can be told from nothing, in the logarithm."""
+    """Four times the pairs halve the smallest detectable effect, in the logarithm."""
     few, many = detectable_tolerance(0.03, 10), detectable_tolerance(0.03, 40)
     assert math.log1p(few) == pytest.approx(2 * math.log1p(many))
 
@@ -333,7 +333,7 @@ def test_what_is_no_ratio_is_refused_and_forgotten(bad: float) -> None:
 
 @pytest.mark.parametrize(("candidate", "baseline"), [(0, 1), (1, -1), (math.nan, 1), (1, math.inf)])
 def test_costs_must_be_positive_and_finite(candidate: float, baseline: float) -> None:
-    """A cost of zero, below it, or without a value names its arm."""
+    """The error for a cost of zero, below it, or without a value names its build."""
     with pytest.raises(MeasurementError, match="cost is"):
         log_cost_ratio(candidate=candidate, baseline=baseline)
 

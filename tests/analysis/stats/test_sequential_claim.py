@@ -26,7 +26,7 @@ def fed(ratios: list[float], limit: float) -> RatioTest:
     ("effect", "outcome"), [(-0.05, Outcome.PASS), (0.05, Outcome.FAIL), (0.0, None)]
 )
 def test_either_side_of_the_limit_is_a_verdict(effect: float, outcome: Outcome | None) -> None:
-    """Five quiet pairs decide on which side the cost is, and nothing decides at the limit."""
+    """Five quiet pairs decide the direction of the cost, and nothing decides at the limit."""
     test = fed([math.log1p(-0.2) + effect] * 59, -0.2)
     assert test.outcome == outcome
     assert test.n == (5 if outcome else 59)
@@ -50,10 +50,10 @@ def test_the_verdict_is_that_of_the_whole_interval(ratios: list[float], limit: f
 
 @given(differences, limits)
 def test_reflection_about_the_limit_mirrors_the_verdict(ratios: list[float], limit: float) -> None:
-    """With the arms swapped and the limit inverted, PASS and FAIL change places."""
+    """With the variants swapped and the limit inverted, PASS and FAIL are exchanged."""
     mirror = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
     bound = math.log1p(limit)
-    # On a grid, so that rounding does not decide which side of the evidence needed it is on.
+    # On a grid, so that rounding does not decide about the needed evidence.
     offsets = [round(r * 1024) / 1024 for r in ratios]
     test = fed([bound + o for o in offsets], limit)
     swapped = fed([-bound - o for o in offsets], 1 / (1 + limit) - 1)
@@ -76,7 +76,7 @@ def test_error_rates_at_the_limit() -> None:
 
 
 def test_what_would_decide_it_is_forecast() -> None:
-    """Two thirds through a steady series, the forecast is of the size of what it then takes."""
+    """Two thirds through a steady series, the forecast is of the size of the final number."""
     series = [0.02 + (0.04 if i % 2 else -0.03) for i in range(120)]
     whole = fed(series, 0.0)
     half = fed(series[: 2 * whole.n // 3], 0.0)

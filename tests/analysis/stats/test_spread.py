@@ -41,7 +41,7 @@ def test_a_unit_does_not_matter(values: list[float], factor: float) -> None:
 
 @pytest.mark.parametrize("values", [[], [1.0], [2.0, 2.0, 2.0], [1.0, -1.0], [1.0, math.nan]])
 def test_what_shows_no_spread_is_refused(values: list[float]) -> None:
-    """Neither one run nor runs that are all alike say how runs vary."""
+    """Neither one run nor equal runs show how runs vary."""
     with pytest.raises(MeasurementError):
         cv_interval(values)
 

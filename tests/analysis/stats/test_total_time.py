@@ -36,13 +36,13 @@ def gate(rng: np.random.Generator, *, share: float, slow_by: float) -> TotalTime
 
 @pytest.mark.parametrize(("share", "slow_by"), [(0.25, 0.5), (0.4, 0.3), (0.5, 0.2), (0.5, 0.5)])
 def test_a_candidate_with_slow_runs_does_not_pass(share: float, slow_by: float) -> None:
-    """If the mean slowdown is 10 % and more, no gate passes, whatever the median pair does."""
+    """If the mean slowdown is 10 % and more, no gate passes, for any median pair."""
     rng = np.random.default_rng(1)
     assert {gate(rng, share=share, slow_by=slow_by).outcome for _ in range(20)} == {Outcome.FAIL}
 
 
 def test_slow_runs_in_the_minority_are_told_as_two_speeds() -> None:
-    """The typical turn alone would pass; the total decides, and both are seen to part."""
+    """The median run pair alone would pass; the total decides, and both are seen to differ."""
     test = gate(np.random.default_rng(2), share=0.25, slow_by=0.5)
     assert test.is_within
     assert test.outcome is Outcome.FAIL
@@ -51,7 +51,7 @@ def test_slow_runs_in_the_minority_are_told_as_two_speeds() -> None:
 
 
 def test_equal_builds_with_outliers_pass_in_few_pairs() -> None:
-    """Hiccups that hit either side alike cost a pair or two, and no verdict."""
+    """Hiccups that hit either one alike cost a pair or two, and no verdict."""
     rng = np.random.default_rng(3)
     gates = [gate(rng, share=0, slow_by=0) for _ in range(40)]
     assert {test.outcome for test in gates} == {Outcome.PASS}
@@ -80,7 +80,7 @@ def test_evidence_of_both_is_shared() -> None:
 def test_the_total_turns_its_sign_with_the_sides_and_follows_a_factor(
     pairs: list[tuple[float, float]], factor: float
 ) -> None:
-    """That is all that the sequential test asks of a difference."""
+    """The sequential test needs nothing else of a difference."""
     base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
     total = total_log_ratio(base, candidate)
     assert total_log_ratio(candidate, base) == pytest.approx(-total, abs=1e-9)
@@ -89,7 +89,7 @@ def test_the_total_turns_its_sign_with_the_sides_and_follows_a_factor(
 
 
 def test_a_stall_counts_as_twice_the_typical_turn() -> None:
-    """A run that hangs outweighs nothing; one that takes half as long again counts in full."""
+    """A run that hangs outweighs nothing; one that is slower by half counts in full."""
     base = [1.0] * 10
     assert total_log_ratio(base, [1.0] * 9 + [50.0]) == pytest.approx(math.log(1.1))
     assert total_log_ratio(base, [1.0] * 9 + [1.5]) == pytest.approx(math.log(1.05))
@@ -99,7 +99,7 @@ def test_a_stall_counts_as_twice_the_typical_turn() -> None:
 def test_a_pass_has_both_intervals_within_and_a_fail_has_not(
     ratios: list[tuple[float, float]],
 ) -> None:
-    """The verdict agrees with the interval that it rests on, at the budget too."""
+    """The verdict agrees with its interval, at the budget too."""
     test = TotalTimeTest(max_pairs=len(ratios))
     for typical, total in ratios:
         if test.update(typical, total):
@@ -119,7 +119,7 @@ def test_a_pass_has_both_intervals_within_and_a_fail_has_not(
 
 @given(st.lists(st.floats(-0.3, 0.3), min_size=1, max_size=30))
 def test_with_one_turn_a_pair_it_is_the_paired_test(ratios: list[float]) -> None:
-    """If total and typical turn are the same, judging both only withholds a PASS."""
+    """If total and median run pair are equal, judging both can only prevent a PASS."""
     both, alone = TotalTimeTest(), PairedTest()
     for ratio in ratios:
         if both.update(ratio) != alone.update(ratio):
@@ -154,7 +154,7 @@ def test_a_pass_waits_for_its_pairs_and_a_fail_does_not() -> None:
 
 
 def test_a_slow_quarter_of_single_runs_seldom_passes() -> None:
-    """With one turn a pair, 25 % of runs slower by 50 % pass in at most 5 % of gates."""
+    """With one run pair a pair, 25 % of runs slower by 50 % pass in at most 5 % of gates."""
     rng = np.random.default_rng(8)
     passed, gates = 0, 150
     for _ in range(gates):
@@ -169,7 +169,7 @@ def test_a_slow_quarter_of_single_runs_seldom_passes() -> None:
 
 
 def test_what_is_no_ratio_leaves_both_as_they_were() -> None:
-    """Neither side has seen a pair of which the other was refused."""
+    """Neither test has a pair that the other one rejected."""
     test = TotalTimeTest()
     for pair in ((math.nan, 0.0), (0.0, math.inf)):
         with pytest.raises(MeasurementError, match="pair 1"):
@@ -178,7 +178,7 @@ def test_what_is_no_ratio_leaves_both_as_they_were() -> None:
 
 
 def test_pairs_for_the_total_are_forecast() -> None:
-    """A total that is noisier than the median pair asks for more pairs."""
+    """A total that is noisier than the median pair needs more pairs."""
     quiet, noisy = TotalTimeTest(), TotalTimeTest()
     for n in range(5):
         quiet.update(0.02 * (-1) ** n, 0.02 * (-1) ** n)

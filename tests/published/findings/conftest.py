@@ -12,7 +12,7 @@ from pytest_asperf.published.records import Records, parse_recorded
 
 #: Makes records of the rows of one table `r/t`, with columns `tg`, `ppl`, `size` and more.
 MakeRecords = Callable[[str], Records]
-#: Makes findings of one text that rests on such records.
+#: Makes findings of one text about such records.
 MakeFindings = Callable[[str, str], Findings]
 #: Makes the text of a finding of a check, guards and other keys.
 FindingText = Callable[..., str]
@@ -37,7 +37,7 @@ guess = { metric = "TG", unit = "tok/s", kind = "estimated" }
 word = { metric = "advice", kind = "stated" }
 lines = { metric = "lines of failed decodes", kind = "measured" }
 [table.rows]
-"""  # noqa: E501  # TOML's inline tables stand on one line
+"""  # noqa: E501  # TOML's inline tables are on one line
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def test_each_kind_of_check(judge: Judge, claim: str, outcome: str) -> None:
 
 
 def implication(judge: Judge, effect: float, where: float, spread: float = 0.01) -> str:
-    """Return rows and the outcome of a claim that an effect comes from 2.5 on."""
+    """Return rows and the outcome of an assertion that an effect comes from 2.5 on."""
     rows = row("e", 100 + effect, spread) + row("o", 100, spread) + row("w", where, spread)
     gain = {"formula": "difference", "of": ["r/t/e/tg", "r/t/o/tg"]}
     claim = check("implication", at_least=2.5, where=["r/t/w/tg"], effect=[gain])
@@ -87,7 +87,7 @@ def implication(judge: Judge, effect: float, where: float, spread: float = 0.01)
 def test_an_implication_needs_both_sides(
     judge: Judge, effect: float, where: float, outcome: str
 ) -> None:
-    """An effect is claimed from the limit on, none below it, and neither at an open limit."""
+    """An effect is asserted from the limit on, none below it, and neither at an open limit."""
     assert implication(judge, effect, where) == outcome
 
 
@@ -113,7 +113,7 @@ def test_worse_evidence_never_improves_a_verdict(
 
 @given(st.integers(0, 3))
 def test_a_guard_comes_before_a_pass(judge: Judge, lines: int) -> None:
-    """Broken evidence is INVALID however good it looks, and says by which guard."""
+    """Broken evidence is INVALID however good it looks, with its guard's name."""
     rows = f"a = {{ tg = {{ value = 10.0, raw = 10.0, sd = 0.1, n = 5 }}, lines = {lines} }}\n"
     verdict = judge(
         rows,
@@ -160,7 +160,7 @@ def test_guards_ask_the_figures_they_name(
 
 
 def test_an_estimate_shows_nothing(judge: Judge) -> None:
-    """A figure that nobody measured leaves a claim open, however clear it looks."""
+    """A figure without a measurement leaves an assertion open, however clear it looks."""
     verdict = judge("a = { guess = 100 }", check("above", values=["r/t/a/guess"], limit=1))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "estimate" in verdict.measured

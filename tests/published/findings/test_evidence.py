@@ -32,7 +32,7 @@ def test_a_published_spread_gives_students_interval(make_records: MakeRecords) -
 
 
 def test_a_missing_spread_is_assumed_and_said(make_records: MakeRecords) -> None:
-    """A lone figure gets the interval of the assumption, and says that it is one."""
+    """A single figure gets the interval of the assumption, and is marked."""
     found = evidence(make_records("a = { tg = { value = 100.0, raw = 100.0 } }")).estimate(
         FigureTerm("r/t/a/tg")
     )
@@ -51,7 +51,7 @@ def test_runs_narrow_an_assumed_spread(make_records: MakeRecords) -> None:
 
 
 def test_rounding_enters(make_records: MakeRecords) -> None:
-    """A printed figure stands for half a unit of its last digit to either side, a raw one not."""
+    """A printed figure means plus or minus half a unit of its last digit, a raw one does not."""
     made = evidence(make_records("a = { tg = { value = 2, sd = 0, n = 3 } }"))
     found = made.estimate(FigureTerm("r/t/a/tg"))
     assert (found.low, found.high) == (1.5, 2.5)
@@ -66,7 +66,7 @@ def test_a_metric_of_which_nothing_is_known_has_no_interval(make_records: MakeRe
 def test_what_follows_takes_its_inputs_and_not_the_printed_figure(
     make_records: MakeRecords,
 ) -> None:
-    """A derived figure counts as what its inputs give, unless it is asked for as printed."""
+    """A derived figure counts as its inputs' result, unless its printed value is requested."""
     rows = "base = { tg = { value = 10, raw = 10, sd = 0, n = 3 } }\n"
     rows += 'a = { tg = { value = 20, raw = 20, sd = 0, n = 3 }, ratio = { value = 3.0, follows = false, why = "no" } }'  # noqa: E501
     made = evidence(make_records(rows))
@@ -75,7 +75,7 @@ def test_what_follows_takes_its_inputs_and_not_the_printed_figure(
 
 
 def test_a_zero_in_the_denominator_decides_nothing(make_records: MakeRecords) -> None:
-    """A quotient by what may be zero has no bounds, and one by zero itself is refused."""
+    """A quotient by a possible zero has no bounds, and one by zero itself raises."""
     rows = "a = { tg = { value = 1, raw = 1, sd = 0, n = 3 }, size = 2, lines = 0 }"
     made = evidence(make_records(rows))
     size, zero = FigureTerm("r/t/a/size"), PrintedTerm("r/t/a/lines")
@@ -88,7 +88,7 @@ def test_a_zero_in_the_denominator_decides_nothing(make_records: MakeRecords) ->
 
 
 def test_variation_needs_a_standard_deviation(make_records: MakeRecords) -> None:
-    """What is not recorded cannot be judged."""
+    """An unpublished figure cannot be judged."""
     made = evidence(make_records("a = { tg = { value = 10, sd = 1, n = 3 } }\nb = { tg = 10 }"))
     found = made.estimate(Variation("r/t/a/tg"))
     assert found.point == pytest.approx(10)
@@ -107,7 +107,7 @@ def test_variation_needs_a_standard_deviation(make_records: MakeRecords) -> None
 def test_worse_evidence_is_never_narrower(
     make_records: MakeRecords, value: float, spreads: tuple[float, float], n: int, fewer: int
 ) -> None:
-    """More spread or fewer runs give an interval that holds the better one's."""
+    """More spread or fewer runs give an interval that contains the better one's."""
     rows = "".join(
         f"{row} = {{ tg = {{ value = 1.0, raw = {value:.9f}, sd = {spread:.9f}, n = {runs} }} }}\n"
         for row, spread, runs in (("a", spreads[0], n), ("b", sum(spreads), max(n - fewer, 2)))
@@ -119,7 +119,7 @@ def test_worse_evidence_is_never_narrower(
 
 
 def _relative_spreads(metric: str) -> set[float]:
-    """Return every different recorded coefficient of variation of a metric."""
+    """Return every different published coefficient of variation of a metric."""
     return {
         round(cell.spread.sd / cell.value, 4)
         for cell in shipped_records().cells()
@@ -132,7 +132,7 @@ def _rms(values: list[float] | set[float]) -> float:
 
 
 def column(cells: dict[str, RecordedCell], table: str, name: str) -> list[RecordedCell]:
-    """The cells of a column of a recorded table."""
+    """The figures in a column of a published table."""
     found = [
         cell
         for id_, cell in cells.items()
@@ -144,14 +144,14 @@ def column(cells: dict[str, RecordedCell], table: str, name: str) -> list[Record
 
 @pytest.mark.parametrize("metric", ["TG", "PP"])
 def test_assumed_spreads_are_those_recorded(metric: str) -> None:
-    """What is assumed where nothing is published is the root mean square of what is."""
+    """Without a published spread, the assumption is the root mean square of the published ones."""
     (general,) = (s for s in assumed_spreads() if metric in s.metrics and not s.source)
     assert general.cv is not None
     assert _rms(_relative_spreads(metric)) <= general.cv * 1.01 <= 0.19
 
 
 def test_a_study_that_repeated_itself_is_taken_at_its_word() -> None:
-    """The spread assumed of the one study's TG covers what its later session differs by."""
+    """The spread assumed of the one study's TG covers the difference of its later session."""
     (own,) = (s for s in assumed_spreads() if "TG" in s.metrics and s.source == "disagg-page")
     cells = shipped_records().by_id()
     changes = []
@@ -165,7 +165,7 @@ def test_a_study_that_repeated_itself_is_taken_at_its_word() -> None:
 
 
 def test_ranges_of_ttft_are_covered() -> None:
-    """The spread assumed of TTFT is that of the three recorded ranges."""
+    """The spread assumed of TTFT is that of the three published ranges."""
     (own,) = (s for s in assumed_spreads() if "TTFT" in s.metrics)
     cells = shipped_records().by_id()
     spreads = []
@@ -179,7 +179,7 @@ def test_ranges_of_ttft_are_covered() -> None:
 
 
 def test_the_error_of_an_increase_is_covered() -> None:
-    """The standard error assumed of a PPL increase covers those of the recorded intervals."""
+    """The standard error assumed of a PPL increase covers those of the published intervals."""
     (own,) = (s for s in assumed_spreads() if s.se is not None)
     assert own.se is not None
     cells = column(shipped_records().by_id(), "atom-paper/perplexity", "dppl_pct")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def finding(check: str, guards: str = "", **more: str) -> dict[str, str]:
-    """Return what a finding's text is made of."""
+    """Return the parts of a finding's text."""
     return {"check": check, "guards": guards, **more}
 
 
@@ -97,7 +97,7 @@ def test_a_bad_file_is_refused_by_file_finding_and_key(
     text: str | dict[str, str],
     told: str,
 ) -> None:
-    """No matter what is wrong, the message says where, and what could stand there."""
+    """For any fault, the message has its place and the accepted content."""
     text = text if isinstance(text, str) else finding_text(**text)
     with pytest.raises(ConfigError, match=told) as caught:
         make_findings(ROWS, text)
@@ -107,7 +107,7 @@ def test_a_bad_file_is_refused_by_file_finding_and_key(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"schema = 2", "does not say schema = 1"),
+        (b"schema = 2", "has no schema = 1"),
         (b"schema = ", "is not valid TOML"),
         (b"\xff\xfe", "is not UTF-8"),
         (None, "cannot be read"),
@@ -116,7 +116,7 @@ def test_a_bad_file_is_refused_by_file_finding_and_key(
 def test_a_file_that_cannot_be_read_is_named(
     tmp_path: Path, content: bytes | None, told: str
 ) -> None:
-    """Missing, binary and truncated files are told apart."""
+    """Missing, binary and truncated files are distinguished."""
     path = tmp_path / "mine.toml"
     if content is not None:
         path.write_bytes(content)
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_named(
 
 
 def test_an_id_stands_once(make_findings: MakeFindings, finding_text: FindingText) -> None:
-    """Two findings of one name are refused."""
+    """Two findings of one name raise."""
     with pytest.raises(ConfigError, match="finding 'one' is there twice"):
         make_findings(ROWS, 2 * finding_text(FINE))
 

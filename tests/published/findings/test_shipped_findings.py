@@ -19,13 +19,13 @@ TABLES = [f"{d.source.id}/{table.id}" for d in FINDINGS.records.documents for ta
 
 @pytest.mark.parametrize("finding", FINDINGS.findings, ids=lambda finding: finding.id)
 def test_the_recorded_verdict_is_the_known_one(finding: Finding) -> None:
-    """Figures, spreads, guards and checks together give what the data says that they give."""
+    """Figures, spreads, guards and checks together give the data's own results."""
     verdict = judge_recorded(finding, FINDINGS.evidence)
     assert verdict.outcome == finding.expected, lab_note(verdict)
 
 
 def test_every_table_has_its_findings_or_its_reason() -> None:
-    """No table of any document is left out, and none is both used and said to be unused."""
+    """No table of any document is left out, and none is both used and listed as unused."""
     used = {table for finding in FINDINGS.findings for table in cited(finding)}
     reference = dict(FINDINGS.reference)
     assert set(TABLES) - used - set(reference) == set()
@@ -33,7 +33,7 @@ def test_every_table_has_its_findings_or_its_reason() -> None:
 
 
 def test_figures_without_a_finding_have_their_reason_alone() -> None:
-    """What is said to carry no finding is a figure of a table that has some, and carries none."""
+    """A figure listed without a finding is in a table that has some, and has none."""
     tables = {table for finding in FINDINGS.findings for table in cited(finding)}
     judged = {
         id_
@@ -48,7 +48,7 @@ def test_figures_without_a_finding_have_their_reason_alone() -> None:
 
 
 def test_the_page_tells_all() -> None:
-    """Every finding, table and underivable figure stands on it."""
+    """Every finding, table and underivable figure is on it."""
     page = markdown(FINDINGS)
     assert [f.id for f in FINDINGS.findings if f"* id: `{f.id}`" not in page] == []
     assert [table for table in TABLES if f"| `{table.split('/')[1]}` |" not in page] == []
@@ -79,7 +79,7 @@ def test_a_finding_is_measured_or_says_why_not(finding: Finding) -> None:
 
 
 def test_scopes_are_hardware_that_exists() -> None:
-    """Every profile or chip that a finding is about is a known one, by its own id."""
+    """Every profile or chip of a finding is a known one, by its own id."""
     names = {name for finding in FINDINGS.findings for name in finding.hardware}
     across = (finding.across for finding in FINDINGS.findings if finding.across)
     names |= {name for one in across for name in one.machines}
@@ -88,6 +88,6 @@ def test_scopes_are_hardware_that_exists() -> None:
 
 
 def test_an_unknown_finding_is_refused_with_the_nearest() -> None:
-    """A typing error is told as such."""
+    """A typing error raises with the nearest name."""
     with pytest.raises(ConfigError, match="did you mean 'power-282'"):
         FINDINGS.find("power-283", where="test")

@@ -72,14 +72,14 @@ out = {{ y = {printed} }}
 def test_a_figure_follows_or_not(
     formula: str, inputs: list[str], printed: str, *, follows: bool
 ) -> None:
-    """Each formula is computed over what the rounding of its inputs allows."""
+    """Each formula is computed over the rounding of its inputs."""
     check = check_of(formula, inputs, printed)
     assert check.follows == follows
     assert ("does not follow" in str(check)) != follows
 
 
 def test_dividing_by_what_may_be_zero_is_named() -> None:
-    """0 as printed may be anything up to a half to either side."""
+    """0 as printed may be plus or minus up to a half."""
     with pytest.raises(ConfigError, match="s/t/out/y: a / b divides by a figure that may be 0"):
         check_of("ratio", ["3", "0"], "1")
 
@@ -92,14 +92,14 @@ def test_every_formula_has_a_case() -> None:
 
 @given(POSITIVE, POSITIVE, st.sampled_from(["ratio", "percent_change", "percent_less", "product"]))
 def test_a_figure_worked_out_before_rounding_follows(a: float, b: float, formula: str) -> None:
-    """Whoever computes with full decimals and rounds all for print is not accused."""
+    """A document that computes with full decimals and rounds all for print is not accused."""
     printed = f"{FORMULAS[formula].compute(a, b):.2f}"
     assert check_of(formula, [f"{a:.1f}", f"{b:.1f}"], printed).follows
 
 
 @given(POSITIVE, POSITIVE)
 def test_the_point_lies_within_the_interval(a: float, b: float) -> None:
-    """What the printed inputs give lies between what their rounding allows."""
+    """The result of the printed inputs is within the bounds of their rounding."""
     inputs = f"{a:.2f}", f"{b:.2f}"
     check = check_of("ratio", inputs, "1")
     assert check.low <= float(inputs[0]) / float(inputs[1]) <= check.high

@@ -48,7 +48,7 @@ def parsed(text: str, beside: Records | None = None) -> Records:
 
 
 def test_a_file_becomes_cells_with_ids_scope_and_spread() -> None:
-    """What is written once for a table, column or row holds for the cells below it."""
+    """A field of a table, column or row applies to the figures below it."""
     cells = parsed(GOOD).by_id()
     cell = cells["mine/ladder/Q8_0/tg"]
     assert (cell.value, cell.printed.text, cell.unit) == (54.0, "54.0", "tok/s")
@@ -66,7 +66,7 @@ def test_a_file_becomes_cells_with_ids_scope_and_spread() -> None:
 
 
 def test_a_word_is_no_number() -> None:
-    """N/A can be looked at, and no claim can be judged by it."""
+    """N/A can be shown, and no finding can be judged by it."""
     cell = parsed(GOOD).by_id()["mine/ladder/Q2_K/up"]
     assert cell.printed.text == "N/A"
     with pytest.raises(ConfigError, match="is not one number"):
@@ -75,8 +75,8 @@ def test_a_word_is_no_number() -> None:
 
 BAD = {
     "not TOML": ("schema = 1", "schema = ", "mine.toml is not valid TOML"),
-    "no schema": ("schema = 1", "", "mine.toml does not say schema = 1"),
-    "another schema": ("schema = 1", "schema = 2", "mine.toml does not say schema = 1"),
+    "no schema": ("schema = 1", "", "mine.toml has no schema = 1"),
+    "another schema": ("schema = 1", "schema = 2", "mine.toml has no schema = 1"),
     "key of the file": ("schema = 1", "schema = 1\nshema = 1", "unknown key 'shema'; did you mean"),
     "key of the source": ('title = "My', 'titel = "My', "source: unknown key 'titel'; did you"),
     "key of a table": ("where = ", "were = ", "table ladder: unknown key 'were'; did you mean 'wh"),
@@ -131,7 +131,7 @@ BAD = {
 
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD.keys())
 def test_a_bad_file_is_refused_with_file_table_row_and_key(change: tuple[str, str, str]) -> None:
-    """Each mistake is named where it is, in a message of four parts."""
+    """Each mistake is named if it is, in a message of four parts."""
     old, new, message = change
     assert old in GOOD
     with pytest.raises(ConfigError) as caught:
@@ -149,13 +149,13 @@ VALUES = re.findall(r'"[^"\n]*"|\[[^][\n]*\]|(?<== )[0-9.]+', GOOD)
     st.sampled_from(["1", "-1", "0.0", "nan", "1e999", "true", '""', '"x/y"', "[]", "[[1]]", "{}"]),
 )
 def test_no_value_gets_by_unchecked(old: str, new: str) -> None:
-    """Anything that stands where something else belongs is either usable or a named mistake."""
+    """Any wrong content is either usable or a named mistake."""
     with suppress(ConfigError):
         assert derived_checks(parsed(GOOD.replace(old, new, 1)))
 
 
 def test_one_id_means_one_thing() -> None:
-    """A table, and a source beside others, may not be there twice."""
+    """A table, and a source, may not be there twice."""
     table = GOOD[GOOD.index("[[table]]") :]
     with pytest.raises(ConfigError, match="'ladder' is there twice"):
         parsed(GOOD + table)

@@ -31,7 +31,7 @@ NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
 def test_what_is_printed_allows_for_its_rounding(
     written: Decimal | int | str, form: str, low: float, high: float
 ) -> None:
-    """A number stands for half a unit of its last digit, an approximate one for a whole unit."""
+    """A number means plus or minus half its last digit's unit, an approximate one a whole unit."""
     printed = read_printed(written)
     assert printed.form == form
     assert printed.allowed() == pytest.approx((low, high))
@@ -39,7 +39,7 @@ def test_what_is_printed_allows_for_its_rounding(
 
 @pytest.mark.parametrize("word", ["N/A", "Tied", "8-bit", "16/24/32", "tight", "1e5", "~", "3 GB"])
 def test_anything_else_is_a_word(word: str) -> None:
-    """No number is read out of what is not one."""
+    """A text that is no number is not read as one."""
     assert read_printed(word).form == "word"
     assert read_printed(word).middle is None
 
@@ -52,6 +52,6 @@ def test_a_specified_figure_is_exact() -> None:
 
 @given(NUMBERS, PLACES)
 def test_every_rounded_number_allows_for_the_number(number: float, places: int) -> None:
-    """A figure that is rounded and printed lies within what the print allows."""
+    """A figure that is rounded and printed is within the print's bounds."""
     low, high = read_printed(Decimal(f"{number:.{places}f}")).allowed()
     assert low - 1e-9 <= number <= high + 1e-9

@@ -68,6 +68,6 @@ def test_a_changed_figure_is_noticed() -> None:
     ],
 )
 def test_figures_are_as_printed(id_: str, printed: str, spread: str) -> None:
-    """Decimals, ranges and words survive, with what the logs say of the spread."""
+    """Decimals, ranges and words survive, with the logs' own spread."""
     cell = shipped_records().by_id()[id_]
     assert (cell.printed.text, str(cell.spread)) == (printed, spread)

@@ -1,4 +1,4 @@
-"""An index for what a new series is compared with."""
+"""An index for the comparisons of a new series."""
 
 from __future__ import annotations
 
