@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Latency from the schedule may exceed that from sending by so much before it is another quantity.
 _LATE: Final = 0.10
+#: Rates of a whole run.
+_RATES: Final = ("output rate", "request throughput")
 #: Mean ITL over mean TPOT, from which chunks have several tokens.
 _TOKENS_PER_GAP: Final = 1.25
 
@@ -90,14 +92,15 @@ def _not_timed(run: LoadRun) -> GuardFinding | None:
     """Trip if requests were served and their latency is 0."""
     n_served, output = run.n_requests - run.n_failed, run.work.get("output tokens")
     one_token = isinstance(output, int | float) and n_served and output <= n_served
-    names = {"TTFT", "E2E"} if one_token else {"TTFT", "ITL", "TPOT", "E2E"}
+    names = {"TTFT", "E2E", *_RATES} | ({"ITL", "TPOT"} if not one_token else set())
     zero = [f for f in run.figures if f.definition.quantity in names and not f.value > 0]
-    typical = [f.name for f in zero if f.statistic in {"mean", "median"}]
+    typical = [f.name for f in zero if f.statistic in {"mean", "median", ""}]
     if not typical or (run.n_requests and not n_served):
         return None
     served = f" of {n_served} replies" if n_served else ""
     return Guard.NOT_TIMED.finding(
-        f"{', '.join(typical)}{served} is {zero[0].value:g} ms", "a reply takes longer than 0 ms"
+        f"{', '.join(typical)}{served} is {zero[0].value:g} {zero[0].unit}",
+        "a reply takes longer than 0 ms, and a rate is above 0",
     )
 
 

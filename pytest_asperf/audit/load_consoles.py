@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -145,6 +146,8 @@ def _key(label: str) -> str:
 
 
 def _value(text: str) -> object:
+    if text.lower() == "nan":
+        return math.nan
     number = text.replace(",", "")
     if _IS_NUMBER.fullmatch(number) is None:
         return text

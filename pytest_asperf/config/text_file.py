@@ -5,6 +5,7 @@ A project's settings are `[tool.asperf]` of its pyproject.toml, or its asperf.to
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -47,11 +48,19 @@ def read_bytes(path: Path, at_most: int = _MAX_BYTES) -> bytes:
 
 def read_text(path: Path, at_most: int = _MAX_BYTES) -> str:
     """The text of a regular file in UTF-8, without a byte order mark, with Python's line ends."""
+    content = read_bytes(path, at_most)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_wide(content):
+        raise UnreadableTextError("is not UTF-8 but UTF-16")
     try:
-        text = read_bytes(path, at_most).decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableTextError(f"is not UTF-8: byte {error.start}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _is_wide(content: bytes) -> bool:
+    """True if every second byte of most of the text is NUL, as PowerShell writes it."""
+    return max(content[::2].count(0), content[1::2].count(0)) > len(content) / 4
 
 
 def read_json_table(path: Path) -> dict[str, Any]:

@@ -106,6 +106,8 @@ BLOCKS = block("310.00", "510.00"), block("210.00", "410.00")
          {"TG, x": "30 tok/s", "PP, y": "90 tok/s"}, [], ""),
         (beside("      ", *BLOCKS), TWO, [], ""),
         (beside("\t", *BLOCKS), TWO, [], ""),
+        ("\n".join(block("nan", "510.00")), {"TTFT mean": "nan ms", "TTFT p99": "510 ms"},
+         ["not-timed"], ""),
         (beside("    | ", *BLOCKS), TWO, [], ""),
         (beside("  ", BLOCKS[0], [*BLOCKS[1][:2], "", *BLOCKS[1][3:]]),
          {"run 1: TTFT p99": "510 ms", "run 2: TTFT p99": "410 ms"}, [], f"1 {NO_HEADER}"),

@@ -20,6 +20,8 @@ def test_text_is_read_with_one_kind_of_line_end(tmp_path: Path) -> None:
 def test_what_is_not_text_is_told_apart(tmp_path: Path) -> None:
     """Each kind of thing that is not a text file has its own reason."""
     (tmp_path / "latin").write_bytes(b"a \xff")
+    (tmp_path / "marked").write_bytes("a=1".encode("utf-16"))
+    (tmp_path / "wide").write_bytes("a=1\n".encode("utf-16-le"))
     (tmp_path / "large").write_bytes(b"a" * 9)
     os.mkfifo(tmp_path / "pipe")
     reasons = {
@@ -28,6 +30,8 @@ def test_what_is_not_text_is_told_apart(tmp_path: Path) -> None:
         Path(os.devnull): "cannot be read: it is a pipe or device",
         tmp_path / "none": "cannot be read: No such file or directory",
         tmp_path / "latin": "is not UTF-8: byte 2",
+        tmp_path / "marked": "is not UTF-8 but UTF-16",
+        tmp_path / "wide": "is not UTF-8 but UTF-16",
         tmp_path / "large": "has more than 0 MiB",
     }
     for path, reason in reasons.items():
