@@ -534,18 +534,28 @@ def _addresses() -> str:
 
 
 def _guards() -> str:
-    return table(
-        ("guard", "consequence", "remedy"),
-        (
-            (
-                f"`{guard}`",
-                f"{guard.consequence}"
-                + (f": {guard.voids}" if str(guard.consequence) != "WARNING" else ""),
-                str(guard.remedy),
-            )
-            for guard in sorted(Guard)
-        ),
-    )
+    """A heading for each guard.
+
+    Raises:
+        ValueError: `guards.toml` lacks a guard, or has one that does not exist.
+    """
+    texts = tomllib.loads((HERE / "guards.toml").read_text(encoding="utf-8"))
+    if different := texts.keys() ^ {str(guard) for guard in Guard}:
+        raise ValueError(f"guards.toml and Guard differ in {sorted(different)}")
+    return "\n".join(_guard(guard, **texts[guard]) for guard in sorted(Guard))
+
+
+def _guard(guard: Guard, catches: str, rule: str, source: str = "") -> str:
+    voids = "" if str(guard.consequence) == "WARNING" else f": {guard.voids}"
+    lines = [
+        f"### `{guard}`\n",
+        f"- catches: {catches}",
+        f"- rule: {rule}",
+        f"- consequence: {guard.consequence}{voids}",
+        f"- what to do: {guard.remedy}",
+        *([f"- source: {source}"] if source else []),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 REGIONS: Final[dict[str, Callable[[], str]]] = {

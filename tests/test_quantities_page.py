@@ -65,3 +65,12 @@ def test_each_function_has_an_example(writer: dict[str, Any]) -> None:
     writer["quantities_page"].__globals__["FUNCTIONS"] = writer["FUNCTIONS"][1:]
     with pytest.raises(ValueError, match="an example of each function"):
         writer["quantities_page"]()
+
+
+def test_each_guard_has_its_text(writer: dict[str, Any]) -> None:
+    """A guard that guards.toml does not explain is an error."""
+    guards = writer["_guards"].__globals__
+    assert writer["_guards"]().count("\n### ") + 1 == len(guards["Guard"])
+    guards["Guard"] = [*guards["Guard"], "a-new-guard"]
+    with pytest.raises(ValueError, match="a-new-guard"):
+        writer["_guards"]()
