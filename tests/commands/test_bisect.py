@@ -193,6 +193,24 @@ def test_another_question_has_another_state(stopped: Command) -> None:
     assert len(states(stopped)) == 2
 
 
+def test_other_programs_in_a_folder_have_another_state(bisect: Command) -> None:
+    """A folder of programs has no version: its files are what is bisected."""
+    for name in "ab":
+        (bisect.folder / name).mkdir()
+        for program in ("llama-bench", "llama-perplexity", "llama-quantize"):
+            path = bisect.folder / name / program
+            path.write_text("#!/bin/sh\nexit 1\n")
+            path.chmod(0o755)
+    words = ("./a", "./b", "--builds", "./a,./b", "--model", "asperf-draft:F16")
+    engine = ("--engine", "llama_tools")
+    bisect(*words, *engine)
+    bisect(*words, *engine)
+    assert len(states(bisect)) == 1
+    (bisect.folder / "b" / "llama-bench").write_text("#!/bin/sh\nexit 2\n")
+    bisect(*words, *engine)
+    assert len(states(bisect)) == 2
+
+
 def test_a_broken_state_is_set_aside(stopped: Command) -> None:
     """It is named, kept for a look, and the run begins anew."""
     over(stopped, *BUILDS)
