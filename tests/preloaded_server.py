@@ -23,6 +23,7 @@ static double now(clockid_t clock) {
 """
 #: By name: the change of llama.cpp's libraries.
 _HARM = {
+    "none": "",
     # As many cache cells are reused as two prompts share, but the newest ones: those of the last
     # prompt.
     "stale_cells": """
@@ -48,6 +49,28 @@ int ggml_backend_sched_graph_compute_async(void * scheduler, void * graph) {
     while (slowed && now(CLOCK_MONOTONIC) < end) { }
     slowed |= now(CLOCK_PROCESS_CPUTIME_ID) - cpu_began > 0.06;
     return status;
+}
+""",
+    # With top-k off, sampling takes 2 ms more.
+    "slow_without_top_k": """
+static bool is_off;
+void * llama_sampler_init_top_k(int32_t k) {
+    void * (*make)(int32_t) = dlsym(RTLD_NEXT, __func__);
+    is_off = k <= 0;
+    return make(k);
+}
+void llama_sampler_apply(void * sampler, void * candidates) {
+    void (*apply)(void *, void *) = dlsym(RTLD_NEXT, __func__);
+    double end = now(CLOCK_MONOTONIC) + 0.002;
+    apply(sampler, candidates);
+    while (is_off && now(CLOCK_MONOTONIC) < end) { }
+}
+""",
+    # A grammar allows any text.
+    "ignores_grammar": """
+void * llama_sampler_init_grammar(void * vocab, const char * grammar, const char * root) {
+    void * (*make)(void *, const char *, const char *) = dlsym(RTLD_NEXT, __func__);
+    return make(vocab, "root ::= [^~]+", root);
 }
 """,
     # It ends at its 40th graph.

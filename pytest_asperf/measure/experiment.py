@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.builds.build_cache import ReadyBuild
     from pytest_asperf.config.engine_settings import EngineSettings
+    from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.progress import Progress
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.config.workload import Workload
@@ -177,9 +178,8 @@ class SharedProcess:
 class OfAnyModel:
     """An experiment that may have a meaning for an encoder too, which does not continue a text."""
 
-    @property
-    def takes_encoders(self) -> bool:
-        """True if it has."""
+    def takes_encoders(self, engine: Engine) -> bool:  # noqa: ARG002  # for those that need it
+        """True if it has, on an engine."""
         return True
 
 
@@ -255,7 +255,7 @@ class Trial:
         return time.monotonic() - began
 
 
-def takes_encoders(experiment: Experiment[object]) -> bool:
+def takes_encoders(experiment: Experiment[object], engine: Engine) -> bool:
     """True if an experiment, or the one that is tried, has a meaning for an encoder."""
     tried = experiment.experiment if isinstance(experiment, Trial) else experiment
-    return isinstance(tried, OfAnyModel) and tried.takes_encoders
+    return isinstance(tried, OfAnyModel) and tried.takes_encoders(engine)

@@ -242,8 +242,8 @@ class MeasurementRunner:
 
         def measure() -> Result:
             arms = _arms(sides)
-            if not takes_encoders(experiment):
-                for arm in chain(*arms):
+            for arm in chain(*arms):
+                if not takes_encoders(experiment, arm.build.engine.engine):
                     arm.model.require_causal()
             is_shared = isinstance(experiment, SharedProcess)
             if not is_shared:

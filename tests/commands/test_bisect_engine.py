@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
+from tests.preloaded_server import write_preloaded
 from tests.sabotaged_library import write_sabotaged
 
 if TYPE_CHECKING:
@@ -33,17 +35,19 @@ def bisect(
     # Half of the pairs that a size is quoted from; the bounds here are wide.
     monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 10)
     words = [
-        "--model",
-        "asperf-draft:F16",  # larger weights leave a shared cache while the engine lingers
         "--set",
         "seed=3",
         "--tolerance",
         "20%",
     ]
 
-    def run(*builds: str, workload: str = "tg16") -> Result:
-        ends = (builds[0], builds[-1], "--builds", ",".join(builds), "--workload", workload)
-        done = CliRunner().invoke(app, ["bisect", *ends, *words])
+    def run(*builds: str, workload: str = "tg16", server_of: str | None = None) -> Result:
+        ends = (builds[0], builds[-1], "--workload", workload)
+        # Larger weights leave a shared cache while the engine lingers.
+        how = ["--builds", ",".join(builds), "--model", "asperf-draft:F16"]
+        if server_of:
+            how = ["--engine", "llama_server", "--model", server_of]
+        done = CliRunner().invoke(app, ["bisect", *ends, *how, *words])
         sys.stdout.write(done.output)
         return done
 
@@ -91,3 +95,20 @@ def test_the_first_build_of_other_answers(
     assert f"before  {sound[-1]} passes" in done.stdout
     assert re.search(rf"effect  {effect}", done.stdout)
     assert f"--workload {workload}" in done.stdout
+
+
+def test_the_first_release_with_a_slower_server(
+    bisect: Callable[..., Result], tmp_path: Path, tools: Path
+) -> None:
+    """Files of releases in one folder, named by number: nothing is compiled."""
+    for number in range(10_000, 10_006):
+        how = "slow_without_top_k" if number >= 10_004 else "none"
+        folder = write_preloaded(tmp_path / f"b{number}", tools, how)
+        with tarfile.open(tmp_path / f"llama-b{number}-bin-ubuntu-x64.tar.gz", "w:gz") as release:
+            release.add(folder, f"llama-b{number}")
+    # A client needs too much of the time of the draft's tokens.
+    done = bisect("b10000", "b10005", workload="tg64@topk0", server_of="asperf-target:F16")
+    assert done.exit_code == 0, done.output
+    assert "culprit: " in done.stdout
+    assert "llama-b10004-bin-ubuntu-x64.tar.gz" in done.stdout
+    assert re.search(r"before .*llama-b10003-bin-ubuntu-x64\.tar\.gz passes", done.stdout)

@@ -28,9 +28,9 @@ def gate(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
 
-    def run(how: str, *workloads: str) -> str:
+    def run(how: str, *workloads: str, settings: str = "threads=1") -> str:
         folder = write_preloaded(tmp_path / how, tools, how) if how else tools
-        builds = [f"{path},threads=1" for path in (tools, folder)]
+        builds = [f"{path},{settings}" for path in (tools, folder)]
         words = [
             "--engine",
             "llama_server",
@@ -74,3 +74,25 @@ def test_a_server_that_dies_fails(gate: Callable[..., str]) -> None:
     printed = gate("dies", "tg64@after20", "logits@turns")
     assert "FAIL tg64@after20 " in printed
     assert "SIGABRT" in printed
+
+
+def test_sampling_is_timed(gate: Callable[..., str]) -> None:
+    """Slower with top-k off alone; by a grammar it is as fast as the baseline."""
+    printed = gate("slow_without_top_k", "tg64", "tg64@topk0", "tg64@grammar")
+    assert "PASS tg64 " in printed
+    assert "FAIL tg64@topk0 " in printed
+    assert "PASS tg64@grammar " in printed
+
+
+def test_a_reply_that_the_grammar_does_not_allow_fails(gate: Callable[..., str]) -> None:
+    """The candidate alone ignores it."""
+    printed = gate("ignores_grammar", "tg64@grammar")
+    assert "FAIL tg64@grammar " in printed
+    assert "does not allow" in printed
+
+    """They need the server's own options, and without them the error has its words."""
+    """They need the server's own options, and its refusal has its words."""
+    # Without a unified cache, 0.5.0-dev pools several texts of other lengths wrongly.
+    embedding = "threads=1,server_args=--embeddings --pooling mean --kv-unified"
+    assert "PASS embeddings " in gate("", "embeddings", settings=embedding)
+    assert "--embeddings" in gate("", "embeddings")
