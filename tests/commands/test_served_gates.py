@@ -90,8 +90,9 @@ def test_a_reply_that_the_grammar_does_not_allow_fails(gate: Callable[..., str])
     assert "FAIL tg64@grammar " in printed
     assert "does not allow" in printed
 
+
+def test_vectors_of_a_server_that_is_started(gate: Callable[..., str]) -> None:
     """They need the server's own options, and without them the error has its words."""
-    """They need the server's own options, and its refusal has its words."""
     # Without a unified cache, 0.5.0-dev pools several texts of other lengths wrongly.
     embedding = "threads=1,server_args=--embeddings --pooling mean --kv-unified"
     assert "PASS embeddings " in gate("", "embeddings", settings=embedding)
