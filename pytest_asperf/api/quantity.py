@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
     from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.records.kinds import AnyRecord
 
 #: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
 LimitText: TypeAlias = "str | float"
@@ -46,24 +45,20 @@ class Asserted(Verdict):
     A comparison whose verdict nobody reads is a forgotten `assert`; the test's record reports it.
     """
 
-    __slots__ = ("_record", "_row", "_verdict")
+    __slots__ = ("_record", "_verdict")
     _record: Record
-    _row: AnyRecord | None
     _verdict: Verdict
 
     def __init__(self, record: Record) -> None:
         object.__setattr__(self, "_record", record)
-        object.__setattr__(self, "_row", None)
 
     def take(self, judged: Judged) -> None:
         """Be this verdict, in the record too, instead of the one on a chain's first limit."""
         verdict, record = judged.verdict, self._record
         for slot in fields(Verdict):  # the slots of a frozen dataclass
             getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
-        row = replace(verdict, note=judged.remark)
-        record(row, instead_of=self._row)
+        record(verdict, instead_of=getattr(self, "_verdict", None))
         object.__setattr__(self, "_verdict", verdict)
-        object.__setattr__(self, "_row", row)
         if judged.is_stopped:
             raise KeyboardInterrupt
         record.compared(self)
@@ -121,12 +116,10 @@ class Judged:
 
     Attributes:
         verdict: the verdict.
-        remark: on how it was measured.
         is_stopped: whether Ctrl-C interrupted the measurement; the session ends then.
     """
 
     verdict: Verdict
-    remark: str = ""
     is_stopped: bool = False
 
 

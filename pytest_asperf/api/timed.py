@@ -188,7 +188,7 @@ class Paired(Compound):
         remark = "\n".join(
             (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
         )
-        return Judged(verdict, remark, is_stopped=result.interrupted)
+        return Judged(replace(verdict, note=remark), is_stopped=result.interrupted)
 
     def _judged(self, claim: PairedClaim) -> tuple[ABResult, Verdict, tuple[Term, ...]]:
         is_of_engines = self._compares_engines()
