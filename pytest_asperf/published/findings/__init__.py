@@ -6,15 +6,12 @@ a project may have its own in the same schema.
 
 from __future__ import annotations
 
-from pytest_asperf.published.findings.judge import judge_recorded, published_text
-from pytest_asperf.published.findings.load import load_findings, parse_findings
-from pytest_asperf.published.findings.model import Finding, Findings
-
-__all__ = [
-    "Finding",
-    "Findings",
-    "judge_recorded",
-    "load_findings",
-    "parse_findings",
-    "published_text",
-]
+from pytest_asperf.published.findings.judge import (
+    judge_recorded as judge_recorded,
+    published_text as published_text,
+)
+from pytest_asperf.published.findings.load import (
+    load_findings as load_findings,
+    parse_findings as parse_findings,
+)
+from pytest_asperf.published.findings.model import Finding as Finding, Findings as Findings

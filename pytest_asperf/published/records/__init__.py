@@ -6,16 +6,13 @@ folder ship, and a project may have its own in the same schema.
 
 from __future__ import annotations
 
-from pytest_asperf.published.records.formulas import DerivedCheck, derived_checks
-from pytest_asperf.published.records.load import load_recorded, parse_recorded, shipped_records
-from pytest_asperf.published.records.model import RecordedCell, Records
-
-__all__ = [
-    "DerivedCheck",
-    "RecordedCell",
-    "Records",
-    "derived_checks",
-    "load_recorded",
-    "parse_recorded",
-    "shipped_records",
-]
+from pytest_asperf.published.records.formulas import (
+    DerivedCheck as DerivedCheck,
+    derived_checks as derived_checks,
+)
+from pytest_asperf.published.records.load import (
+    load_recorded as load_recorded,
+    parse_recorded as parse_recorded,
+    shipped_records as shipped_records,
+)
+from pytest_asperf.published.records.model import RecordedCell as RecordedCell, Records as Records
