@@ -45,7 +45,7 @@ class Subject:
         return self.of(Verdict(outcome=outcome, subject="", measured=measured, **judged))
 
     def of(self, verdict: Verdict) -> Verdict:
-        """A verdict on another subject as one on this."""
+        """The verdict, with this subject instead of its own."""
         return replace(
             verdict,
             subject=self.name,
@@ -149,7 +149,7 @@ class Verdict(JudgedRecord):
         return True
 
     def plain(self) -> Verdict:
-        """The verdict alone, without the record of a test that has to assert it."""
+        """The verdict without the test that must assert it."""
         return self
 
 
@@ -164,7 +164,7 @@ def judge_invalid(
 
 
 def broken(verdict: Verdict, problem: str, *, remedy: str) -> Verdict:
-    """The verdict on what turned out to be no measurement of it: INVALID, without the figures."""
+    """INVALID instead of a verdict whose measurement is broken; without its figures."""
     return replace(
         verdict,
         brief="",

@@ -34,7 +34,7 @@ class VerdictError(AssertionError):
 
 
 def claim_text(verdict: Verdict) -> str:
-    """The claim as one phrase."""
+    """The assertion as one phrase."""
     return f"{verdict.subject} {verdict.threshold}"
 
 
@@ -50,7 +50,7 @@ def line(verdict: Verdict) -> str:
 
 
 def short_note(verdict: Verdict) -> tuple[str, ...]:
-    """The failure, its reason, the remedy and what ran, one line each, safe to print."""
+    """The failure, its reason, the remedy and the run record, one line each, safe to print."""
     facts = dict(verdict.facts)
     sides = ("", "candidate ", "target ")
     kept = [facts.get(f"{side}{label}", "") for label in _KEPT for side in sides]
@@ -66,7 +66,7 @@ def short_note(verdict: Verdict) -> tuple[str, ...]:
 
 
 def lab_note(verdict: Verdict, *, with_ran: bool = True) -> str:
-    """The verdict as a lab note of several lines, safe to print; with all that ran, or not."""
+    """The verdict as a lab note of several lines, safe to print; with the run record, or not."""
     rows = [("assertion", claim_text(verdict)), ("measured", verdict.measured)]
     rows += [("", detail) for detail in (*verdict.details, *map(str, verdict.guards))]
     if len(verdict.figures) == 1:
