@@ -219,7 +219,7 @@ def _as_plugins_have_it(item: pytest.Item, record: AnyRecord) -> AnyRecord:
     if not isinstance(record, JudgedRecord):
         return record
     changed: AnyRecord | None = item.ihook.pytest_asperf_judged(item=item, record=record)
-    return changed or record
+    return record if changed is None else changed
 
 
 def _excuse(report: pytest.TestReport, error: VerdictError, source: str) -> None:
