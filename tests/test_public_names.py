@@ -19,14 +19,11 @@ from pytest_asperf.plugin import fixtures
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Their types would cost seconds, and no public name is made of the first; what is within the
-# functions of the others is checked by other tests.
+# Their types would cost seconds, and no public name is made of them.
 CONFIGURATION = """[mypy]
 strict = True
 [mypy-numpy.*,scipy.*,rich.*,gguf.*,psutil.*,click.*,filelock.*,platformdirs.*,packaging.*]
 follow_imports = skip
-[mypy-pytest_asperf.*,pytest.*,_pytest.*,hypothesis.*]
-ignore_errors = True
 """
 USERS_FILE = Path(__file__).with_name("every_quantity.py")
 #: By a slip, a line of a user's test that type checkers must find.
