@@ -118,7 +118,7 @@ def test_progress_is_shown_and_cleared(
 def test_quiet_shows_none(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """`-q` keeps the terminal still, and a long verdict takes few lines there too.
+    """`-q` keeps the terminal still, and a long verdict has few lines there too.
 
     Eight at most, however often they are broken; the cut is marked.
     """
