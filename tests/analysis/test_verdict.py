@@ -123,7 +123,7 @@ def test_note_holds_all_parts() -> None:
     """The lab note has assertion, figure, interval, threshold, run record and remedy."""
     estimate = replace(change(1.6, 0.4), method="t")
     assert lab_note(judge_below(estimate, 0.01, SUBJECT)).splitlines() == [
-        "FAIL: the assertion does not hold",
+        "FAIL: the assertion is shown false",
         "  assertion:  ΔPPL asperf-target Q6_K vs F16 below 1 %",
         "  measured:   +1.60 % [1.20, 2.00]",
         "  interval:   90 % two-sided, so each bound errs in at most 5 % of runs; t, 63 chunks",

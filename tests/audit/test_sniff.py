@@ -152,7 +152,7 @@ def test_a_long_text_of_no_tool_is_given_up_early(tmp_path: Path) -> None:
             lambda path: path.write_text('{"a": ' + ("[1," + 999 * " " + "\n") * 12_000),
             "more than 8 MiB",
         ),
-        (lambda path: path.write_text("a,b,c\n1,2,3\n"), "columns that audit does not know"),
+        (lambda path: path.write_text("a,b,c\n1,2,3\n"), "columns that audit does not read"),
         (lambda path: path.write_bytes(b'<?xml version="1.0"?><plist>x</plist>'), "no sample"),
     ],
 )

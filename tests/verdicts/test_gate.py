@@ -231,7 +231,7 @@ def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
     assert verdict.measured.startswith("1,000,000 → 833,333 tok/s, +20.00 % slower [")
     assert verdict.measured.endswith("] in all")
     assert verdict.figures[0].estimate.low > 1.05
-    assert "two speeds: the candidate's slowest quarter of runs take 1.50 times" in lab_note(
+    assert "two speeds: the candidate's slowest quarter of runs needs 1.50 times" in lab_note(
         verdict
     )
 
