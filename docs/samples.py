@@ -1,7 +1,8 @@
 """Writes the printed samples of the pages: `python docs/samples.py [NAME...]` runs their commands.
 
 A sample is a block between `<!-- sample: NAME -->` and `<!-- end -->`. Its command runs in an empty
-folder, at 80 columns, and a part of its output is kept, with the machine and the date below it.
+folder, at 80 columns, and a part of its output is kept, with the machine and the date below it. An
+unexpected exit code, a part that is not there and a sample without a page are errors.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +36,7 @@ class Sample:
 
     Attributes:
         command: as a reader would type it.
+        exit_code: of the command; with another one its output is no sample.
         first: matches the first line of the part.
         last: matches its last line; without it, the part goes on to the end.
         without: left out, from a line that matches the first to one that matches the second.
@@ -41,6 +44,7 @@ class Sample:
     """
 
     command: str
+    exit_code: int
     first: str = ""
     last: str = ""
     without: tuple[str, str] | None = None
@@ -48,17 +52,23 @@ class Sample:
 
 
 SAMPLES: Final = {
-    "readme": Sample("pytest test_mine.py --asperf-chunks=16", first="✓", last="✗", is_dated=False),
-    "gate-readme": Sample("asperf gate current current", last="tg128@d1024"),
-    "session": Sample("pytest test_mine.py --asperf-chunks=16", first="_ test_", last="assertions"),
+    "readme": Sample(
+        "pytest test_mine.py --asperf-chunks=16", 1, first="✓", last="✗", is_dated=False
+    ),
+    "gate-readme": Sample("asperf gate current current", 0, last="tg128@d1024"),
+    "session": Sample(
+        "pytest test_mine.py --asperf-chunks=16", 1, first="_ test_", last="assertions"
+    ),
     "gate": Sample(
         "asperf gate current current,type_k=q4_0,type_v=q4_0 --workload ppl,kld,memory",
+        1,
         without=("^ppl asperf", "^what ran"),
     ),
     "bisect": Sample(
         "asperf bisect current current,type_k=q4_0,type_v=q4_0 --workload kld "
         "--builds current,n_ubatch=64,current,flash_attn=on,current,type_k=q8_0,type_v=q8_0,"
-        "current,type_k=q4_0,type_v=q4_0"
+        "current,type_k=q4_0,type_v=q4_0",
+        0,
     ),
 }
 
@@ -66,12 +76,15 @@ SAMPLES: Final = {
 def first_test() -> str:
     """The README's test, which `test_mine.py` has."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
-    return found[1] if found else ""
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
 
 
 def printed(sample: Sample) -> str:
-    """The part of a sample's output that its page shows, after a run of its command."""
+    """The part of a sample's output that its page shows, after a run of its command.
+
+    Raises:
+        ValueError: the command ended with another exit code, or its output lacks the part.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_mine.py").write_text(first_test(), encoding="utf-8")
         done = subprocess.run(
@@ -83,6 +96,11 @@ def printed(sample: Sample) -> str:
             timeout=1800,
             env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
         )
+    if done.returncode != sample.exit_code:
+        raise ValueError(
+            f"{sample.command}: exit code {done.returncode} instead of {sample.exit_code}\n"
+            f"{done.stdout}{done.stderr}"
+        )
     return part(sample, done.stdout)
 
 
@@ -90,46 +108,47 @@ def part(sample: Sample, output: str) -> str:
     """The lines from the first to the last one that a sample names.
 
     Raises:
-        ValueError: the output has no such lines.
+        ValueError: the output has no such lines, or they are empty.
     """
     lines = [line.rstrip() for line in output.splitlines()]
-    begin = next((n for n, line in enumerate(lines) if re.search(sample.first, line)), None)
-    if begin is None:
-        raise ValueError(f"{sample.command}: no line matches {sample.first!r}\n{output}")
-    rest = lines[begin:]
-    ends = [n for n, line in enumerate(rest) if sample.last and re.search(sample.last, line)]
-    kept = rest[: ends[0] + 1] if ends else rest
+
+    def find(pattern: str, begin: int = 0) -> int:
+        for number in range(begin, len(lines)):
+            if re.search(pattern, lines[number]):
+                return number
+        raise ValueError(f"{sample.command}: no line matches {pattern!r}\n{output}")
+
+    begin = find(sample.first or r"\S")
+    kept = list(range(begin, find(sample.last, begin) + 1 if sample.last else len(lines)))
     if sample.without:
-        cut, go_on = (
-            next(n for n, x in enumerate(kept) if re.search(p, x)) for p in sample.without
-        )
-        kept = kept[:cut] + kept[go_on:]
-    return "\n".join(kept).strip("\n") + "\n"
+        cut = find(sample.without[0], begin)
+        go_on = find(sample.without[1], cut)
+        kept = [number for number in kept if not cut <= number < go_on]
+    return "\n".join(lines[number] for number in kept).strip("\n") + "\n"
 
 
-def write(name: str) -> None:
-    """Run a sample, and write its output into its page."""
-    sample = SAMPLES[name]
-    put(name, printed(sample))
+def write(name: str, sample: Sample, pages: Sequence[Path] = PAGES) -> None:
+    """Run a sample, and write its output into its page.
 
-
-def put(name: str, block: str) -> None:
-    """Write a sample's output into its page."""
-    sample = SAMPLES[name]
-    now = datetime.now(UTC).date()
-    below = ""
+    Raises:
+        ValueError: the command did not print the sample, or no page shows it.
+    """
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    shown = [page for page in pages if any(x[2] == name for x in REGION.finditer(texts[page]))]
+    if not shown:
+        raise ValueError(f"no page shows the sample {name}")
+    block, below = printed(sample), ""
     if sample.is_dated:
         block = f"$ {sample.command}\n{block}"
-        below = f"({detect().cpu_brand}, {os.cpu_count()} cores, {now})\n"
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
+        below = f"({detect().cpu_brand}, {os.cpu_count()} cores, {datetime.now(UTC).date()})\n"
+    for page in shown:
         made = REGION.sub(
-            lambda one: one[1] + block + one[4] + below + one[6] if one[2] == name else one[0], text
+            lambda one: one[1] + block + one[4] + below + one[6] if one[2] == name else one[0],
+            texts[page],
         )
-        if made != text:
-            page.write_text(made, encoding="utf-8")
+        page.write_text(made, encoding="utf-8")
 
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or SAMPLES:
-        write(chosen)
+        write(chosen, SAMPLES[chosen])

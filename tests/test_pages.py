@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,60 @@ def test_each_sample_has_a_command_that_makes_it_again(samples: dict[str, Any]) 
             assert shown[name].splitlines()[0] == f"$ {sample.command}"
         assert re.search(sample.first, shown[name])
         assert re.search(sample.last, shown[name])
+
+
+def remade(samples: dict[str, Any], page: Path, code: str, exit_code: int, **part: Any) -> str:
+    """A page with a sample of what Python printed, after it was made again."""
+    page.write_text("before\n<!-- sample: x -->\n```\nold\n```\n<!-- end -->\n", "utf-8")
+    command = shlex.join([sys.executable, "-c", code])
+    samples["write"]("x", samples["Sample"](command, exit_code, **part), [page])
+    return page.read_text("utf-8")
+
+
+def test_a_sample_is_run_and_replaces_the_old_one(samples: dict[str, Any], tmp_path: Path) -> None:
+    """Command, part of the output, machine and date are written, and nothing else changes."""
+    made = remade(
+        samples,
+        tmp_path / "page.md",
+        "print('\\n\\na\\nb\\nc\\nd')",
+        0,
+        last="c",
+        without=("b", "c"),
+    )
+    assert re.fullmatch(
+        r"before\n<!-- sample: x -->\n```\n\$ .*\na\nc\n```\n"
+        r"\(.+, \d+ cores, \d{4}-.*\)\n<!-- end -->\n",
+        made,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "part", "error"),
+    [
+        ("", {}, "no line matches"),
+        ("print(); print('  ')", {}, "no line matches"),
+        ("print('a')", {"first": "b"}, "no line matches 'b'"),
+        ("print('b'); print('a')", {"first": "a", "last": "b"}, "no line matches 'b'"),
+        ("print('a')", {"without": ("b", "a")}, "no line matches 'b'"),
+        ("print('a'); exit(3)", {}, "exit code 3 instead of 0"),
+    ],
+)
+def test_a_sample_that_is_not_there_is_an_error(
+    samples: dict[str, Any], tmp_path: Path, code: str, part: dict[str, Any], error: str
+) -> None:
+    """No page gets an empty sample, one of a failed command or one without its end."""
+    page = tmp_path / "page.md"
+    with pytest.raises(ValueError, match=error):
+        remade(samples, page, code, 0, **part)
+    assert "\nold\n" in page.read_text("utf-8")
+
+
+def test_a_sample_without_a_page_is_an_error(samples: dict[str, Any], tmp_path: Path) -> None:
+    """A misspelt name is found."""
+    (tmp_path / "page.md").write_text("no sample\n", "utf-8")
+    sample = samples["Sample"](shlex.join([sys.executable, "-c", "print(1)"]), 0)
+    with pytest.raises(ValueError, match="no page shows the sample x"):
+        samples["write"]("x", sample, [tmp_path / "page.md"])
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *HOW_TO], ids=lambda page: page.stem)
