@@ -20,9 +20,9 @@ _COUNT = """
 import json, sys
 from pytest_asperf.worker.llama_cpp_engine import LlamaCppEngine, LlamaCppModel
 decoded, decode_all = [], LlamaCppModel._decode_all
-def counted(self, tokens, n_batch):
+def counted(self, tokens, *arguments):
     decoded.append(len(tokens))
-    return decode_all(self, tokens, n_batch)
+    return decode_all(self, tokens, *arguments)
 LlamaCppModel._decode_all = counted
 engine, tokens = LlamaCppEngine(), [(7 * n) % 250 + 1 for n in range(320)]
 for settings, end in (({}, 264), ({}, 264), ({}, 272), ({"threads": 1}, 264)):
