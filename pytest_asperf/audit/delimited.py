@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.audit.tables import MAX_ROWS, PrintedTable, has_figure
-from pytest_asperf.worker.printed import NUMBER
+from pytest_asperf.worker.printed import NUMBER, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class DelimitedReader:
 
     is_header: Callable[[AbstractSet[str]], bool]
     tables: list[PrintedTable] = field(default_factory=list)
-    unread: int = 0
+    unread: Unread = field(default_factory=Unread)
     _delimiter: str = ","
     _held: str = ""
 
@@ -52,7 +52,8 @@ class DelimitedReader:
 
     def end(self) -> None:
         """Count a row that ends within a column."""
-        self.unread += bool(self._held)
+        if self._held:
+            self.unread.add(self._held)
         self._held = ""
 
     def _lacks_header(self, line: str) -> bool:
@@ -60,7 +61,8 @@ class DelimitedReader:
         is_row = (
             line.count(",") >= _LEAST_COMMAS and _n_figures(_cells(line, ",")) >= _LEAST_FIGURES
         )
-        self.unread += is_row
+        if is_row:
+            self.unread.add(line)
         return is_row
 
     def _begins(self, line: str) -> bool:
@@ -82,7 +84,7 @@ class DelimitedReader:
         if not has_figure(cells) or len(cells) <= len(table.header) / 2:
             return False
         if len(cells) != len(table.header):
-            self.unread += 1
+            self.unread.add(self._delimiter.join(cells))
         elif len(table.rows) < MAX_ROWS:
             if self._delimiter == ";":
                 cells = [_COMMA.sub(".", cell) for cell in cells]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
 #: Lines of one row; a tag without its end uses no more than these.
 _MOST_LINES = 200
+_BEFORE_ROW = re.compile(r"[^<]+(?=</?(?:table|thead|tbody|t[rdh])\b)", re.IGNORECASE)
 
 
 def with_bars(lines: Iterable[str]) -> Iterator[str]:
@@ -19,7 +21,8 @@ def with_bars(lines: Iterable[str]) -> Iterator[str]:
         if not parser.is_open and "<t" not in line and "<T" not in line:
             yield line
             continue
-        parser.feed(f"{line}\n")
+        prefix = None if parser.is_in_cell else _BEFORE_ROW.match(line)
+        parser.feed(f"{line[prefix.end() :] if prefix else line}\n")
         yield from parser.taken()
     parser.end_row(is_whole=False)
     yield from parser.taken()
@@ -33,7 +36,7 @@ class _Rows(HTMLParser):
         self.is_open = False
         self._lines: list[str] = []
         self._cells: list[str] = []
-        self._is_in_cell = False
+        self.is_in_cell = False
         self._n_lines = 0
 
     def taken(self) -> list[str]:
@@ -51,21 +54,21 @@ class _Rows(HTMLParser):
             self.is_open, self._n_lines = True, 0
         elif tag in {"td", "th"} and self.is_open:
             self._cells.append("")
-            self._is_in_cell = True
+            self.is_in_cell = True
         elif tag == "br":
             self.handle_data(" ")
 
     def handle_endtag(self, tag: str) -> None:
         """End a row or a column."""
         if tag in {"td", "th"}:
-            self._is_in_cell = False
+            self.is_in_cell = False
         elif tag in {"tr", "table"}:
             self.end_row(is_whole=True)
             self.is_open = tag == "tr"
 
     def handle_data(self, data: str) -> None:
         """Keep the text of a column, or lines outside of one."""
-        if self._is_in_cell:
+        if self.is_in_cell:
             self._cells[-1] += data
         elif not self._cells:
             self._lines += data.splitlines() if data.strip() else []
@@ -76,4 +79,4 @@ class _Rows(HTMLParser):
             cells = (" ".join(cell.split()).replace("|", "/") for cell in self._cells)
             self._lines.append(f"| {' | '.join(cells)}{' |' * is_whole}")
         self.is_open = self.is_open and is_whole
-        self._cells, self._is_in_cell = [], False
+        self._cells, self.is_in_cell = [], False

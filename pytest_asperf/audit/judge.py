@@ -28,7 +28,6 @@ from pytest_asperf.audit.ollama import CUT_REPLIES
 from pytest_asperf.audit.quoted import BENCHY
 from pytest_asperf.audit.quoted import distinct_names as quoted_names
 from pytest_asperf.audit.result import EQUAL, FileFindings
-from pytest_asperf.audit.tables import UNREAD_ROWS
 from pytest_asperf.audit.titles import grouped, labels, prefixes
 
 if TYPE_CHECKING:
@@ -257,8 +256,8 @@ def _note_left_out(log: Log, findings: FileFindings) -> None:
     findings.notes += log.bench.problems[:_MOST_PROBLEMS]
     if more := len(log.bench.problems[_MOST_PROBLEMS:]):
         findings.notes.append(f"{more} more tests of llama-bench were not read")
-    if n := log.unread_rows:
-        findings.notes.append(f"{n} {UNREAD_ROWS}")
+    if unread := log.unread_rows:
+        findings.notes.append(unread)
     if log.ollama.cut:
         findings.notes.append(f"{log.ollama.cut} x {CUT_REPLIES}")
     if log.documents.broken:
@@ -274,6 +273,9 @@ def _show_quoted(log: Log, known: Known, findings: FileFindings) -> None:
             findings.measured(name, rate_of(figure.samples, known.options.confidence, "runs"))
         else:
             findings.measured(name, text=figure.text)
+        if figure.ratio:
+            found = f"{figure.text.split()[0]} is printed, the rates give {figure.ratio:.4g}"
+            findings.add(name, Guard.UNEQUAL_DEFINITION.finding(found, "B's rate over A's"))
     if any(figure.tool == BENCHY for figure in log.quoted):
         findings.notes.append(
             "llama-benchy is an HTTP client and not llama-bench: pp divides the prompt's tokens by "

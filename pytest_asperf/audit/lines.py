@@ -66,6 +66,7 @@ _PREFIX: Final = re.compile(
     r"|\[(?:pod/\S+|INFO|WARN(?:ING)?|ERROR|DEBUG)\] "
     r"|[\w.-]+-\d+ +\| "
     r"|[\w.-]+\.exe ?: "
+    r"|\d{1,7}:(?=\D|\d+\t)"  # the number of grep -n
     r")[ \t]*"
 )
 _COMMENT: Final = re.compile(r"^#+ ")

@@ -30,6 +30,7 @@ _CELL: Final = re.compile(r"'((?:[^']|'')*)'|([^,\s][^,]*)")
 _INSERT: Final = re.compile(
     r"INSERT INTO (?:llama_bench|test) \(([^)]*)\) VALUES \((.*)\);?\s*$", re.IGNORECASE
 )
+_BROKEN_INSERTS: Final = "INSERT INTO llama_bench (", "INSERT INTO test ("
 #: With a space until March 2024.
 _TEST: Final = re.compile(rf"(?:pp ?({COUNT}))?\+?(?:tg ?({COUNT}))?(?: *@ *d({COUNT}))?")
 _SIZE: Final = re.compile(rf"({NUMBER}) ([MG])iB")
@@ -60,6 +61,9 @@ class BenchReader:
         """Parse one line of SQL; True if it was one."""
         if insert := _INSERT.match(line):
             self.add(_sql_entry(insert))
+            return True
+        if line.startswith(_BROKEN_INSERTS):
+            self.problems.append("a row of llama-bench's SQL is cut off")
             return True
         return False
 
@@ -123,6 +127,12 @@ def is_bench_header(names: AbstractSet[str]) -> bool:
 def is_bench_entry(document: object) -> bool:
     """True if a JSON value is a test of llama-bench."""
     return isinstance(document, dict) and document.keys() >= COLUMNS
+
+
+def lacking_column(document: object) -> str:
+    """The one column that a test of llama-bench lacks; empty for any other JSON value."""
+    lacking = COLUMNS - document.keys() if isinstance(document, dict) else COLUMNS
+    return min(lacking) if len(lacking) == 1 else ""
 
 
 def _sql_entry(insert: re.Match[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.audit import load_generators as defined
 from pytest_asperf.audit.load_generators import LoadRun, aiperf_run, flat_run, guidellm_figures
-from pytest_asperf.worker.printed import NUMBER
+from pytest_asperf.worker.printed import NUMBER, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +24,10 @@ _LINE: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)$")
 #: Figures of blocks side by side, and the end of these.
 _PAIR: Final = re.compile(r"([A-Z][^:]{2,60}): +(\S+)(?=\s|$)")
 _ENDS: Final = re.compile(r"={20,}(?:[\s|]+={20,})+")
+#: A figure by its label; the others of these tools' own are no times that are read.
+_LIKE_FIGURE: Final = re.compile(
+    r"(?!Max|Std|Peak|Total|Input)[A-Z][^:]*(?:TTFT|TPOT|ITL|E2E|throughput)[^:]*:.*\d"
+)
 _TIME: Final = re.compile(
     r"(Mean|Median|P\d{1,2}(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)$"
 )
@@ -62,11 +66,12 @@ class ServingReader:
     Blocks may be side by side, if a line has a figure of each.
 
     Attributes:
-        unread: lines of blocks side by side that have figures of some of them.
+        unread: lines with a figure that is cut off or in another form, or of some of the blocks
+            side by side.
     """
 
     documents: list[dict[str, Any]] = field(default_factory=list)
-    unread: int = 0
+    unread: Unread = field(default_factory=Unread)
     _columns: list[ServingReader] = field(default_factory=list)
     _found: dict[str, Any] = field(default_factory=dict)
     _is_open: bool = False
@@ -75,7 +80,7 @@ class ServingReader:
         """Parse one line."""
         if (n := len(_HEADER.findall(line))) > 1:
             self.end()
-            self._columns = [ServingReader(_is_open=True) for _ in range(n)]
+            self._columns = [ServingReader(unread=self.unread, _is_open=True) for _ in range(n)]
         elif self._columns and not _HEADER.match(line):
             self._feed_columns(line)
         elif _HEADER.match(line):
@@ -85,11 +90,15 @@ class ServingReader:
         elif _END.match(line):
             self.end()
         elif (found := _LINE.match(line)) and (key := _key(found[1])):
-            if key.endswith(_WITH_DECIMALS) and _CUT.fullmatch(found[2]):
+            is_figure = key.endswith(_WITH_DECIMALS)
+            if is_figure and (_CUT.fullmatch(found[2]) or isinstance(_value(found[2]), str)):
+                self.unread.add(line)
                 return
             if key in self._found and not self._is_open:
                 self.end()  # another one whose header was left out
             self._found[key] = _value(found[2])
+        elif self._is_open and _LIKE_FIGURE.match(line):
+            self.unread.add(line)
 
     def _feed_columns(self, line: str) -> None:
         pairs = _PAIR.findall(line)
@@ -97,7 +106,7 @@ class ServingReader:
             for column, pair in zip(self._columns, pairs, strict=True):
                 column.feed(": ".join(pair))
         elif pairs:
-            self.unread += 1
+            self.unread.add(line)
         elif _ENDS.fullmatch(line):
             self.end()
 
@@ -181,8 +190,7 @@ def loads_of_tables(tables: Sequence[PrintedTable]) -> list[LoadRun]:
     for table in tables:
         for run in _aiperf(table):
             if runs and _ALONE in table.header:
-                figures = (*runs[-1].figures, *run.figures)
-                runs[-1] = replace(run, tool=runs[-1].tool, figures=figures, work=runs[-1].work)
+                runs[-1] = replace(runs[-1], figures=(*runs[-1].figures, *run.figures))
             else:
                 runs.append(run)
     return [*runs, *_guidellm(tables)]
@@ -191,6 +199,16 @@ def loads_of_tables(tables: Sequence[PrintedTable]) -> list[LoadRun]:
 def is_aiperf_header(names: AbstractSet[str]) -> bool:
     """True if columns, in lower case, are those of AIPerf or of genai-perf."""
     return bool(names & {"metric", "statistic"}) and bool(names & {"avg", _ALONE.lower()})
+
+
+def is_load_table(table: PrintedTable) -> bool:
+    """True if figures of its columns are read here."""
+    names = {column.lower() for column in table.header}
+    return is_aiperf_header(names) or any(map(_is_guidellm, table.header))
+
+
+def _is_guidellm(column: str) -> bool:
+    return any(pattern.fullmatch(column) for pattern, _ in _GUIDELLM)
 
 
 def _aiperf(table: PrintedTable) -> Iterator[LoadRun]:
@@ -218,7 +236,7 @@ def _guidellm(tables: Sequence[PrintedTable]) -> Iterator[LoadRun]:
     """The runs of GuideLLM's consoles, which have a row for each run in several tables."""
     console: list[PrintedTable] = []
     for table in tables:
-        if any(pattern.fullmatch(column) for column in table.header for pattern, *_ in _GUIDELLM):
+        if any(map(_is_guidellm, table.header)):
             if table.header in {other.header for other in console}:
                 yield from _guidellm_console(console)
                 console = []

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.audit.delimited import DelimitedReader
 from pytest_asperf.audit.lines import Layout
-from pytest_asperf.audit.llama_bench import BenchReader, is_bench_entry, is_bench_header
-from pytest_asperf.audit.load_consoles import ServingReader, is_aiperf_header, loads_of_tables
+from pytest_asperf.audit.llama_bench import (
+    BenchReader,
+    is_bench_entry,
+    is_bench_header,
+    lacking_column,
+)
+from pytest_asperf.audit.load_consoles import (
+    ServingReader,
+    is_aiperf_header,
+    is_load_table,
+    loads_of_tables,
+)
 from pytest_asperf.audit.load_generators import (
     LoadRun,
     load_runs_of_document,
@@ -31,7 +41,13 @@ from pytest_asperf.audit.quoted import (
     quoted_of_table,
 )
 from pytest_asperf.audit.sniff import DocumentReader, named_without_figures
-from pytest_asperf.audit.tables import OwnTableReader, TableReader, is_own_header
+from pytest_asperf.audit.tables import (
+    UNREAD_ROWS,
+    OwnTableReader,
+    TableReader,
+    is_own_header,
+    unused_rows,
+)
 from pytest_asperf.audit.titles import Title, TitleReader, labels
 from pytest_asperf.engine_process import MetalFacts
 from pytest_asperf.worker.printed.metal_log import metal_facts
@@ -224,6 +240,8 @@ class Log:
             return [self.add_document(entry) for entry in document].count(True) > 0
         if is_bench_entry(document):
             self.bench.add(document)  # type: ignore[arg-type]  # it is a mapping
+        elif lacking := lacking_column(document):
+            self.bench.problems.append(f"a test of llama-bench has no {lacking}")
         elif load := load_runs_of_document(document):
             self.load += load
         elif request := request_of(document):
@@ -243,6 +261,7 @@ class Log:
         """Finish the open parts at the end of the text."""
         self.documents.end()
         self.delimited.end()
+        self.mlx.end()
         self._begin_title()
         for document, title in zip(
             self._serving.documents, labels(self._titled["serving"]), strict=True
@@ -253,19 +272,21 @@ class Log:
         # A build is printed behind a table.
         for table, title in zip(tables, labels(Title(*one[:2]) for one in titles), strict=True):
             table.title = title
-        others = [
-            table
-            for table in tables
-            if not any(r.add_table(table) for r in (self.bench, self.own, self._serving))
-        ]
+        own = self.bench, self.own
+        others = [table for table in tables if not any(reader.add_table(table) for reader in own)]
+        served = [table for table in others if self._serving.add_table(table)]
         self.load += self._serving.runs
-        self.quoted += (figure for table in others for figure in quoted_of_table(table))
         self.load += loads_of_tables(others)
         for table in others:
-            for name, request in ollama_requests(table):
+            figures, replies = [*quoted_of_table(table)], [*ollama_requests(table)]
+            self.quoted += figures
+            for name, request in replies:
                 self._title = Title(table.title, model=name)
                 self.requests.add(OLLAMA, request)
                 self._begin_title()
+            is_read = bool(figures or replies or table in served or is_load_table(table))
+            for row in unused_rows(table, is_read=is_read):
+                self.tables.unread.add(row)
         if self._records:
             self.load.append(run_of_records(self._records))
 
@@ -276,7 +297,8 @@ class Log:
         self.power.end()
         if self.power.log.n_samples:
             self.powers.append((self._title, self.power.log))
-        self.power = PowerTextReader(lacks_time=self.power.lacks_time)
+        lacks_time, unread = self.power.lacks_time, self.power.unread
+        self.power = PowerTextReader(lacks_time=lacks_time, unread=unread)
         for reader, n in self._counts().items():
             held = self._titled.setdefault(reader, [])
             held += [self._title] * (n - len(held))
@@ -368,14 +390,17 @@ class Log:
     def unmeasured(self) -> list[str]:
         """Figures of 0 or no number that tests have in the place of a rate or a PPL."""
         quoted = (f"{figure.name}: {figure.text}" for figure in self.quoted if figure.is_lost)
-        return [*self.bench.unmeasured, *self.mlx.unmeasured, *self.own.unmeasured, *quoted]
+        readers = self.bench, self.mlx, self.own, self.tasks
+        return [*chain.from_iterable(reader.unmeasured for reader in readers), *quoted]
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools whose lines it contains; empty for any other text."""
         held: dict[str, object] = {
             "llama-bench": self.bench.rows or self.bench.unmeasured,
-            "llama-perplexity": self._scores.n_begun or self.tasks.results(),
+            "llama-perplexity": self._scores.n_begun
+            or self.tasks.results()
+            or self.tasks.unmeasured,
             "llama-speculative": self.drafting.runs(),
             **self.timed,
             "mlx_lm": self.mlx.trials or self.mlx.perplexities or self.mlx.unmeasured,
@@ -405,9 +430,15 @@ class Log:
         return sum(counts)
 
     @property
-    def unread_rows(self) -> int:
-        """Rows of tables that look like results and were not read."""
-        return self.tables.unread + self.delimited.unread + self._serving.unread
+    def unread_rows(self) -> str:
+        """The number of rows that look like results and were not read; empty without any."""
+        readers = (
+            *(self.tables, self.delimited, self._serving, self.requests, self.mlx, self.tasks),
+            *(self.power, self.ollama, self._scores),
+        )
+        found = [reader.unread for reader in readers if reader.unread.n]
+        n = sum(unread.n for unread in found)
+        return f"{n} {UNREAD_ROWS}: '{found[0].first}'" if n else ""
 
     @property
     def begun(self) -> str:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS
+from pytest_asperf.worker.printed import COUNT, NUMBER, PLUS_MINUS, Unread
 from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
 
 _PLAN: Final = re.compile(r"Timing with (.*)")
@@ -25,6 +25,7 @@ _PERPLEXITY: Final = re.compile(
     rf"Perplexity: ({_SHOWN}|nan|inf)(?:{PLUS_MINUS}({_SHOWN}|nan|inf))?$"
 )
 _TEST_LOSS: Final = re.compile(rf"Test loss ({NUMBER}|nan), Test ppl ({NUMBER}|nan|inf)")
+_LIKE_FIGURE: Final = re.compile(r"(?:Prompt|Generation): .*\d tokens-per-sec|Perplexity: \d")
 _INITIALS: Final = frozenset("TAPG")
 _MAX_TRIALS: Final = 100_000
 
@@ -60,11 +61,13 @@ class MlxReader:
 
     Attributes:
         unmeasured: trials with a rate of 0 or no number.
+        unread: lines whose figures are cut off, or have a comma before their decimals.
     """
 
     trials: list[MlxTrial] = field(default_factory=list)
     perplexities: list[PerplexityRun] = field(default_factory=list)
     unmeasured: list[str] = field(default_factory=list)
+    unread: Unread = field(default_factory=Unread)
     _plan: tuple[int, int, int] | None = None
     _n_trials: int = 0
     _prompt: tuple[int, float] | None = None
@@ -82,24 +85,32 @@ class MlxReader:
         elif (trial := _TRIAL.match(line)) and (lost := _UNMEASURED.search(trial[2])):
             self.unmeasured.append(f"{trial[1]} of mlx_lm: {lost[0]}")
         elif trial:
-            self._add_trial(
-                trial[1], {key: float(value) for key, value in _WHOLE.findall(trial[2])}
-            )
+            found_rates = {key: float(value) for key, value in _WHOLE.findall(trial[2])}
+            if not self._add_trial(trial[1], found_rates):
+                self.unread.add(line)
         elif half := _GENERATED.match(line):
-            self._add_half(half[1], int(half[2] or 0), float(half[3]))
+            if not self._add_half(half[1], int(half[2] or 0), float(half[3])):
+                self.unread.add(line)
         elif (found_ppl := _PERPLEXITY.match(line)) or (found_ppl := _TEST_LOSS.match(line)):
             is_loss = line.startswith("Test")
             error = None if is_loss else found_ppl[2]
             self._add_perplexity(float(found_ppl[2 if is_loss else 1]), error)
+        elif _LIKE_FIGURE.match(line):
+            self.unread.add(line)
+
+    def end(self) -> None:
+        """Count a prompt whose text was not timed."""
+        if self._prompt is not None:
+            self.unread.add(f"Prompt: {self._prompt[0]} tokens")
 
     @property
     def is_cut_short(self) -> bool:
         """True if mlx_lm.benchmark did not finish its announced trials."""
         return not self._is_finished
 
-    def _add_trial(self, name: str, found: dict[str, float]) -> None:
+    def _add_trial(self, name: str, found: dict[str, float]) -> bool:
         if not {"prompt_tps", "generation_tps"} <= found.keys():
-            return
+            return False
         is_average = name == "Averages"
         if not (is_average and self._n_trials):
             sizes = self._plan or (0, 0, 1)
@@ -107,14 +118,18 @@ class MlxReader:
             self._add(MlxTrial(*sizes, *rates, is_average))
         self._n_trials = 0 if is_average else self._n_trials + 1
         self._is_finished = self._is_finished or is_average
+        return True
 
-    def _add_half(self, half: str, tokens: int, rate: float) -> None:
+    def _add_half(self, half: str, tokens: int, rate: float) -> bool:
         if half == "Prompt":
-            self._prompt = tokens, rate
-        elif self._prompt is not None:
+            is_first, self._prompt = self._prompt is None, (tokens, rate)
+            return is_first  # otherwise the text's line of the one before it was left out
+        if self._prompt is not None:
             n_prompt, prompt_rate = self._prompt
             self._add(MlxTrial(n_prompt, tokens, 1, prompt_rate, rate))
             self._prompt = None
+            return True
+        return False
 
     def _add_perplexity(self, ppl: float, error: str | None) -> None:
         if len(self.perplexities) >= _MAX_TRIALS:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.worker.printed import COUNT, NUMBER
+from pytest_asperf.worker.printed import COUNT, NUMBER, Unread
 from pytest_asperf.worker.printed.timings import OLLAMA, PrintedTiming, Request, request_of_rates
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _FIGURE: Final = re.compile(
     + r")(?=[\s,;|)]|$)",
     re.IGNORECASE,
 )  # fmt: skip
+_LIKE_FIGURE: Final = re.compile(r"\beval (?:rate|count|duration) *[:=] *[\d-]", re.IGNORECASE)
 _PART: Final = re.compile(rf"({NUMBER})(h|ms|m|s|[uµμ]s|ns)")
 _MS: Final = {"h": 3.6e6, "m": 6e4, "s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _MICRO: Final = str.maketrans("µμ", "uu")
@@ -46,17 +47,22 @@ class OllamaReader:
     Attributes:
         add: is called with this tool and each reply.
         cut: replies that were cut off before the time of their text.
+        unread: lines whose figure is cut off or in another form.
     """
 
     add: Callable[[str, Request], None]
     cut: int = 0
+    unread: Unread = field(default_factory=Unread)
     _found: dict[str, str] = field(default_factory=dict)
 
     def feed(self, line: str) -> None:
         """Parse one line."""
         if "val " not in line:
             return
-        for figure in _FIGURE.finditer(line):
+        figures = [*_FIGURE.finditer(line)]
+        if not figures and _LIKE_FIGURE.search(line):
+            self.unread.add(line)
+        for figure in figures:
             part, *named = figure.groups()
             what, value = (one for one in named if one)
             name = f"{part} {what}".lower()

@@ -16,14 +16,16 @@ from pytest_asperf.hardware.meters.powermetrics import (
     documents,
     parse_sample,
 )
+from pytest_asperf.worker.printed import Unread
 
 if TYPE_CHECKING:
     from pytest_asperf.hardware.meters.meter import Rail as RailName
 
 _BEGINS: Final = re.compile(r"\*+ Sampled system activity .*\(([\d.]+)ms elapsed\)")
 _POWER: Final = re.compile(
-    r"(CPU|Package|Clusters Total|GPU|ANE|DRAM) Power: (\d{1,9}(?:\.\d+)?) mW"
+    r"(CPU|Package|Clusters Total|GPU|ANE|DRAM) Power: (\d{1,9}(?:\.\d+)?) (m?)W$"
 )
+_LIKE_POWER: Final = re.compile(r"(?:CPU|Clusters Total|GPU|ANE) Power: ")
 #: The CPU's power by the first name that a release prints.
 _RAILS: Final[dict[str, RailName]] = {
     "CPU": "cpu", "Clusters Total": "cpu", "GPU": "gpu", "ANE": "ane",
@@ -108,14 +110,16 @@ def read_power(file: BinaryIO) -> PowerLog:
 
 @dataclass(slots=True)
 class PowerTextReader:
-    """Gathers the samples of powermetrics' text, where power is in whole mW.
+    """Gathers the samples of powermetrics' text.
 
     Attributes:
+        unread: powers that are cut off or in another form.
         lacks_time: whether a power has no sample above it.
     """
 
     log: PowerLog = field(default_factory=PowerLog)
     lacks_time: bool = False
+    unread: Unread = field(default_factory=Unread)
     _elapsed_ms: float = 0.0
     _mw: dict[RailName, float] = field(default_factory=dict)
     _thermal: str = ""
@@ -130,9 +134,12 @@ class PowerTextReader:
             self._machine = machine[1][:40]
         elif self._elapsed_ms and (power := _POWER.match(line)):
             if rail := _RAILS.get(power[1]):
-                self._mw.setdefault(rail, float(power[2]))  # that of the GPU is printed twice
+                mw = float(power[2]) * (1.0 if power[3] else 1e3)
+                self._mw.setdefault(rail, mw)  # that of the GPU is printed twice
         elif _POWER.match(line):
             self.lacks_time = True
+        elif _LIKE_POWER.match(line):
+            self.unread.add(line)
         elif self._elapsed_ms and (pressure := _PRESSURE.match(line)):
             self._thermal = pressure[1][:40]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.audit.tables import UNMEASURED, measured
-from pytest_asperf.worker.printed import COUNT, NUMBER
+from pytest_asperf.worker.printed import COUNT, NUMBER, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +26,7 @@ class Quoted:
     Attributes:
         is_lost: whether it is 0 or no number.
         settings: its possible difference from others of one name.
+        ratio: a speedup by its own two rates, if they contradict the printed one; otherwise 0.
     """
 
     tool: str
@@ -34,6 +35,7 @@ class Quoted:
     samples: tuple[float, ...] = ()
     is_lost: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    ratio: float = 0.0
 
 
 def _rates(cells: Mapping[str, Any], pp: str, tg: str, suffix: str) -> Iterator[tuple[str, str]]:
@@ -60,6 +62,20 @@ def _compared(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield what, cells["Speedup"]
     elif (speedup := _number(cells["Speedup"])) and len(rates) == 2:
         yield what, f"{speedup:g} x ({rates[1]} and {rates[0]} tok/s, no interval)"
+
+
+def _ratio(cells: Mapping[str, str]) -> float:
+    """The ratio of two rates if rounding does not explain the printed one; otherwise 0."""
+    rates = [measured(value) for column, value in cells.items() if column.startswith("t/s ")]
+    speedup = measured(cells.get("Speedup", ""))
+    if speedup is None or len(rates) != 2:
+        return 0.0
+    base, other = rates
+    if base is None or other is None or not base.mean:
+        return 0.0
+    ratio = other.mean / base.mean
+    rounding = speedup.resolution + (other.resolution + ratio * base.resolution) / base.mean
+    return ratio if abs(speedup.mean - ratio) > 1.01 * rounding else 0.0
 
 
 def _benchy(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -128,7 +144,10 @@ def quoted_of_table(table: PrintedTable) -> Iterator[Quoted]:
                 for name, text in read(cells):
                     is_lost = UNMEASURED.fullmatch(text) is not None
                     others = tuple((c, v) for c, v in cells.items() if not _FIGURES.match(c))
-                    yield Quoted(tool, name + title, text, is_lost=is_lost, settings=others)
+                    yield Quoted(
+                        tool, name + title, text,
+                        is_lost=is_lost, settings=others, ratio=_ratio(cells),
+                    )  # fmt: skip
             return
 
 
@@ -179,7 +198,8 @@ _TASK: Final = re.compile(r"(hellaswag|winogrande|multiple_choice)_score ?:")
 _SELECTED: Final = re.compile(
     rf"(?:selecting|loaded|calculating \w+ score over) ({COUNT}) ?(?:random\w* )?tasks"
 )
-_SCORED: Final = re.compile(rf"({COUNT})\t({NUMBER})%?(?=\t|$|\s)")
+_SCORED: Final = re.compile(rf"({COUNT})\t({NUMBER}|-?nan)%?(?=\t|$|\s)")
+_LIKE_SCORE: Final = re.compile(r"\d+\t[\d.,]")
 _FINAL: Final = re.compile(
     rf"Final (?:Winogrande score\(({COUNT}) tasks\)|result): ({NUMBER}) \+/- ({NUMBER})"
 )
@@ -190,8 +210,15 @@ _TASKS: Final = {
 
 @dataclass(slots=True)
 class TaskReader:
-    """Gathers the accuracies of llama-perplexity's tasks: (task, correct share, tasks, planned)."""
+    """Gathers the accuracies of llama-perplexity's tasks: (task, correct share, tasks, planned).
 
+    Attributes:
+        unread: rows of a task that are cut off or in another form.
+        unmeasured: tasks whose accuracy is no number.
+    """
+
+    unread: Unread = field(default_factory=Unread)
+    unmeasured: list[str] = field(default_factory=list)
     _done: list[tuple[str, float, int, int]] = field(default_factory=list)
     _task: str = ""
     _share: float = 0.0
@@ -209,7 +236,12 @@ class TaskReader:
         elif self._task and (scored := _SCORED.match(line)):
             if int(scored[1]) <= self._n:
                 self._end()
-            self._n, self._share = int(scored[1]), float(scored[2]) / 100
+            if "nan" in scored[2]:
+                self._lose(scored[2])
+            else:
+                self._n, self._share = int(scored[1]), float(scored[2]) / 100
+        elif self._task and _LIKE_SCORE.match(line):
+            self.unread.add(line)
         elif "Final" in line and (final := _FINAL.match(line)):
             self._task = self._task or ("winogrande" if final[1] else "multiple_choice")
             self._n, self._share = int(final[1] or self._n), float(final[2]) / 100
@@ -219,6 +251,11 @@ class TaskReader:
         if not self._n or self._share > 1:
             return self._done
         return [*self._done, (_TASKS[self._task], self._share, self._n, self._planned)]
+
+    def _lose(self, number: str) -> None:
+        lost = f"{_TASKS[self._task]} accuracy is {number}"
+        if lost not in self.unmeasured:
+            self.unmeasured.append(lost)
 
     def _end(self) -> None:
         self._done = self.results()[:_MAX]

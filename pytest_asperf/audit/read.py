@@ -10,7 +10,6 @@ from pytest_asperf.audit.lines import Layout, Lines
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import PowerLog, read_power
 from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, UnreadableError, read_document, sniff
-from pytest_asperf.audit.tables import UNREAD_ROWS
 from pytest_asperf.errors import printable
 
 if TYPE_CHECKING:
@@ -130,8 +129,8 @@ def _what_it_is(log: Log, problem: str) -> str:
     """The reason why a text without a figure was not read."""
     if log.bench.problems:
         return log.bench.problems[0]
-    if n := log.unread_rows:
-        return f"{n} {UNREAD_ROWS}"
+    if (unread := log.unread_rows) and not log.ollama.cut:
+        return unread
     if log.begun:
         return ": ".join(filter(None, [log.begun, log.errors.trouble]))
     return log.named or problem or "not the output of a tool that audit reads"

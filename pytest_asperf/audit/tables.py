@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.worker.printed import NUMBER, PLUS_MINUS
+from pytest_asperf.worker.printed import NUMBER, PLUS_MINUS, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,11 +18,21 @@ _RULE: Final = re.compile(r"[|+:=\-━─═╇┳┻┡┩├┤┼┬┴┏┓
 #: A bar within a rule.
 _INNER: Final = re.compile(r"(?<=[-=:━─═ ])[|+┼╇╪┬┴┳┻](?=[-=:━─═ ])")
 _BUILD: Final = re.compile(r"build: (\w+) \((\d+)\)$")
+#: A figure of genai-perf below its table.
+_ALONE: Final = re.compile(r"([A-Z][\w ]{2,40} \(per sec\)): +([\d.,]+)$")
+#: A column of results.
+_OF_RESULTS: Final = re.compile(
+    r"\b(?:t(?:ok(?:en)?s?)?/s(?:ec)?|\w*tps|ttft|tpot|itl|ppl)\b|throughput|latency|per sec",
+    re.IGNORECASE,
+)
+_NO_WORD: Final = re.compile(r"\d+[.,][^A-Za-z:/]*")
+_COMMAS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 #: For one table.
 MAX_ROWS: Final = 20_000
 #: For the number of tables.
 UNREAD_ROWS: Final = (
-    "rows with figures were not read: they are cut off, or their header is not above them"
+    "rows with figures were not read: they are cut off, in another form (such as decimal commas), "
+    "or without their header"
 )
 _BAR: Final = re.compile(r"(?<!\\)\|")
 #: Columns of regular expressions, which llama-bench prints as they were given.
@@ -100,7 +110,7 @@ class TableReader:
     """
 
     tables: list[PrintedTable] = field(default_factory=list)
-    unread: int = 0
+    unread: Unread = field(default_factory=Unread)
     _heads: dict[bool, list[list[str]]] = field(default_factory=lambda: {False: [], True: []})
     _apart: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
     _ends_open: bool = False
@@ -131,6 +141,9 @@ class TableReader:
             self._apart = {False: True, True: True}
             if build := _BUILD.match(line):
                 self._add_build(f"{build[2]} ({build[1]})")
+            elif "(per sec)" in line and (alone := _ALONE.match(line)):
+                row = {"Statistic": alone[1], "Value": alone[2]}
+                self.tables.append(PrintedTable((*row,), [row]))
         return has_bar
 
     def _is_short_row(self, line: str) -> bool:
@@ -162,11 +175,11 @@ class TableReader:
                 heads.clear()
                 self._add_row(table, cells)
             else:
-                self.unread += 1
+                self.unread.add(line)
         elif _RESULT.search(line) or (
             table and holds_figure and not is_bare and not self._apart[False]
         ):
-            self.unread += 1
+            self.unread.add(line)
         else:
             if not is_near:
                 heads.clear()
@@ -179,6 +192,9 @@ class TableReader:
         for head in self._heads[True]:
             if len(head) == n_columns + 1 and not head[-1]:
                 head.pop()  # its first bar was cut off, and the last was not
+        for heads in self._heads.values():
+            if any(len(head) == n_columns for head in heads):
+                heads[:] = [head for head in heads if len(head) == n_columns]
         last = self.tables[-1].rows if self.tables and not self._apart[False] else []
         for is_bare, heads in self._heads.items():
             if heads and (not self._apart[is_bare] or n_columns in {1, len(heads[-1])}):
@@ -195,7 +211,10 @@ class TableReader:
         self._apart = {False: False, True: False}
 
     def _add_row(self, table: PrintedTable, cells: list[str]) -> None:
-        if table.rows and cells[0] and not any(cells[1:]):
+        named = [*filter(None, table.header)]
+        if len({*named}) < len(named):
+            self.unread.add(" | ".join(cells))  # two columns have one name
+        elif table.rows and cells[0] and not any(cells[1:]):
             table.rows[-1][table.header[0]] += f" {cells[0]}"  # the name goes on below
         elif tuple(cells) == table.header:
             self.tables.append(PrintedTable(table.header, is_bare=table.is_bare))
@@ -215,6 +234,22 @@ class TableReader:
         header = tuple(" ".join(filter(None, column)) for column in columns)
         self.tables.append(PrintedTable(header, is_bare=is_bare))
         heads.clear()
+
+
+def unused_rows(table: PrintedTable, *, is_read: bool) -> Iterator[str]:
+    """Yield the rows with results that were not used.
+
+    Of a table that was read these are rows with a garbled figure.
+    """
+    of_results = any(map(_OF_RESULTS.search, table.header))
+    for cells in table.rows:
+        row = " | ".join(cells.values())
+        if any(map(_is_garbled, cells.values())) if is_read else of_results or _RESULT.search(row):
+            yield row
+
+
+def _is_garbled(cell: str) -> bool:
+    return bool(_NO_WORD.fullmatch(cell)) and measured(_COMMAS.sub("", cell)) is None
 
 
 def has_figure(cells: Iterable[str]) -> bool:

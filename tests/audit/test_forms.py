@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +46,15 @@ GENAI = (
     "Metric,avg,min,p99\nTime To First Token (ms),80.00,70.00,90.00\n\n"
     "Metric,Value\nOutput Token Throughput (per sec),101.00\n"
 )
+GENAI_CONSOLE = (RECORDED / "genai_perf_console.txt").read_text(encoding="utf-8")
+GUIDE = (RECORDED / "guidellm_console.txt").read_text(encoding="utf-8")
+KLD = (RECORDED / "kld_two.txt").read_text(encoding="utf-8")
+JSON = (RECORDED / "bench.json").read_text(encoding="utf-8")
+TASKS = (RECORDED / "hellaswag.txt").read_text(encoding="utf-8")
+CELLS = "<table>\n<tr>\n<td>model</td>\n<td>test</td>\n<td>t/s</td>\n</tr>\n<tr>\n"
+CELLS += "<td>a</td>\n<td>tg8</td>\n<td>9.00 ± 0.01</td>\n</tr>\n</table>\n"
+POWERS = "*** Sampled system activity (now) (1000.00ms elapsed) ***\n"
+POWERS += "CPU Power: 1.5 W\nGPU Power: 0.9 W\n"
 BLOCK = ["===== Serving Benchmark Result =====", "Successful requests:   4"]
 BLOCK += ["Mean TTFT (ms):   {}", "P99 TTFT (ms):   {}", "=" * 30]
 
@@ -79,7 +89,8 @@ BLOCKS = block("310.00", "510.00"), block("210.00", "410.00")
         ("Averages: prompt_tps=nan, generation_tps=0.000\n", {}, ["not-timed"], ""),
         (f"### a\nAverages: {PROMPT}8.000\n### b\nAverages: {PROMPT}6.000\n",
          {"TG, average, a": "8 tok/s", "TG, average, b": "6 tok/s"}, [], ""),
-        ("Averages: prompt_tps=1500,733, generation_tps=80,127\n", {}, [], "not the output"),
+        ("Averages: prompt_tps=1500,733, generation_tps=80,127\n", {}, [], "decimal commas"),
+        ("Prompt: 9 tokens, 1500,733 tokens-per-sec\n", {}, [], f"1 {NO_HEADER}"),
         ("model,tg_tps,ttft_ms\nA,nan,5\nB,30,0\n", {"B": "30 tok/s, TTFT 0 ms"},
          ["not-timed", "not-timed"], ""),
         ('{"r": [{"name": "a", "gen_tps": 9, "draft_n": 2, "draft_n_accepted": 3}]}',
@@ -90,11 +101,34 @@ BLOCKS = block("310.00", "510.00"), block("210.00", "410.00")
          {"low: TTFT mean": "nan ms", "high: TTFT mean": "80 ms"}, ["not-timed"], ""),
         (f"[[{VLLM}]]", {"TTFT mean": "80 ms"}, [], ""),
         (VLLM.replace('"completed": 10', '"completed": 8'), {}, ["failed-requests"], ""),
+        (COMPARED.replace("11.00 | 1.10", "11.00 | 1.30"), {"tg8 a Threads=8": "1.3 x"},
+         ["not-timed", "unequal-definition"], ""),
+        (COMPARED.replace("| 1.10", "| 1.10~"), {"tg8 a": "0.9 x"}, ["not-timed"],
+         f"1 {NO_HEADER}"),
         (COMPARED, {"tg8 a Threads=8": "1.1 x", "tg8 a Threads=16": "0.9 x"}, ["not-timed"], ""),
         ("CPU Power: 1500 mW\nGPU Power: 900 mW\n", {}, [], "without the duration"),
+        (POWERS, {"CPU energy": "1.5", "GPU energy": "0.9"}, [], ""),
+        (POWERS.replace("0.9", "0,9"), {"CPU energy": "1.5"}, [], f"1 {NO_HEADER}"),
+        (GENAI_CONSOLE + "Output token throughput (per sec): 1,101.00\n",
+         {"TTFT p99": "90 ms", "output rate": "1101 tok/s"}, [], ""),
+        (GUIDE.replace("|||", "|").replace("||", "|"), {}, [], f"4 {NO_HEADER}"),
+        (GUIDE.replace("\n  | ", "\n  | loading | 50% |\n  | "),
+         {"run 1: E2E median": "5000 ms", "run 2: output rate": "1800 tok/s"}, ["not-timed"],
+         NO_HEADER),
+        (GUIDE.replace("84.2 |", "84.2~ |"), {"run 1: E2E p95": "5400 ms"}, ["not-timed"],
+         f"1 {NO_HEADER}"),
+        (KLD.replace("0.004130", "0.00~4130"), {}, [], NO_HEADER),
+        (TABLE.replace("t/s", "rate") + "\n" + TABLE, READ, [], f"2 {NO_HEADER}"),
+        (JSON.replace('"avg_ns"', '"ns"', 1), {"tg32 asperf-target-F16.gguf": "13"}, [],
+         "has no avg_ns"),
         (GENAI, {"TTFT p99": "90 ms", "output rate": "101 tok/s"}, [], ""),
         ("hellaswag_score : calculating\n400\t74,25000000%\t[69%, 78%]\n",
          {"HellaSwag accuracy": "74.2 %"}, [], ""),
+        ("\n".join(f"{n}:{row}" for n, row in enumerate(TASKS.splitlines(), 1)),
+         {"HellaSwag accuracy": "74.0 %"}, [], ""),
+        (re.sub(r"\t[\d.]+%", "\tnan%", TASKS[: TASKS.index("winogrande")]), {}, ["not-timed"], ""),
+        ("".join(f"web-1  | {row}\n" for row in CELLS.splitlines()), {"tg8 a": "9.0000 tok/s"},
+         [], ""),
         (" ".join(REPLY.split()), REPLIES, [], ""),
         (REPLY.replace("\n", ", "), REPLIES, [], ""),
         (REPLY[: REPLY.index("eval rate:            30")], REPLIES, [], ""),

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 NUMBER: Final = r"\d{1,15}(?:\.\d{1,15})?"
 COUNT: Final = r"\d{1,15}"
 #: Consoles without the sign print another one.
 PLUS_MINUS: Final = r" *(?:±|\+/?-|[_?]) *"
+
+_MOST_SHOWN: Final = 80
+
+
+@dataclass(slots=True)
+class Unread:
+    """Lines that look like a tool's figures and were not read: their number and the first one."""
+
+    n: int = 0
+    first: str = ""
+
+    def add(self, line: str) -> None:
+        """Count one line."""
+        self.n += 1
+        self.first = self.first or line.strip()[:_MOST_SHOWN]

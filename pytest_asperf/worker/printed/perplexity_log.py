@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from . import COUNT, NUMBER, PLUS_MINUS
+from . import COUNT, NUMBER, PLUS_MINUS, Unread
 
 #: Until early 2024 without the context, and with a space before the colon.
 _PLAN: Final = re.compile(
@@ -30,6 +30,7 @@ _FINAL: Final = re.compile(
     r"(?: +\+/- *(\S+))?"
 )
 #: A line of the tables that end `--kl-divergence`.
+_LIKE_STATISTIC: Final = re.compile(r"[A-Z\d][^:]*(?:PPL\b.*|KLD|[^A-Za-z]p) *: +-?\d")
 _STATISTIC: Final = re.compile(
     r"((?:Mean|Maximum|Median|Minimum|RMS|Cor|Same|\d{1,2}\.\d%)[^:]{0,40}?(?:PPL.*|KLD|p)) *: +"
     rf"(-?{NUMBER}|-?nan) *(%?)(?:{PLUS_MINUS}(\d{{1,15}}\.\d{{3,15}}) *(%?))?$"
@@ -103,8 +104,12 @@ class PerplexityReader:
     """Gathers the runs from a log's lines.
 
     A run begins with its plan, with chunk 1, or with a second final estimate.
+
+    Attributes:
+        unread: lines of the table of `--kl-divergence` that are cut off or in another form.
     """
 
+    unread: Unread = field(default_factory=Unread)
     _done: list[PerplexityRun] = field(default_factory=list)
     _ppl: array[float] = field(default_factory=lambda: array("d"))
     _plan: tuple[int | None, int | None] | None = None
@@ -126,6 +131,8 @@ class PerplexityReader:
                 self._add_row(int(row[1]), ppl)
         if statistic := _STATISTIC.match(line):
             self._add_statistic(statistic)
+        elif ": " in line and _LIKE_STATISTIC.match(line):
+            self.unread.add(line)
         elif "calculating" in line or "computing" in line:
             self._add_plan(_PLAN.search(line))
         if "Final" in line and (final := _FINAL.search(line)):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from . import COUNT, NUMBER
+from . import COUNT, NUMBER, Unread
 
 _TIMING: Final = re.compile(
     rf"(?P<prompt>prompt )?eval time += *(?P<ms>{NUMBER}) ms / *(?P<n>{COUNT}) (?:tokens|runs) "
@@ -22,6 +22,8 @@ _OF_PROGRAM: Final = re.compile(
 )
 #: llama-cli since the end of 2025.
 _OF_CHAT: Final = re.compile(rf"\[ Prompt: ({NUMBER}) t/s \| Generation: ({NUMBER}) t/s \]")
+_CHAT: Final = "[ Prompt: "
+_TIMED: Final = re.compile(r"eval time *= *\d")
 _DRAFTED: Final = re.compile(
     rf"draft acceptance(?: rate)? = *[\d.naif-]+ \( *({COUNT}) accepted / *({COUNT}) generated\)"
 )
@@ -92,12 +94,16 @@ class RequestReader:
     """Gathers requests by the program that served them, in the forms of its releases since 2023.
 
     They are in the order they ended; `left_out` more are not kept.
+
+    Attributes:
+        unread: lines with a timing that is cut off, in another form, or of no known program.
     """
 
     of: dict[str, list[Request]] = field(default_factory=dict)
     _prompt: PrintedTiming | None = None
     _program: str = ""
     left_out: int = 0
+    unread: Unread = field(default_factory=Unread)
 
     def feed(self, line: str) -> None:
         """Parse one line."""
@@ -108,8 +114,12 @@ class RequestReader:
         elif chat := _OF_CHAT.search(line):
             if request := request_of_rates(float(chat[1]), float(chat[2])):
                 self.add(PROGRAM, request)
+            else:
+                self.unread.add(line)
             return
-        if self._program and "eval time" in line:
+        elif _CHAT in line:
+            self.unread.add(line)
+        if "eval time" in line:
             self._feed_timing(line)
         elif (drafted := _DRAFTED.search(line)) and self.of.get(SERVER) and not self.left_out:
             n_accepted, n_drafted = map(int, drafted.groups())
@@ -126,7 +136,9 @@ class RequestReader:
 
     def _feed_timing(self, line: str) -> None:
         match = _TIMING.search(line)
-        if match is None:
+        if match is None or not self._program:
+            if _TIMED.search(line):
+                self.unread.add(line)
             return
         timing = _timing(match)
         if match["prompt"]:
