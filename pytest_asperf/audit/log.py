@@ -285,7 +285,7 @@ class Log:
                 self.requests.add(OLLAMA, request)
                 self._begin_title()
             is_read = bool(figures or replies or table in served or is_load_table(table))
-            for row in unused_rows(table, is_read=is_read):
+            for row in unused_rows(table, is_read=is_read, has_thousands=not figures):
                 self.tables.unread.add(row)
         if self._records:
             self.load.append(run_of_records(self._records))

@@ -26,7 +26,6 @@ _OF_RESULTS: Final = re.compile(
     re.IGNORECASE,
 )
 _NO_WORD: Final = re.compile(r"\d+[.,][^A-Za-z:/]*")
-_COMMAS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 #: For one table.
 MAX_ROWS: Final = 20_000
 #: For the number of tables.
@@ -236,20 +235,22 @@ class TableReader:
         heads.clear()
 
 
-def unused_rows(table: PrintedTable, *, is_read: bool) -> Iterator[str]:
+def unused_rows(
+    table: PrintedTable, *, is_read: bool, has_thousands: bool = False
+) -> Iterator[str]:
     """Yield the rows with results that were not used.
 
-    Of a table that was read these are rows with a garbled figure.
+    If the table was read, these are its rows with a garbled figure. With `has_thousands`, any comma
+    is one between thousands.
     """
     of_results = any(map(_OF_RESULTS.search, table.header))
     for cells in table.rows:
         row = " | ".join(cells.values())
-        if any(map(_is_garbled, cells.values())) if is_read else of_results or _RESULT.search(row):
+        figures = filter(_NO_WORD.fullmatch, cells.values())
+        numbers = (cell.replace(",", "") if has_thousands else cell for cell in figures)
+        is_garbled = any(measured(number) is None for number in numbers)
+        if is_garbled if is_read else of_results or _RESULT.search(row):
             yield row
-
-
-def _is_garbled(cell: str) -> bool:
-    return bool(_NO_WORD.fullmatch(cell)) and measured(_COMMAS.sub("", cell)) is None
 
 
 def has_figure(cells: Iterable[str]) -> bool:
