@@ -237,7 +237,9 @@ class Log:
     def add_document(self, document: object) -> bool:
         """Keep the content of a JSON value, and whether it is a tool's."""
         if isinstance(document, list):
-            return [self.add_document(entry) for entry in document].count(True) > 0
+            are_kept = [self.add_document(entry) for entry in document]
+            self.documents.count_left_out(document, are_kept)
+            return any(are_kept)
         if is_bench_entry(document):
             self.bench.add(document)  # type: ignore[arg-type]  # it is a mapping
         elif lacking := lacking_column(document):
@@ -434,7 +436,7 @@ class Log:
         """The number of rows that look like results and were not read; empty without any."""
         readers = (
             *(self.tables, self.delimited, self._serving, self.requests, self.mlx, self.tasks),
-            *(self.power, self.ollama, self._scores),
+            *(self.power, self.ollama, self._scores, self.documents),
         )
         found = [reader.unread for reader in readers if reader.unread.n]
         n = sum(unread.n for unread in found)

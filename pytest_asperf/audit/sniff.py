@@ -7,9 +7,13 @@ import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from pytest_asperf.audit.lines import Lines
+from pytest_asperf.worker.printed import Unread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HEAD_BYTES: Final = 1 << 16
 #: Python needs about ten times a document's size to parse it.
@@ -140,10 +144,12 @@ class DocumentReader:
     Attributes:
         broken: objects that were cut off or are no JSON, after a whole one.
         n_read: objects that were whole.
+        unread: objects of a list that are not read, although others with most of their keys are.
     """
 
     broken: int = 0
     n_read: int = 0
+    unread: Unread = field(default_factory=Unread)
     _held: list[str] = field(default_factory=list)
     _size: int = 0
     _braces: int = 0
@@ -184,6 +190,14 @@ class DocumentReader:
         """Drop the open part."""
         self.broken += bool(self._held) and (self.n_read > 0 or '":' in self._held[0])
         self._clear()
+
+    def count_left_out(self, entries: Sequence[object], are_kept: Sequence[bool]) -> None:
+        """Count the objects of a list that were not read, although most of their keys were."""
+        both = list(zip(entries, are_kept, strict=True))
+        kept = next((one.keys() for one, is_kept in both if is_kept and isinstance(one, dict)), ())
+        for entry, is_kept in both:
+            if not is_kept and isinstance(entry, dict) and 2 * len({*kept} & {*entry}) > len(kept):
+                self.unread.add(str(entry))
 
     def _clear(self) -> None:
         self._held, self._size, self._braces, self._brackets = [], 0, 0, 0

@@ -100,6 +100,8 @@ BLOCKS = block("310.00", "510.00"), block("210.00", "410.00")
         (f'{{"low": {VLLM}, "high": {VLLM}}}'.replace("80.0,", "NaN,", 1),
          {"low: TTFT mean": "nan ms", "high: TTFT mean": "80 ms"}, ["not-timed"], ""),
         (f"[[{VLLM}]]", {"TTFT mean": "80 ms"}, [], ""),
+        (f"[{VLLM}, {VLLM.replace('mean_ttft_ms', 'ttft')}]", {"TTFT mean": "80 ms"}, [],
+         f"1 {NO_HEADER}"),
         (VLLM.replace('"completed": 10', '"completed": 8'), {}, ["failed-requests"], ""),
         (COMPARED.replace("11.00 | 1.10", "11.00 | 1.30"), {"tg8 a Threads=8": "1.3 x"},
          ["not-timed", "unequal-definition"], ""),
