@@ -27,9 +27,11 @@ class _Worker:
     def __init__(self) -> None:
         self.decoded: list[range] = []
 
-    def generate(self, name: str, tokens: Sequence[int], depth: int, n_ctx: int) -> RawRun:
+    def generate(
+        self, name: str, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = ""
+    ) -> RawRun:
         """Decode the positions after the depth."""
-        assert (name, n_ctx) == ("model", 48)
+        assert (name, n_ctx, sampled) == ("model", 48, "")
         self.decoded.append(range(depth, len(tokens)))
         context: Any = None
         return RawRun(len(tokens) - depth, len(tokens) - depth, (), context, 0)
