@@ -115,7 +115,7 @@ def test_a_report_with_nothing_says_so() -> None:
 
 
 def test_a_hundred_claims_stay_small() -> None:
-    """At most 500 kB, a third of them gates that used their whole budget."""
+    """At most 500 kB, half of them gates of 60 pairs."""
     row: Sequence[Any] = (samples.gate(1.05, n=60), samples.rates("m"), samples.claimed("m", 84))
     noted = [(f"test_it.py::test_{n}", row[k]) for n in range(50) for k in range(3)]
     document = samples.report(noted)
