@@ -234,7 +234,7 @@ def _excuse(report: pytest.TestReport, error: VerdictError, source: str) -> None
 def status(report: Any) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
     """Pytest's category, letter and word for an outcome of ours."""
     if hasattr(report, "asperf_excused"):
-        source, outcome = report.asperf_excused.split()
+        source, outcome = report.asperf_excused.rsplit(maxsplit=1)
         letter, colour = _EXCUSED_STATUS[outcome]
         return report.asperf_excused, letter, (f"{outcome} ({source})", {colour: True})
     told = hasattr(report, "asperf_told")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_asperf.report.lines import Series
 
 #: Sources of rows that a session measured; others use published figures.
-_MEASURED: Final = {"live", "elsewhere"}
+_MEASURED: Final = {"live", "out of scope"}
 
 
 def store_so_far(config: pytest.Config, reports: Sequence[Any], began: float) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _FINDINGS: Final = pytest.StashKey["Findings"]()
 #: The scope of a test's finding, if that is not the measured one.
-_ELSEWHERE: Final = pytest.StashKey[str]()
+_OUT_OF_SCOPE: Final = pytest.StashKey[str]()
 #: Verdicts on a finding's own figures with which it has nothing that a machine could fall short of.
 _UNSHOWN: Final = (Outcome.FAIL, Outcome.INVALID)
 
@@ -158,7 +158,7 @@ def require_scope(item: pytest.Item) -> None:
     if reason and session.settings.findings_scope == "here":
         skip("finding", f"the finding is about {reason}")
     if reason and session.is_live:
-        item.stash[_ELSEWHERE] = reason
+        item.stash[_OUT_OF_SCOPE] = reason
 
 
 def _out_of_scope(item: pytest.Item, finding: Finding) -> str:
@@ -200,9 +200,9 @@ def labelled(item: pytest.Item, record: JudgedRecord) -> JudgedRecord | None:
         return replace(record, about=about, excused="published figures were judged")
     if finding.instead:
         about["asserted here"] = finding.instead
-    if elsewhere := item.stash.get(_ELSEWHERE, ""):
-        excused = f"the finding is about {elsewhere}"
-        return replace(record, about=about, excused=excused, source="elsewhere")
+    if scope := item.stash.get(_OUT_OF_SCOPE, ""):
+        excused = f"the finding is about {scope}"
+        return replace(record, about=about, excused=excused, source="out of scope")
     is_unshown = finding.expected in _UNSHOWN and record.outcome is not Outcome.INVALID
     excused = "the published figures do not show the statement either" if is_unshown else ""
     return replace(record, about=about, excused=excused)

@@ -91,7 +91,7 @@ def _remarks(line: Line) -> Iterator[str]:
         yield f"asserted here: {instead}"
     if line.excused and is_live and line.outcome != "PASS":
         yield f"fails no test: {line.excused}"
-    elif line.source == "elsewhere":
+    elif line.source == "out of scope":
         yield f"out of scope: {line.excused}"
 
 
@@ -104,7 +104,7 @@ def _here(line: Line) -> _Row:
         printed = line.about[_PUBLISHED]
         of = f"as published: {printed}" if printed else ""
         return line.outcome, (_PUBLISHED, line.outcome, _claim(line), line.brief, of)
-    whose = {"live": "here", "elsewhere": "out of scope"}.get(line.source, line.source)
+    whose = "here" if line.source == "live" else line.source
     of = line.what if isinstance(line.record, Verdict) else ""
     return line.outcome, (whose, line.outcome, _claim(line), line.brief, of)
 

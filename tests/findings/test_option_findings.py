@@ -40,7 +40,7 @@ def test_a_finding_about_other_hardware_is_not_tried(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("source", "word"), [(_WRONG, "FAIL"), (MEASURES, "PASS")])
-def test_all_findings_are_tried_and_reported_as_elsewhere(
+def test_all_findings_are_tried_and_reported_as_out_of_scope(
     project: Project, rows: Callable[..., list[dict[str, Any]]], source: str, word: str
 ) -> None:
     """A measurement on other hardware fails no test, and is no verdict of the finding's own."""
@@ -48,7 +48,7 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
     project.test(source)
     result = project.run("--asperf-findings=all", "-v")
     assert result.ret == pytest.ExitCode.OK
-    expected = ["test_it.py::test_it FAIL (elsewhere)*"] if word == "FAIL" else []
+    expected = ["test_it.py::test_it FAIL (out of scope)*"] if word == "FAIL" else []
     end = "fails no test" if word == "FAIL" else "out of scope"
     result.stdout.fnmatch_lines(
         [
@@ -61,19 +61,19 @@ def test_all_findings_are_tried_and_reported_as_elsewhere(
         ]
     )
     verdicts = [row for row in rows("--asperf-findings=all") if row["outcome"]]
-    assert [(row["outcome"], row["source"]) for row in verdicts] == [(word, "elsewhere")]
+    assert [(row["outcome"], row["source"]) for row in verdicts] == [(word, "out of scope")]
     assert verdicts[0]["about"]["verdict on the published figures"] == "INCONCLUSIVE"
     assert verdicts[0]["excused"].startswith("the finding is about m4max-40")
 
 
-def test_an_open_question_elsewhere_is_no_failure_either(project: Project) -> None:
+def test_an_open_question_out_of_scope_is_no_failure_either(project: Project) -> None:
     """For any value of `--asperf-inconclusive`."""
     write(project, hardware=_THERE)
     project.test(MEASURES.replace(">= 100", ">= 1000"))
     project.script("f16", tg_ns_per_token=[900_000, 1_000_000, 1_100_000])
     result = project.run("--asperf-findings=all", "-v")
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["test_it.py::test_it INCONCLUSIVE (elsewhere)*"])
+    result.stdout.fnmatch_lines(["test_it.py::test_it INCONCLUSIVE (out of scope)*"])
 
 
 def test_a_finding_about_another_size_is_not_tried(project: Project) -> None:
