@@ -38,7 +38,6 @@ from pytest_asperf.measure.paired_runner import Pair, PairedRunner
 from pytest_asperf.measure.running_arms import ArmCache, RunningArm, arm_caches
 
 if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.measure.metered import PhaseEnergy
     from pytest_asperf.measure.paired_runner import OpenArms
@@ -230,9 +229,10 @@ class SpeedExperiment(OfAnyModel):
     visit: Visit[ABResult] = field(default_factory=Visit)
     evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
 
-    def takes_encoders(self, engine: Engine) -> bool:
-        """True of prompts in the library: the programs and servers want logits of them."""
-        return engine == "llama_cpp" and all(workload.is_of_encoders for workload in self.workloads)
+    @property
+    def timed(self) -> tuple[Workload, ...]:
+        """The workloads."""
+        return self.workloads
 
     def run(self, lease: MachineLease) -> ABResult:
         """Time the pairs; every K-th gate of a machine is preceded by a self-check.

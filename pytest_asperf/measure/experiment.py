@@ -15,6 +15,8 @@ from pytest_asperf.measure.feeding import Corpus, read_corpus
 from pytest_asperf.measure.metered import EnergyMeter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.builds.build_cache import ReadyBuild
     from pytest_asperf.config.engine_settings import EngineSettings
@@ -178,9 +180,10 @@ class SharedProcess:
 class OfAnyModel:
     """An experiment that may have a meaning for an encoder too, which does not continue a text."""
 
-    def takes_encoders(self, engine: Engine) -> bool:  # noqa: ARG002  # for those that need it
-        """True if it has, on an engine."""
-        return True
+    @property
+    def timed(self) -> Sequence[Workload]:
+        """The workloads that it times."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +259,11 @@ class Trial:
 
 
 def takes_encoders(experiment: Experiment[object], engine: Engine) -> bool:
-    """True if an experiment, or the one that is tried, has a meaning for an encoder."""
+    """True if an experiment, or the one that is tried, has a meaning for an encoder.
+
+    Only the library times an encoder's prompt: programs and servers want logits of it.
+    """
     tried = experiment.experiment if isinstance(experiment, Trial) else experiment
-    return isinstance(tried, OfAnyModel) and tried.takes_encoders(engine)
+    return isinstance(tried, OfAnyModel) and all(
+        engine == "llama_cpp" and workload.is_of_encoders for workload in tried.timed
+    )

@@ -31,7 +31,6 @@ from pytest_asperf.measure.timed_work import (
 from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
     from pytest_asperf.config.spec import ModelRef
     from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 
@@ -75,9 +74,10 @@ class ThroughputExperiment(SharedProcess, OfAnyModel):
 
     workload: Workload
 
-    def takes_encoders(self, engine: Engine) -> bool:
-        """True of a prompt in the library: the programs and servers want logits of it."""
-        return engine == "llama_cpp" and self.workload.is_of_encoders
+    @property
+    def timed(self) -> tuple[Workload, ...]:
+        """The one workload."""
+        return (self.workload,)
 
     def run(self, lease: MachineLease) -> dict[ModelRef, ThroughputResult]:
         """Time the plan's repetitions.
