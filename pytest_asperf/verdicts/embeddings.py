@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
-from pytest_asperf.verdicts.gate import drift_limit
+from pytest_asperf.analysis.verdict import guarded
 from pytest_asperf.verdicts.paired import build_subject, differences
 
 if TYPE_CHECKING:
@@ -36,14 +37,19 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
         "look for another pooling, tokenizer or kernel",
     )
     limit = min(_MOST_DISTANCE, _MOST_SHARE * base.between)
+    most = guards.drift_limit(limit, base.drift)
+    shared = None
+    if comparison.drift <= limit:
+        drifts = {"the distance in a batch from alone": (candidate.drift, base.drift, most)}
+        shared = guards.baseline_drifts(drifts)
     parts = (
         ("smallest cosine from the baseline", comparison.drift, limit),
-        ("in a batch from alone", candidate.drift, drift_limit(limit, base.drift)),
+        ("in a batch from alone", candidate.drift, most),
     )
     figures = tuple((label, Estimate.exact(1 - apart, RATIO)) for label, apart, _ in parts)
     verdicts = [
-        (label, judge_limit(estimate, ">=", 1 - most, subject))
-        for (label, estimate), (_, _, most) in zip(figures, parts, strict=True)
+        (label, judge_limit(estimate, ">=", 1 - accepted, subject))
+        for (label, estimate), (_, _, accepted) in zip(figures, parts, strict=True)
     ]
     threshold = f"every cosine at least {_cosine_text(limit)}"
     verdict = joined(verdicts, figures, subject, threshold)
@@ -59,7 +65,7 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
         ),
         *differences(*comparison.ran),
     )
-    return replace(
+    verdict = replace(
         verdict,
         measured=measured,
         details=details,
@@ -67,6 +73,7 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
         bound=f"≥ {_cosine_text(limit)}",
         compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
+    return guarded(verdict, [shared] if shared else [])
 
 
 def _cosine_text(distance: float) -> str:

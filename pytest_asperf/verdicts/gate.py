@@ -70,9 +70,6 @@ _WITHIN: Final = "near the tolerance"
 #: prefill has nats (docs/benchmarks.md).
 MEAN_HEALTHY_KLD: Final = 0.02
 LARGEST_HEALTHY_KLD: Final = 1.0
-#: Accepted multiple of the baseline's own, up to ten times the above.
-_DRIFT_GROWTH: Final = 2.0
-_DRIFT_MOST: Final = 10.0
 #: Share of the output that the draft supplies: so much less is accepted, and not more than half of
 #: the baseline's.
 _LESS_SUPPLIED: Final = 0.10
@@ -281,8 +278,14 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
         + f"; look for {cause}",
     )
-    mean = drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
-    largest = drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
+    mean = guards.drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
+    largest = guards.drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
+    shared = guards.baseline_drifts(
+        {
+            f"the mean KLD of {ways}": (candidate.mean_kld, base.mean_kld, mean),
+            f"the largest KLD of {ways}": (candidate.largest_kld, base.largest_kld, largest),
+        }
+    )
     figures = (
         ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
         ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
@@ -301,7 +304,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     verdict = joined(verdicts, figures, subject, threshold)
     shown, of_base = (number_text(d.mean_kld, 2) for d in (candidate, base))
     tail = f"largest {number_text(candidate.largest_kld, 2)}"
-    return replace(
+    verdict = replace(
         verdict,
         measured=f"mean KLD {shown} nats ({of_base} in the baseline), {tail}",
         details=(*by_build, *differences(*comparison.ran)),
@@ -309,11 +312,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         bound=f"< {number_text(mean, 2)} nats",
         compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
-
-
-def drift_limit(floor: float, baseline: float) -> float:
-    """The limit of a drift that the baseline has too: twice that, up to ten times the minimum."""
-    return min(max(floor, _DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
+    return guarded(verdict, [shared] if shared else [])
 
 
 def _is_corrupt(mean_kld: float) -> bool:

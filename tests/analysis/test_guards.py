@@ -105,6 +105,12 @@ CASES: Mapping[
         lambda: guards.knows_nothing(2047.9, 2048),
         lambda: guards.knows_nothing(7.66, 2048),
     ),
+    # 28 layers of random weights in two equal builds; a candidate with a fault of its own.
+    "baseline-drifts": (
+        INVALID,
+        lambda: guards.baseline_drifts({"the mean KLD": (1.2, 1.2, 0.2)}),
+        lambda: guards.baseline_drifts({"the mean KLD": (2.41, 1.2, 0.2)}),
+    ),
     # A 7.3 M model's Q8_0 declared as a quantization of a 1.3 M one's F16.
     "impossible-gain": (
         INVALID,

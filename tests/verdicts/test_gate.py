@@ -54,7 +54,12 @@ def _logits(base: Sequence[float], candidate: Sequence[float]) -> LogitsComparis
         ([0.0] * 100, [0.0] * 99 + [1.5], Outcome.FAIL),  # one position alone
         ([0.03] * 100, [0.05] * 100, Outcome.PASS),  # as coarse in the baseline
         ([0.03] * 100, [0.07] * 100, Outcome.FAIL),
-        ([3.0] * 100, [3.0] * 100, Outcome.FAIL),  # corrupt in both is still corrupt
+        ([3.0] * 100, [3.0] * 100, Outcome.INVALID),  # in both, so nothing about the candidate
+        ([1.2] * 100, [2.5] * 100, Outcome.FAIL),  # more than twice as far as in the baseline
+        ([1.2] * 100, [0.01] * 100, Outcome.PASS),  # mended
+        ([0.15] * 100, [0.25] * 100, Outcome.INVALID),  # less than twice, and above any limit
+        ([12.0] + [0.0] * 99, [12.0] + [0.0] * 99, Outcome.INVALID),
+        ([12.0] + [0.0] * 99, [12.0] + [0.3] * 99, Outcome.FAIL),  # the mean is the candidate's own
     ],
 )
 def test_logits_are_judged_by_mean_and_by_the_worst_position(

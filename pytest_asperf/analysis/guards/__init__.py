@@ -67,7 +67,9 @@ from pytest_asperf.analysis.guards.surroundings import (
     throttled as throttled,
 )
 from pytest_asperf.analysis.guards.timed_work import (
+    baseline_drifts as baseline_drifts,
     differ as differ,
+    drift_limit as drift_limit,
     ignored_context as ignored_context,
     impossible_gain as impossible_gain,
     kld as kld,

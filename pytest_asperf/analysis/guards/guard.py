@@ -127,6 +127,10 @@ class Guard(StrEnum):
         "name a quantization that can differ from its baseline",
         Consequence.WARNING,
     )
+    BASELINE_DRIFTS = (
+        "baseline-drifts",
+        "gate a model whose logits do not depend on the way; kld compares the builds themselves",
+    )
     # The machine.
     SPREAD = (
         "spread",

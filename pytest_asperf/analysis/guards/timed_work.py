@@ -27,6 +27,10 @@ KNOWS_NOTHING: Final = 0.5
 IMPOSSIBLE_GAIN: Final = -0.1
 IMPOSSIBLE_GAIN_OF_TRAINING: Final = -0.5
 
+#: Accepted multiple of the baseline's drift, up to ten times the drift of any healthy build.
+DRIFT_GROWTH: Final = 2.0
+_DRIFT_MOST: Final = 10.0
+
 
 def knows_nothing(ppl: float, n_vocab: int) -> GuardFinding | None:
     """Trip if a baseline predicts a text hardly better than by guessing among its tokens."""
@@ -51,6 +55,32 @@ def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFind
     return Guard.IMPOSSIBLE_GAIN.finding(
         f"PPL changes by {percent_text(change, 4)}: the baseline is broken, or of another model",
         f"{whose} does not improve on a sound baseline's PPL by {-limit:.0%}",
+    )
+
+
+def drift_limit(floor: float, baseline: float) -> float:
+    """The limit of a drift that the baseline has too: twice that, up to ten times the minimum."""
+    return min(max(floor, DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
+
+
+def baseline_drifts(drifts: Mapping[str, tuple[float, float, float]]) -> GuardFinding | None:
+    """Trip if a candidate's drift is above its limit only as far as the baseline's is too.
+
+    A model that amplifies rounding, or a fault of both builds, cannot show what the candidate
+    alone has.
+
+    Args:
+        drifts: by their names, the candidate's, the baseline's, and the limit.
+    """
+    above = {name: drift for name, drift in drifts.items() if drift[0] > drift[2]}
+    if not above or any(drift > DRIFT_GROWTH * base for drift, base, _ in above.values()):
+        return None
+    name, (drift, base, limit) = next(iter(above.items()))
+    return Guard.BASELINE_DRIFTS.finding(
+        f"{name} is {number_text(drift, 2)}, and {number_text(base, 2)} in the baseline: both "
+        "have the fault, or the model amplifies rounding",
+        f"{name} is at most {number_text(limit, 2)}, or in the candidate more than "
+        f"{DRIFT_GROWTH:g} times the baseline's",
     )
 
 
