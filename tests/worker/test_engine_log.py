@@ -58,15 +58,26 @@ def _cache(name: str) -> str:
 @pytest.mark.parametrize(
     ("full", "window", "held"), [("q8_0", "q8_0", "q8_0"), ("q8_0", "f16", "q8_0+f16")]
 )
-def test_both_caches_of_sliding_windows_count(full: str, window: str, held: str) -> None:
-    """The cache of the windows may have another type than the requested one."""
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("llama_kv_cache_iswa: creating non-SWA", "llama_kv_cache_iswa: creating     SWA"),
+        ("llama_kv_cache_dsa: creating main", "llama_kv_cache_dsa: creating indexer"),
+    ],
+)
+def test_every_cache_of_a_context_counts(
+    full: str, window: str, held: str, first: str, second: str
+) -> None:
+    """The cache of sliding windows, or of an indexer, may have another type than requested."""
+    new = "llama_context: constructing llama_context"
     lines = [
-        "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells",
+        new,
+        f"{first} KV cache, size = 4096 cells",
         _cache(full),
-        "llama_kv_cache_iswa: creating     SWA KV cache, size = 1024 cells",
+        f"{second} KV cache, size = 1024 cells",
         _cache(window),
     ]
-    assert cache_types([_cache("f32"), *lines]) == (held, held)
+    assert cache_types([new, _cache("f32"), *lines]) == (held, held)
     # Another context, such as a draft's, has types of its own.
-    assert cache_types([*lines, _cache("f16")]) == ("f16", "f16")
+    assert cache_types([*lines, new, _cache("f16")]) == ("f16", "f16")
     assert cache_types([]) == (None, None)

@@ -20,7 +20,7 @@ _INFO: Final = re.compile(r"print_info: (n_layer|n_ctx_train|n_vocab) += (\d{1,9
 _CONTEXT: Final = re.compile(r"llama_context: n_ctx +(?:=) (\d{1,9})")
 _ADD_BOS: Final = re.compile(r"tokenizer\.ggml\.add_bos_token +bool += (true|false)")
 _CACHE: Final = re.compile(r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\):")
-_FIRST_OF_TWO: Final = re.compile(r"creating non-SWA KV cache")
+_NEW_CONTEXT: Final = re.compile(r"constructing llama_context")
 #: In words, in those of 2025, and as the switch that it was before.
 _FLASH: Final = re.compile(
     r"Flash Attention (?:was auto, set to )?(enabled|disabled|not supported)"
@@ -90,17 +90,16 @@ def flash_attention(lines: Sequence[str]) -> str:
 def cache_types(lines: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
     """The types of the K and V caches, if the log has them.
 
-    A context for sliding windows has two caches: types that differ between them are joined by `+`.
-    If there are several contexts, the last one counts.
+    A context for sliding windows has two caches, and one with an indexer has its cache in addition:
+    types that differ between them are joined by `+`. If there are several contexts, the last one
+    counts.
     """
     found: list[tuple[str, ...]] = []
-    n_more = 0
     for line in lines:
-        if _FIRST_OF_TWO.search(line):
-            found, n_more = [], 2
+        if _NEW_CONTEXT.search(line):
+            found = []
         elif match := _CACHE.search(line):
-            found = [*(found if n_more else []), match.groups()]
-            n_more = max(0, n_more - 1)
+            found.append(match.groups())
     if not found:
         return None, None
     type_k, type_v = ("+".join(dict.fromkeys(types)) for types in zip(*found, strict=True))
