@@ -52,6 +52,15 @@ def test_a_crash_names_the_signal_and_the_last_words(tmp_path: Path) -> None:
     assert "scripted: about to crash" in str(caught.value)
 
 
+def test_the_peak_of_a_worker_is_its_own(tmp_path: Path) -> None:
+    """The memory of the process that started it does not count."""
+    of_parent = bytearray(2**28)
+    path = write_script(tmp_path / "model.json")
+    with Worker(SCRIPTED) as worker:
+        worker.load("model", path, EngineSettings())
+        assert 0 < worker.generate("model", [0] * 8, 0).peak_rss_bytes < len(of_parent)
+
+
 #: An engine's last lines: the line that explains its end, and the lines before and after.
 LAST_WORDS = {
     "an assertion of ggml": (

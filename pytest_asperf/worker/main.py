@@ -7,7 +7,6 @@ import ctypes
 import importlib
 import math
 import os
-import resource
 import select
 import signal
 import sys
@@ -31,6 +30,7 @@ from .engine import (
     Timing,
 )
 from .priority import priority, take_priority
+from .resident import own_peak
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ class Server:
         """Score one chunk with every model; all after the first are compared with the first."""
         scores = self._scorer.score(models, **request)
         contexts = {
-            name: {**self._model(name).context, "peak_rss_bytes": _peak_rss_bytes()}
-            for name in models
+            name: {**self._model(name).context, "peak_rss_bytes": own_peak()} for name in models
         }
         return {"scores": scores, "contexts": contexts}
 
@@ -227,7 +226,7 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
         "requests": list(timing.requests),
         "context": model.context,
         # A running server is a child that was not waited for, and is in no sum of the system's.
-        "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or _peak_rss_bytes(),
+        "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or own_peak(),
     }
 
 
@@ -245,7 +244,7 @@ def _embed(
         raise RefusalError("vectors", "a vector is zero")
     if len(vectors) > 1 and all(vector == vectors[0] for vector in vectors):
         raise RefusalError("vectors", f"all {len(vectors)} texts have the same vector")
-    context = {**loaded.context, "peak_rss_bytes": _peak_rss_bytes()}
+    context = {**loaded.context, "peak_rss_bytes": own_peak()}
     return {"vectors": vectors, "context": context}
 
 
@@ -254,14 +253,6 @@ def _share(engine: Engine, folder: str) -> dict[str, Any]:
     if share := getattr(engine, "share", None):
         share(folder)
     return {}
-
-
-def _peak_rss_bytes() -> int:
-    # An engine that runs programs has its memory in them.
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    peak = max(resource.getrusage(who).ru_maxrss for who in whose)
-    # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _capture_output(log_fd: int) -> None:

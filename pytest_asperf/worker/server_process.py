@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from .engine import Facts, RefusalError
+from .resident import peak_of
 from .served_model import CANNOT, Api, ServedModel
 from .serving.client import get_request
 from .serving.record import Endpoint, Timeouts
@@ -28,7 +28,6 @@ _DYING_S: Final = 0.5
 #: Another process may use a free port before the server does.
 _PORTS_TRIED: Final = 3
 _PORT_TAKEN: Final = re.compile(r"address already in use|couldn't bind", re.IGNORECASE)
-_PEAK: Final = re.compile(r"^VmHWM:\s+(\d{1,12}) kB", re.MULTILINE)
 
 #: The command that starts a server on a port.
 Command = tuple[Path, "Sequence[str]"]
@@ -87,14 +86,7 @@ class ServerProcess:
     @property
     def peak_rss_bytes(self) -> int:
         """Its peak resident memory so far; 0 if the system does not report it."""
-        if sys.platform != "linux":
-            return 0
-        try:
-            status = Path(f"/proc/{self.run.pid}/status").read_text("ascii", "replace")
-        except OSError:
-            return 0
-        peak = _PEAK.search(status)
-        return int(peak[1]) * 1024 if peak else 0
+        return peak_of(str(self.run.pid))
 
     def end(self) -> None:
         """End it."""

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import deque
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .engine import Facts, RefusalError
 from .printed.bench_rows import BenchRow, BrokenRowError, bench_row
 from .printed.engine_log import LOG_PREFIX, LastWords
+from .resident import UNIT
 
 if TYPE_CHECKING:
     Watch = Callable[[int, str], None]
@@ -200,8 +200,7 @@ class ToolRun:
             with suppress(ChildProcessError):  # polled meanwhile
                 _, status, used = os.wait4(process.pid, 0)
                 process.returncode = os.waitstatus_to_exitcode(status)
-                # macOS counts bytes, Linux kibibytes (getrusage(2) of either).
-                self.peak_rss_bytes = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+                self.peak_rss_bytes = used.ru_maxrss * UNIT
         process.wait()
 
 
