@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import llama_cpp
 import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import RefusalError
+from .llama_cpp_bindings import llama_cpp
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

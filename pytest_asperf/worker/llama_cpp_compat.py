@@ -16,14 +16,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-import llama_cpp
-
 from .engine import Facts, RefusalError
+from .llama_cpp_bindings import GGML, llama_cpp, llama_cpp_version
 from .printed.metal_log import DEVICE_LINE
 
-VERSION: Final = f"llama-cpp-python {llama_cpp.__version__}"
-#: The library with those that it is linked to; llama_cpp's own handle of ggml is of its own folder.
-GGML: Final = llama_cpp.llama_cpp._lib  # noqa: SLF001  # it has no other name
+VERSION: Final = f"llama-cpp-python {llama_cpp_version}"
 
 _CONTEXT_FIELDS: Final = frozenset(field[0] for field in llama_cpp.llama_context_params._fields_)
 #: From 0.3.17 on the engine can decide by itself; before, it is a switch, which is off.
@@ -312,6 +309,10 @@ class LibraryLog:
         self.held = Lock()
         # The library keeps the pointer only: collected, the callback would be a crash.
         self.callback = llama_cpp.llama_log_callback(self._write)
+        self.attach()
+
+    def attach(self) -> None:
+        """Take the log, also back from the package's classes, which take it when imported."""
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def _write(self, level: int, text: bytes, _user_data: object) -> None:

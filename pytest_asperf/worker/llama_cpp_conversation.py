@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import llama_cpp
-
 from . import llama_cpp_compat as compat
 from .engine import RefusalError
 from .llama_cpp_batch import rows_of
@@ -24,7 +22,9 @@ if TYPE_CHECKING:
 class LlamaConversation:
     """A `Llama` with a model of its own; an error if the settings cannot be its arguments."""
 
-    def __init__(self, path: str, settings: Mapping[str, Any], **arguments: Any) -> None:
+    def __init__(
+        self, path: str, settings: Mapping[str, Any], log: compat.LibraryLog, **arguments: Any
+    ) -> None:
         if settings.get("flash_attn") == "auto":
             raise RefusalError(
                 "settings", f"Llama of {compat.VERSION} has flash attention on or off, not auto"
@@ -32,8 +32,11 @@ class LlamaConversation:
         if shares := settings.get("tensor_split"):
             arguments["tensor_split"] = [float(share) for share in shares.split("/")]
         names = settings.keys() & {"n_batch", "n_ubatch"}
+        from llama_cpp import Llama  # noqa: PLC0415  # see llama_cpp_bindings
+
+        log.attach()
         try:
-            self._llama = llama_cpp.Llama(
+            self._llama = Llama(
                 path,
                 n_gpu_layers=compat.gpu_layers(settings.get("n_gpu_layers")),
                 flash_attn=compat.needs_flash_attention(settings),

@@ -7,12 +7,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import llama_cpp
 import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import RefusalError, Timing
 from .llama_cpp_batch import decode_sequences
+from .llama_cpp_bindings import llama_cpp
 from .logits import seen
 from .priority import linger
 

@@ -17,8 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import llama_cpp
-
 from . import llama_cpp_compat as compat
 from .engine import (
     Facts,
@@ -30,6 +28,7 @@ from .engine import (
     require_settings,
 )
 from .llama_cpp_batch import decode_chunk, rows_of, together
+from .llama_cpp_bindings import llama_cpp, llama_cpp_version
 from .llama_cpp_compat import LibraryLog
 from .llama_cpp_conversation import LlamaConversation
 from .llama_cpp_embedding import Encoder, NothingLeft, encodes, open_pooling, packed, vectors_of
@@ -91,7 +90,7 @@ class LlamaCppEngine:
         return {
             "engine": "llama_cpp",
             "library": "llama-cpp-python",
-            "version": llama_cpp.__version__,
+            "version": llama_cpp_version,
             **compat.library_versions(),
             "library_path": str(compat.library_folder()),
             "library_sha256": files_sha256(_library_files()),
@@ -333,7 +332,7 @@ class LlamaCppModel:
         types = {key: GGML_TYPES[settings[key]] for key in ("type_k", "type_v") if key in settings}
         threads = {"n_threads": self._threads, "n_threads_batch": self._threads}
         with contextlib.closing(
-            LlamaConversation(self._path, settings, n_ctx=n_ctx, **types, **threads)
+            LlamaConversation(self._path, settings, self._log, n_ctx=n_ctx, **types, **threads)
         ) as conversation:
             weights_mib = self.facts["buffers_mib"]
             self.context = _resolved(conversation.context, self._log, settings, weights_mib)

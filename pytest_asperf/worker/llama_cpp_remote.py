@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from .engine import RefusalError
-from .llama_cpp_compat import GGML as ggml  # noqa: N811  # as C has it
+from .llama_cpp_bindings import GGML as ggml  # noqa: N811  # as C has it
 
 if TYPE_CHECKING:
     from .rpc_remote import Remote

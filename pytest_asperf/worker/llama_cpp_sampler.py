@@ -6,9 +6,8 @@ import ctypes
 import math
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import llama_cpp
-
 from .engine import RefusalError
+from .llama_cpp_bindings import llama_cpp
 from .sampling import BY_GRAMMAR, GRAMMAR, MIN_P, TEMPERATURE, TOP_P, require_grammatical
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-import llama_cpp
 import numpy as np
 
 from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError
+from .llama_cpp_bindings import llama_cpp
 from .logits import require_sound
 from .rollback import RolledBackStepper, find_way_back
 
