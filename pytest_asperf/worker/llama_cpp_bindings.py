@@ -1,4 +1,4 @@
-"""The functions of llama-cpp-python, without its classes: those take four times as long to import.
+"""The functions of llama-cpp-python alone; importing its classes as well lasts four times as long.
 
 Each pair of a gate starts two processes, so their start is a large part of its duration.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _functions(package: ModuleSpec | None) -> ModuleType:
-    """Import `llama_cpp.llama_cpp` while an empty package stands for `llama_cpp`.
+    """Import `llama_cpp.llama_cpp` while `llama_cpp` is an empty package.
 
     The empty one is removed, so that a later `import llama_cpp` brings everything. A package that
     is there already has the functions that this interpreter's owner replaced.
@@ -37,7 +37,7 @@ def _functions(package: ModuleSpec | None) -> ModuleType:
 
 
 def _import_numpy() -> None:
-    """Import numpy without its threads for BLAS, whose start takes as long as the rest of it."""
+    """Import numpy without its threads for BLAS, whose start lasts as long as all else."""
     threads, before = "OPENBLAS_NUM_THREADS", os.environ.copy()
     os.environ[threads] = "1"
     import_module("numpy")
@@ -46,7 +46,7 @@ def _import_numpy() -> None:
 
 
 def _version(functions: ModuleType) -> str:
-    """The version in the package's own source; importlib.metadata takes 50 ms."""
+    """The version in the package's own source; importlib.metadata needs 50 ms."""
     source = Path(str(functions.__file__)).with_name("__init__.py").read_text("utf-8")
     assigned = re.search(r'^__version__ = "([^"\n]{1,40})"', source, re.MULTILINE)
     return assigned[1] if assigned else "unknown"

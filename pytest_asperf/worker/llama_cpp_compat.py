@@ -312,7 +312,7 @@ class LibraryLog:
         self.attach()
 
     def attach(self) -> None:
-        """Take the log, also back from the package's classes, which take it when imported."""
+        """Receive the log, also after the import of the package's classes, which redirects it."""
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def _write(self, level: int, text: bytes, _user_data: object) -> None:
