@@ -215,6 +215,9 @@ from asperf_worker.main import main
 main(sys.argv[2:])
 """
 
+#: From the end of its requests to the end of a process, before it is killed.
+_ENDS_WITHIN_S: Final = 0.5
+
 #: Errors of reading an answer of the wrong shape; OverflowError is an infinite count's.
 _MALFORMED: Final = (KeyError, TypeError, ValueError, OverflowError)
 Parsed = TypeVar("Parsed")
@@ -482,16 +485,26 @@ class EngineProcess:
 
     def close(self) -> None:
         """End the process, in any state."""
+        deadline = time.monotonic() + _ENDS_WITHIN_S
         if self._requests >= 0:
             os.close(self._requests)
+            self._requests = -1
+            self._read_to_end(deadline)
             os.close(self._replies)
-            self._requests = self._replies = -1
+            self._replies = -1
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=0.5)
+            self._process.wait(timeout=max(0.0, deadline - time.monotonic()))
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # and its children
         self._process.wait()
         self._log_thread.join(timeout=1.0)
+
+    def _read_to_end(self, deadline: float) -> None:
+        """Wait until the process, and so its pipe, ends; `Popen.wait` sleeps between its looks."""
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._replies], [], [], left_s)
+            if not ready or not os.read(self._replies, select.PIPE_BUF):
+                return
 
     def _kill(self) -> None:
         """End it before its pipes: one that still writes would add a broken pipe to its log."""
