@@ -489,7 +489,7 @@ class EngineProcess:
         if self._requests >= 0:
             os.close(self._requests)
             self._requests = -1
-            self._read_to_end(deadline)
+            _read_to_end(self._replies, deadline)
             os.close(self._replies)
             self._replies = -1
         with suppress(subprocess.TimeoutExpired):
@@ -498,13 +498,6 @@ class EngineProcess:
             os.killpg(self._process.pid, signal.SIGKILL)  # and its children
         self._process.wait()
         self._log_thread.join(timeout=1.0)
-
-    def _read_to_end(self, deadline: float) -> None:
-        """Wait until the process, and so its pipe, ends; `Popen.wait` sleeps between its looks."""
-        while (left_s := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._replies], [], [], left_s)
-            if not ready or not os.read(self._replies, select.PIPE_BUF):
-                return
 
     def _kill(self) -> None:
         """End it before its pipes: one that still writes would add a broken pipe to its log."""
@@ -564,3 +557,11 @@ def interrupts_later() -> Iterator[Callable[[], None]]:
         yield release
     finally:
         release()
+
+
+def _read_to_end(pipe: int, deadline: float) -> None:
+    """Wait until a process, and so its pipe, ends; `Popen.wait` sleeps between its looks."""
+    while (left_s := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([pipe], [], [], left_s)
+        if not ready or not os.read(pipe, select.PIPE_BUF):
+            return
