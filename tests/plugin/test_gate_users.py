@@ -34,6 +34,16 @@ def test_a_build_that_computes_one_sequence_of_a_batch_fails(live: Project) -> N
     result.stdout.fnmatch_lines(["✓ *gate logits *", "✓ *gate ppl *", "✗ *gate logits@c4 *"])
 
 
+def test_a_fault_of_both_builds_is_invalid(live: Project) -> None:
+    """Equal builds never FAIL; a candidate without the fault passes."""
+    live.test(GATE.format(model="asperf-draft", names="'logits@c4'"))
+    faulty = write_sabotaged(live.path, "first_of_several")
+    result = live.run(f"--asperf-baseline={faulty}", f"--asperf-candidate={faulty}", "-v")
+    result.stdout.fnmatch_lines(["*baseline-drifts: *in the baseline*", "*1 INVALID*"])
+    result = live.run(f"--asperf-baseline={faulty}", "--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits@c4 *"])
+
+
 @pytest.mark.parametrize("model", ["asperf-draft", "asperf-draft:Q4_K_M"])
 def test_users_of_a_sound_build_get_their_own_logits(live: Project, model: str) -> None:
     """Kernels for several columns round differently, by less than is accepted."""

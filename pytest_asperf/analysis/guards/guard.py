@@ -129,7 +129,7 @@ class Guard(StrEnum):
     )
     BASELINE_DRIFTS = (
         "baseline-drifts",
-        "gate a model whose logits do not depend on the way; kld compares the builds themselves",
+        "gate another model, or leave the check out: kld compares the two builds themselves",
     )
     # The machine.
     SPREAD = (
