@@ -214,8 +214,12 @@ def _tools(value: object, folder: Path) -> Path:
     for place in (path, path / "bin", path / "build" / "bin", *path.glob("llama-b*")):
         if any((place / name).is_file() for name in ("llama-bench", "llama-server")):
             return place
-    if not any(f.is_file() and os.access(f, os.X_OK) for f in path.glob("*")):
-        raise ValueError(": neither llama-bench nor llama-server is in it, nor any program")
+    # A wheel's libraries are not marked as programs.
+    has_library = any((path / name).is_file() for name in ("libllama.so", "libllama.dylib"))
+    if not has_library and not any(f.is_file() and os.access(f, os.X_OK) for f in path.glob("*")):
+        raise ValueError(
+            ": neither llama-bench nor llama-server nor libllama is in it, nor any program"
+        )
     return path
 
 

@@ -210,6 +210,16 @@ def _failure(kind: str, message: str, trace: str = "") -> dict[str, Any]:
     return {"ok": False, "kind": kind, "message": message, "trace": trace}
 
 
+def _binding() -> str:
+    """The installed llama-cpp-python, whose import failed."""
+    from importlib import metadata  # noqa: PLC0415  # it is slow, and only errors need it
+
+    try:
+        return f"llama-cpp-python {metadata.version('llama-cpp-python')}"
+    except metadata.PackageNotFoundError:
+        return "this interpreter"
+
+
 def _is_not_installed(err: Exception) -> bool:
     """True if one of asperf's imports found no package; a trace would add nothing."""
     raised_in = traceback.extract_tb(err.__traceback__)[-1].filename
@@ -310,7 +320,10 @@ def main(arguments: list[str]) -> None:
             return
         except Exception as err:  # noqa: BLE001  # whatever an engine's import does wrong
             message = f"{type(err).__name__}: {err}"
-            kind = "libraries" if os.environ.get("LLAMA_CPP_LIB_PATH") else "import"
+            kind = "import"
+            if folder := os.environ.get("LLAMA_CPP_LIB_PATH"):
+                kind = "libraries"
+                message = f"{_binding()} cannot use the libraries of {folder}: {err}"
             is_explained = kind == "libraries" or _is_not_installed(err)
             trace = "" if is_explained else traceback.format_exc()
             write_all(reply_fd, encode(_failure(kind, message, trace)))

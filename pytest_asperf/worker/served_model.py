@@ -269,7 +269,7 @@ def _sampling(sampled: str, *, is_possible: bool) -> Facts:
     """The fields of a request that sets how tokens are sampled."""
     if sampled and not is_possible:
         raise RefusalError(
-            "unsupported", f"@{sampled} is timed on no other server than llama-server"
+            "unsupported", f"@{sampled} needs llama-server: this server's API cannot set it"
         )
     return _SAMPLING[sampled] if sampled else {}
 

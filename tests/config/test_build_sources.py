@@ -159,6 +159,13 @@ def test_what_is_there_says_what_a_path_is(tmp_path: Path) -> None:
     assert parsed("./a@b", tmp_path) == ToolsFolder(odd)
 
 
+def test_a_folder_of_libraries_needs_no_program(tmp_path: Path) -> None:
+    """The libraries of a wheel are not marked as programs."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libllama.so").touch(0o644)
+    assert parsed("./lib", tmp_path) == ToolsFolder(tmp_path / "lib")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
