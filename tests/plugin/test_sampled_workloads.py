@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sabotaged_library import write_sabotaged
+from tests.served import WordServer
 
 if TYPE_CHECKING:
     from pytest_asperf.engine_process import EngineBuild
@@ -76,3 +77,12 @@ def test_grammar(throughput):
     result = live.run("-v")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*@grammar is timed on llama_cpp or llama_server*"])
+
+
+def test_a_server_whose_api_has_no_grammar(live: Project) -> None:
+    """The message names the server that has one."""
+    live.config(engine="openai", default_model="fake")
+    live.test(GATE.format(names="'tg16@grammar'"))
+    base, candidate = (f"http://{WordServer().endpoint.authority}" for _ in range(2))
+    result = live.run(f"--asperf-baseline={base}", f"--asperf-candidate={candidate}")
+    result.stdout.fnmatch_lines(["*@grammar needs llama-server: this server's API cannot set it*"])
