@@ -181,7 +181,10 @@ class Guard(StrEnum):
     NOT_TIMED = "not-timed", "measure again; a server must stream its replies"
     QUEUEING = "queueing", "request fewer users, or give each a slot (llama-server: parallel)"
     SERVER_RESTARTED = "server-restarted", "find out why the server restarted, and measure it again"
-    CLIENT_BOUND = "client-bound", "request fewer users, or run the client on another machine"
+    CLIENT_BOUND = (
+        "client-bound",
+        "stop other programs, request fewer users, or run the client on another machine",
+    )
     COORDINATED_OMISSION = (
         "coordinated-omission",
         "count latency from the schedule, or send without a limit on requests under way",
