@@ -20,10 +20,12 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Margin
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
+from pytest_asperf.measure.embeddings import EmbeddedTexts, EmbeddingsComparison
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Counts, Divergence, SpeculationComparison
 from pytest_asperf.report.verdict_text import lab_note
+from pytest_asperf.verdicts.embeddings import embeddings_verdict
 from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
 from pytest_asperf.verdicts.ratio import PairedClaim, paired_verdict
 from tests.engine_facts import ENGINE, context, loaded
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_asperf.analysis.verdict import Verdict
+
+    Vectors = tuple[tuple[float, ...], ...]
 
 RAN = Provenance("m in old", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
 CANDIDATE = replace(RAN, model="m in new")
@@ -67,6 +71,29 @@ def test_logits_are_judged_by_mean_and_by_the_worst_position(
 ) -> None:
     """Healthy builds pass, and twice the baseline's drift up to a limit."""
     assert logits_verdict(_logits(base, candidate)).outcome is outcome
+
+
+#: Vectors of two texts, and a batch in which the second text has the first one's.
+_ALONE = ((1.0, 0.0), (0.0, 1.0))
+_MIXED = (_ALONE[0], _ALONE[0])
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "outcome"),
+    [
+        ((_ALONE, _ALONE), (_ALONE, _ALONE), Outcome.PASS),
+        ((_ALONE, _ALONE), (_ALONE, _MIXED), Outcome.FAIL),
+        ((_ALONE, _MIXED), (_ALONE, _MIXED), Outcome.INVALID),  # batches are wrong in both
+        ((_ALONE, _MIXED), (_ALONE, _ALONE), Outcome.PASS),
+        ((_ALONE, _MIXED), (_ALONE[::-1], _MIXED), Outcome.FAIL),  # other vectors in addition
+    ],
+)
+def test_vectors_are_judged_against_the_baseline_and_in_batches(
+    base: tuple[Vectors, Vectors], candidate: tuple[Vectors, Vectors], outcome: Outcome
+) -> None:
+    """Batches that are wrong in both builds say nothing about the candidate."""
+    sides = EmbeddedTexts(*base, RAN), EmbeddedTexts(*candidate, CANDIDATE)
+    assert embeddings_verdict(EmbeddingsComparison(*sides, 1.0)).outcome is outcome
 
 
 def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None:
