@@ -17,12 +17,12 @@ from pytest_asperf.api.measurement_context import (
 from pytest_asperf.api.quantity import Figure, Found, Judged, Quantity, noted
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import Advice, ConfigError, shown
-from pytest_asperf.measure.remote_drafting import (
-    RemoteDraftingExperiment,
-    RemoteDraftingResult,
-)
 from pytest_asperf.measure.runner import ComparedSide, Result
-from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
+from pytest_asperf.measure.speculation import (
+    GainExperiment,
+    PlacesExperiment,
+    RemoteDraftingExperiment,
+)
 from pytest_asperf.measure.texts import PromptExperiment, PromptOutput
 from pytest_asperf.records.taken import speculation_record
 from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.speculation_result import SpeculationResult
+    from pytest_asperf.measure.speculation_result import RemoteDraftingResult, SpeculationResult
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Speculation(FixtureValue):
         """The cost of the draft on another machine, compared with the same draft here.
 
         Args:
-            remote: its RPC server, as in `drafted_on`; by default the one that the session's
-                the setting `remote` names, without which the test is skipped.
+            remote: its RPC server, as in `drafted_on`; by default the one that the setting
+                `remote` names, without which the test is skipped.
 
         Raises:
             ConfigError: no such model spec, the draft is no model, or the pair samples.

@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.config.engines import SERVER_ENGINES
 from pytest_asperf.engine_process import ContextFacts, Margin, RawRun, StepCosts, WorkerPair
 from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
-from pytest_asperf.errors import UnfitError
+from pytest_asperf.errors import Advice, UnfitError
 from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
 from pytest_asperf.measure.running_arms import ArmCache, TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_draft
-from pytest_asperf.worker.speculation import Generation
+from pytest_asperf.worker.speculation import Generation, Round
 
 if TYPE_CHECKING:
     from pytest_asperf.config.spec import Pairing
@@ -155,14 +156,17 @@ class DraftedTarget(TimedArm):
         self, number: int, *, speculative: bool = True, seed: int = 0, at_most: int | None = None
     ) -> Generation:
         """Generate after a prompt, by its number, with the draft or by the target alone."""
-        n_tokens = self.pairing.n_tokens
         return self._pair.generate(
             self.prompts[number][1],
-            n_new=n_tokens if at_most is None else min(at_most, n_tokens),
+            n_new=self._n_new(at_most),
             k=self.pairing.k if speculative else 0,
             temperature=self.pairing.temperature,
             seed=seed,
         )
+
+    def _n_new(self, at_most: int | None) -> int:
+        n_tokens = self.pairing.n_tokens
+        return n_tokens if at_most is None else min(at_most, n_tokens)
 
     def fed(self, workload: Workload) -> Prompts:  # noqa: ARG002  # there is one
         """The prompts."""
@@ -269,18 +273,64 @@ class DraftingServer(DraftedTarget):
         at_most: int | None = None,
     ) -> Generation:
         """The reply to a prompt, by its number; or the likeliest tokens instead of its own."""
-        n_tokens = self.pairing.n_tokens
-        n_new = n_tokens if at_most is None else min(at_most, n_tokens)
         prompt = self.prompts[number][1]
         if not speculative:
             tokens, self._gaps[number] = likeliest_tokens(
                 self.worker, TARGET, prompt, self._replies[number]
             )
             return Generation(tokens, 0, [])
-        done, self.contexts[TARGET] = served_generation(self.worker, TARGET, prompt, n_new)
+        done, self.contexts[TARGET] = served_generation(
+            self.worker, TARGET, prompt, self._n_new(at_most)
+        )
         self._replies[number] = done.tokens
         return done
 
     def _divergence(self, run: PromptRun, position: int, tokens: tuple[int, int]) -> Divergence:
         gap = self._gaps[run.prompt][position]
         return Divergence(run.prompt, position, tokens, Margin((0.0, gap), (0.0, gap)))
+
+
+class DraftingProgram(DraftedTarget):
+    """A program that speculates: it tokenizes its prompts, and opens its contexts, in each run.
+
+    A generation is one round, and its tokens are the characters of its text.
+    """
+
+    def open_suite(self, k_max: int) -> None:  # noqa: ARG002  # the program's own
+        """Read the prompts."""
+        self._texts = read_prompts(self.pairing.prompts)
+        self.prompts = tuple((category, ()) for category, _ in self._texts)
+
+    def after(
+        self,
+        number: int,
+        *,
+        speculative: bool = True,
+        seed: int = 0,  # noqa: ARG002  # greedy
+        at_most: int | None = None,
+    ) -> Generation:
+        """Run the program on a prompt, by its number; only with the draft."""
+        _, text = self._texts[number]
+        if not speculative:
+            raise UnfitError(
+                f"{self.worker.build.engine} generates with the draft only",
+                remedy=Advice("compare with the target alone on llama_cpp or mlx", "engine"),
+            )
+        n_new = self._n_new(at_most)
+        ran = self.worker.speculate(TARGET, DRAFT, text, n_new=n_new, k=self.pairing.k)
+        whole = Round(ran.n_drafted, ran.n_accepted or 0, ran.n_emitted, 0, ran.elapsed_ns, 0)
+        return Generation(list(map(ord, ran.text)), ran.elapsed_ns, [whole])
+
+
+def start_drafted(
+    side: Sequence[Arm], pairing: Pairing, lease: MachineLease, cache: ArmCache | None = None
+) -> DraftedTarget:
+    """A process with both models and its prompts, of the kind that the engine needs."""
+    engine = side[0].build.engine
+    kind = DraftingProgram if engine.tools else DraftedTarget
+    if engine.engine in SERVER_ENGINES:
+        kind = DraftingServer
+    drafted = kind(side, pairing, lease, cache)
+    with drafted.ended_on_error():
+        drafted.open_suite(pairing.k)
+    return drafted

@@ -19,18 +19,20 @@ from operator import add
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
-from pytest_asperf.config.engines import SERVER_ENGINES
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import StepCosts
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
-from pytest_asperf.measure.drafted_target import DraftedTarget, DraftingServer
+from pytest_asperf.measure.drafted_target import DraftedTarget, start_drafted
 from pytest_asperf.measure.experiment import MachineLease, Visit, shown
+from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.measure.running_arms import ArmCache, arm_caches
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.speculation_result import (
     Counts,
     Divergence,
     PromptRun,
+    RemoteDraftingResult,
     SpeculationComparison,
     SpeculationResult,
     SuitePair,
@@ -38,8 +40,8 @@ from pytest_asperf.measure.speculation_result import (
 from pytest_asperf.measure.throughput import load_is_cheap
 
 if TYPE_CHECKING:
+    from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import StepCosts
     from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
@@ -68,52 +70,114 @@ class GainExperiment:
         Ctrl-C ends it: before a pair is finished as KeyboardInterrupt, later with the finished
         pairs. An EngineError of kind `rollback` comes before anything was decoded in vain.
         """
-        pairing, budget = self.pairing, self.budget
-        # Only the test's interval is used, which is valid at any time; it never decides.
-        test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
-        pairs: list[SuitePair] = []
-        divergences: tuple[Divergence, ...] = ()
-        interrupted = False
+        pairing, seed = self.pairing, self.budget.seed
         with DraftedTarget(lease.sides[0], pairing, lease) as drafted:
-            suite = _Suite(drafted, budget.seed)
+            suite = _Suite(drafted, seed)
             suite.rehearse()
-            deadline = time.monotonic() + budget.max_seconds
-            try:
-                while test.outcome is None and time.monotonic() < deadline:
-                    so_far = SoFar(f"gain {shown(test.estimate)}" if test.n else "", "pairs")
-                    lease.progress(f"speculation {pairing.label}", test.n, budget.max_pairs, so_far)
-                    pair = suite.run_pair()
-                    # The target alone as the candidate: its slowdown is the gain.
-                    cost = log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns)
-                    test.update(cost)
-                    pairs.append(pair)
-                    if self._is_decided(test):
-                        break
+            label = f"speculation {pairing.label}"
+            pairs, gain, interrupted = _timed_pairs(
+                lease, label, self.budget, suite.run_pair, self._is_decided
+            )
+            divergences: tuple[Divergence, ...] = ()
+            if not interrupted:
                 runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
                 divergences = drafted.divergences(runs)
                 drafted.end()
-            except KeyboardInterrupt:
-                if not pairs:
-                    raise
-                interrupted = True
             proofs = drafted.ran_both()
         return SpeculationResult(
             pairing=pairing,
             categories=tuple(category for category, _ in drafted.prompts),
-            pairs=tuple(pairs),
-            gain=test.estimate,
+            pairs=pairs,
+            gain=gain,
             divergences=divergences,
             contexts=drafted.contexts,
             reloads=suite.reloads,
-            seed=budget.seed,
+            seed=seed,
             ran=proofs,
             interrupted=interrupted,
             watched=lease.watch.seen(),
         )
 
-    def _is_decided(self, test: PairedTest) -> bool:
-        estimate = test.estimate
-        return all(estimate.shown_above(x) or estimate.shown_at_most(x) for x in self.limits)
+    def _is_decided(self, gain: Estimate) -> bool:
+        return all(gain.shown_above(x) or gain.shown_at_most(x) for x in self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDraftingExperiment:
+    """Times a pairing, greedily, with its draft here and on another machine.
+
+    Each variant has a process, as a server serves one client. All pairs or all seconds of the
+    budget are used, independent of the results, so that each interval is valid.
+    """
+
+    here: Pairing
+    there: Pairing
+    budget: Budget
+
+    def run(self, lease: MachineLease) -> RemoteDraftingResult:
+        """Time the pairs."""
+        coin = random.Random(self.budget.seed)  # noqa: S311  # logged
+        with ExitStack() as stack:
+            sides = zip(lease.sides, (self.here, self.there), strict=True)
+            here, there = (stack.enter_context(start_drafted(*side, lease)) for side in sides)
+            for arm in (here, there):
+                arm.after(0)
+
+            def run_pair() -> SuitePair:
+                order = coin.sample(range(len(here.prompts)), len(here.prompts))
+                runs = tuple(_in_turns(coin, number, (here.after, there.after)) for number in order)
+                return SuitePair(runs, StepCosts({}, {}), self.here.k)
+
+            label = f"draft there {self.here.label}"
+            pairs, _, interrupted = _timed_pairs(
+                lease, label, self.budget, run_pair, lambda _: False
+            )
+            if interrupted:
+                raise KeyboardInterrupt
+            there.end()
+            return RemoteDraftingResult(pairs, there.ran_both())
+
+
+def _timed_pairs(
+    lease: MachineLease,
+    label: str,
+    budget: Budget,
+    run_pair: Callable[[], SuitePair],
+    is_decided: Callable[[Estimate], bool],
+) -> tuple[tuple[SuitePair, ...], Estimate, bool]:
+    """Run pairs of a suite, one at least, until the gain is decided or the budget is spent.
+
+    Gives also the gain, and whether Ctrl-C ended it after a finished pair.
+    """
+    # Only the test's interval is used, which is valid at any time; it never decides.
+    test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
+    pairs: list[SuitePair] = []
+    interrupted = False
+    deadline = time.monotonic() + budget.max_seconds
+    try:
+        while not pairs or (test.outcome is None and time.monotonic() < deadline):
+            so_far = SoFar(f"gain {shown(test.estimate)}" if pairs else "", "pairs")
+            lease.progress(label, test.n, budget.max_pairs, so_far)
+            pair = run_pair()
+            # The first variant as the candidate: its slowdown is the gain of the second.
+            test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
+            pairs.append(pair)
+            if is_decided(test.estimate):
+                break
+    except KeyboardInterrupt:
+        if not pairs:
+            raise
+        interrupted = True
+    return tuple(pairs), test.estimate, interrupted
+
+
+def _in_turns(
+    coin: random.Random, number: int, variants: Sequence[Callable[[int], Generation]]
+) -> PromptRun:
+    """Run both variants on a prompt, back to back in random order."""
+    order = (1, 0) if coin.random() < 0.5 else (0, 1)
+    done = {arm: variants[arm](number) for arm in order}
+    return PromptRun(number, done[0], done[1], speculative_first=order[0] == 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +241,11 @@ class _Suite:
         # A fresh load's first run is a warm-up.
         for speculative in (False, True):
             self._generate(order[0], speculative=speculative)
+        variants = [partial(self._generate, speculative=s) for s in (False, True)]
         runs: list[PromptRun] = []
         costs: list[StepCosts] = []
         for number in order:
-            runs.append(self._run(number))
+            runs.append(_in_turns(self._coin, number, variants))
             # Between the runs, so that a disturbance hits the costs alike.
             costs += self._costs(runs[-1])
         for size in self._sizes:
@@ -192,12 +257,6 @@ class _Suite:
         sizes = [round_.drafted + 1 for round_ in run.speculative.rounds]
         timed = self._drafted.costs(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
         return timed, self._drafted.draft_alone(run.prompt)
-
-    def _run(self, number: int) -> PromptRun:
-        speculative_first = self._coin.random() < 0.5
-        arms = (True, False) if speculative_first else (False, True)
-        done = {arm: self._generate(number, speculative=arm) for arm in arms}
-        return PromptRun(number, done[False], done[True], speculative_first)
 
     def _generate(self, number: int, *, speculative: bool) -> Generation:
         seed = self._coin.randrange(2**32)
@@ -231,64 +290,38 @@ class SpeculationExperiment:
             EngineError: a process died or reported an error.
             ModelError: the draft's tokenizer is another, or a prompt cannot be used.
         """
-        with arm_caches() as (base, candidate):
-            opening = self._opening(lease, 0, base), self._opening(lease, 1, candidate)
-            return self._compared(lease, opening)
-
-    def _compared(
-        self,
-        lease: MachineLease,
-        opening: tuple[Callable[[], DraftedTarget], Callable[[], DraftedTarget]],
-    ) -> SpeculationComparison:
         earlier = self.visit.earlier
         workload = Workload("sd", self.pairing.n_tokens)
         visit = self.visit.of_part(earlier.speed if earlier else None)
         paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
-        if earlier is not None:
-            return replace(earlier, speed=paired.decide(lease, opening))
-        # In processes of their own, so that those of a pair start as fast as possible.
-        base, candidate = _rehearsed(lease, opening)
-        return SpeculationComparison(
-            candidate.pairing,
-            paired.decide(lease, opening),
-            (base.counts, candidate.counts),
-            candidate.categories,
-            candidate.divergences,
-        )
+        with arm_caches() as (base, candidate):
+            opening = self._opening(lease, 0, base), self._opening(lease, 1, candidate)
+            if earlier is not None:
+                return replace(earlier, speed=paired.decide(lease, opening))
+            # In processes of their own, so that those of a pair start as fast as possible.
+            counts, divergences = _rehearsed(lease, opening)
+            speed = paired.decide(lease, opening)
+        categories = tuple(category for category, _ in read_prompts(self.pairing.prompts))
+        return SpeculationComparison(self._greedy, speed, counts, categories, divergences)
 
     def attempt(self, lease: MachineLease) -> None:
         """Run every prompt once, with the draft and without, in the lease's only variant."""
         with self._opening(lease, 0)() as drafted:
             _rehearse(drafted, partial(lease.progress, "sd outputs"), with_alone=True)
 
+    @property
+    def _greedy(self) -> Pairing:
+        return replace(self.pairing, temperature=0.0)
+
     def _opening(
         self, lease: MachineLease, side: int, cache: ArmCache | None = None
     ) -> Callable[[], DraftedTarget]:
-        def start() -> DraftedTarget:
-            pairing = replace(self.pairing, temperature=0.0)
-            is_served = lease.sides[side][0].build.engine.engine in SERVER_ENGINES
-            kind = DraftingServer if is_served else DraftedTarget
-            drafted = kind(lease.sides[side], pairing, lease, cache)
-            with drafted.ended_on_error():
-                drafted.open_suite(pairing.k)
-            return drafted
-
-        return start
-
-
-@dataclass(frozen=True, slots=True)
-class _Rehearsal:
-    """The results of one variant's suite before the pairs."""
-
-    pairing: Pairing
-    counts: Counts
-    categories: tuple[str, ...]
-    divergences: tuple[Divergence, ...]
+        return partial(start_drafted, lease.sides[side], self._greedy, lease, cache)
 
 
 def _rehearse(
     drafted: DraftedTarget, progress: Callable[[int, int], object], *, with_alone: bool
-) -> _Rehearsal:
+) -> tuple[Counts, tuple[Divergence, ...]]:
     """Run every prompt once, and count accepted tokens.
 
     Args:
@@ -305,22 +338,19 @@ def _rehearse(
             alone = drafted.after(number, speculative=False)
             runs.append(PromptRun(number, alone, done[-1], speculative_first=True))
     counts = Counts(drafted.pairing.n_tokens, tuple((run.drafted, run.accepted) for run in done))
-    categories = tuple(category for category, _ in drafted.prompts)
-    return _Rehearsal(drafted.pairing, counts, categories, drafted.divergences(runs))
+    return counts, drafted.divergences(runs)
 
 
 def _rehearsed(
     lease: MachineLease, opening: Sequence[Callable[[], DraftedTarget]]
-) -> list[_Rehearsal]:
-    """The results of each prompt in both variants, and in the candidate's without the draft.
+) -> tuple[tuple[Counts, Counts], tuple[Divergence, ...]]:
+    """The counts of both variants, and where the candidate's outputs with and without draft part.
 
     Both run at once, and the candidate, which has more to do, reports the progress.
     """
     with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
         base, candidate = open_together(stack, opening)
         progress = partial(lease.progress, "sd outputs")
-        done = (
-            pool.submit(_rehearse, base, lambda *_: None, with_alone=False),
-            pool.submit(_rehearse, candidate, progress, with_alone=True),
-        )
-        return [future.result() for future in done]
+        of_base = pool.submit(_rehearse, base, lambda *_: None, with_alone=False)
+        counts, divergences = pool.submit(_rehearse, candidate, progress, with_alone=True).result()
+        return (of_base.result()[0], counts), divergences

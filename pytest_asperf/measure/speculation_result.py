@@ -1,4 +1,4 @@
-"""The result of speculation: raw rounds and times of both variants, and the estimates from them."""
+"""The results of speculation: raw rounds and times of two variants, and the estimates from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_asperf.analysis import guards, metrics
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.stats.chunk_intervals import share_interval
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
-from pytest_asperf.analysis.stats.intervals import median_interval
+from pytest_asperf.analysis.stats.intervals import median_interval, paired_change_interval
 from pytest_asperf.errors import MeasurementError, no_truth_value
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 
@@ -33,12 +33,22 @@ PARTS: Final = ("draft", "verify", "rollback", "other")
 
 @dataclass(frozen=True, slots=True)
 class PromptRun:
-    """Both variants on one prompt, by its index, back to back in random order."""
+    """Both variants on one prompt, by its index, back to back in random order.
+
+    Attributes:
+        alone: by the target alone; or with its draft here, if the other is on another machine.
+        speculative: with the draft that is judged.
+    """
 
     prompt: int
     alone: Generation
     speculative: Generation
     speculative_first: bool
+
+    @property
+    def both(self) -> tuple[Generation, Generation]:
+        """The run that the other one is compared with, and that one."""
+        return self.alone, self.speculative
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +460,72 @@ class SpeculationResult:
         findings.append(guards.predicted_against_measured(predicted, measured))
         findings += (finding for ran in self.ran for finding in ran.guard_findings)
         return tuple(dict.fromkeys(finding for finding in findings if finding))
+
+
+@dataclass(frozen=True)
+class RemoteDraftingResult:
+    """A draft on another machine, compared with the same draft here.
+
+    Attributes:
+        pairs: the suite in both variants; the draft here is the first of each run pair.
+        ran: run record with the draft there: target and draft.
+    """
+
+    pairs: tuple[SuitePair, ...]
+    ran: tuple[Provenance, ...]
+
+    @cached_property
+    def change(self) -> Estimate:
+        """Change of the rate of emitted tokens by the distance."""
+        here, there = ([1e9 / ns for ns in self._ns_per("emitted", arm)] for arm in (0, 1))
+        return paired_change_interval(here, there)
+
+    @cached_property
+    def per_token(self) -> Estimate:
+        """The extra time of an emitted token, in ms."""
+        return self._extra("emitted")
+
+    @cached_property
+    def per_drafted_token(self) -> Estimate:
+        """The extra time of a drafted token, in ms: one graph that the server computes."""
+        return self._extra("drafted")
+
+    def _extra(self, counted: str) -> Estimate:
+        here, there = (self._ns_per(counted, arm) for arm in (0, 1))
+        extra_ms = [(far - near) / 1e6 for near, far in zip(here, there, strict=True)]
+        return median_interval(extra_ms, unit="ms", counted="pairs")
+
+    def _ns_per(self, counted: str, arm: int) -> list[float]:
+        """Time of a variant's emitted, or drafted, token in each pair."""
+        suites = [[run.both[arm] for run in pair.runs] for pair in self.pairs]
+        return [
+            sum(run.elapsed_ns for run in suite) / max(1, sum(getattr(r, counted) for r in suite))
+            for suite in suites
+        ]
+
+    @property
+    def guard_findings(self) -> tuple[GuardFinding, ...]:
+        """Outputs that differ: the variants did not do the same work."""
+        found = {}
+        for run in (run for pair in self.pairs for run in pair.runs):
+            position = guards.first_divergence(*(done.tokens for done in run.both))
+            if position is not None:
+                found[run.prompt] = position
+        return tuple(
+            guards.Guard.DIVERGENT_OUTPUT.finding(
+                f"prompt {prompt + 1}: from position {position} on the output with the draft "
+                "there is another than with the draft here",
+                "identical output at temperature 0",
+            )
+            for prompt, position in sorted(found.items())
+        )
+
+    def row(self, arm: int) -> str:
+        """A variant's rate and acceptance in words."""
+        runs = [run.both[arm] for pair in self.pairs for run in pair.runs]
+        rate = statistics.median(1e9 / ns for ns in self._ns_per("emitted", arm))
+        accepted, drafted = (sum(getattr(r, n) for r in runs) for n in ("accepted", "drafted"))
+        return f"{rate:.1f} tok/s, {100 * accepted / max(1, drafted):.1f} % of drafts accepted"
 
 
 def _step_ns(runs: Sequence[Generation]) -> float:

@@ -69,6 +69,11 @@ class Generation:
         """Tokens accepted, each counted on its first verification."""
         return sum(row.accepted for row in self.rounds)
 
+    @property
+    def emitted(self) -> int:
+        """Tokens added to the output."""
+        return sum(row.emitted for row in self.rounds)
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_asperf.measure.remote_drafting import DraftedRun, RemoteDraftingResult
+from pytest_asperf.engine_process import StepCosts
+from pytest_asperf.measure.speculation_result import PromptRun, RemoteDraftingResult, SuitePair
+from pytest_asperf.worker.speculation import Generation, Round
 
 
-def _run(elapsed_ms: float, output: tuple[int, ...] = (1, 2, 3)) -> DraftedRun:
-    return DraftedRun(
-        output, emitted=10, drafted=20, accepted=5, elapsed_ns=round(elapsed_ms * 1e6)
+def _run(elapsed_ms: float, output: tuple[int, ...] = (1, 2, 3)) -> Generation:
+    counts = Round(drafted=20, accepted=5, emitted=10, draft_ns=0, verify_ns=0, rollback_ns=0)
+    return Generation(list(output), round(elapsed_ms * 1e6), [counts])
+
+
+def _result(*prompts: tuple[Generation, Generation]) -> RemoteDraftingResult:
+    runs = tuple(
+        PromptRun(number, here, there, speculative_first=False)
+        for number, (here, there) in enumerate(prompts)
     )
-
-
-def _result(*prompts: tuple[DraftedRun, DraftedRun]) -> RemoteDraftingResult:
-    return RemoteDraftingResult((prompts,) * 6, ())
+    return RemoteDraftingResult((SuitePair(runs, StepCosts({}, {}), 4),) * 6, ())
 
 
 def test_the_overhead_is_the_extra_time_over_what_was_counted() -> None:
