@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args
 
 from pytest_asperf.config.address import REMOTE_ADDRESS
@@ -61,6 +61,47 @@ def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
     return scheme.bits / 8 + 2 * float_bytes / scheme.group_size
 
 
+_SHARES: Final = re.compile(r"\d{1,6}(\.\d{1,6})?(/\d{1,6}(\.\d{1,6})?){0,15}", re.ASCII)
+
+#: Options of a server that decide its address and its model.
+_OURS: Final = frozenset({"--port", "--host", "-m", "--model", "--api-key"})
+
+
+def _one_number(numbers: tuple[int, ...]) -> Rule[int]:
+    def read(value: object) -> int:
+        if type(value) is not int or value not in numbers:
+            raise ValueError
+        return value
+
+    return Rule(read, listing(map(str, numbers)))
+
+
+def _shares(value: object) -> str:
+    if not isinstance(value, str) or not _SHARES.fullmatch(value) or not any(parse_shares(value)):
+        raise ValueError
+    return value
+
+
+def parse_shares(tensor_split: str) -> tuple[float, ...]:
+    """The share of each GPU."""
+    return tuple(map(float, tensor_split.split("/")))
+
+
+def _options(value: object) -> str:
+    """Read words for a server's command line; where it listens is ours to choose."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError
+    for word in shlex.split(value):
+        if word.partition("=")[0] in _OURS:
+            raise ValueError(f": {word} is chosen by the session")
+    return value
+
+
+def _setting(rule: Rule[Any]) -> Any:
+    """A field, and the values that it accepts."""
+    return field(default=None, metadata={"rule": rule})
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """An engine's settings for a model; ``None`` uses the default of the engine's own tools.
@@ -79,21 +120,25 @@ class EngineSettings:
         server_args: further options of such a server, as on its command line.
     """
 
-    threads: int | None = None
-    n_gpu_layers: int | None = None
-    flash_attn: FlashAttention | None = None
-    type_k: str | None = None
-    type_v: str | None = None
-    kv_bits: int | None = None
-    kv_group_size: int | None = None
-    n_batch: int | None = None
-    n_ubatch: int | None = None
-    tensor_split: str | None = None
-    slow_by: float | None = None
-    remote: str | None = None
-    processes: int | None = None
-    parallel: int | None = None
-    server_args: str | None = None
+    threads: int | None = _setting(whole(1, _LARGEST))
+    n_gpu_layers: int | None = _setting(whole(0, _LARGEST))
+    flash_attn: FlashAttention | None = _setting(one_of(get_args(FlashAttention)))
+    type_k: str | None = _setting(one_of(KV_TYPES))
+    type_v: str | None = _setting(one_of(KV_TYPES))
+    kv_bits: int | None = _setting(_one_number(MLX_KV_BITS))
+    kv_group_size: int | None = _setting(_one_number(MLX_KV_GROUP_SIZES))
+    n_batch: int | None = _setting(whole(1, _LARGEST))
+    n_ubatch: int | None = _setting(whole(1, _LARGEST))
+    tensor_split: str | None = _setting(Rule(_shares, 'shares of the layers by GPU, such as "1/1"'))
+    slow_by: float | None = _setting(
+        number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10)
+    )
+    remote: str | None = _setting(REMOTE_ADDRESS)
+    processes: int | None = _setting(whole(1, 64))
+    parallel: int | None = _setting(whole(1, 1024))
+    server_args: str | None = _setting(
+        Rule(_options, "options of the server, as behind llama-server --cache-ram 0")
+    )
 
     def merged(self, other: EngineSettings) -> EngineSettings:
         """These settings with every value that `other` sets replaced by it."""
@@ -128,62 +173,8 @@ class EngineSettings:
         return replace(self, **{name: getattr(other, name) for name in _OF_KV})
 
 
-_SHARES: Final = re.compile(r"\d{1,6}(\.\d{1,6})?(/\d{1,6}(\.\d{1,6})?){0,15}", re.ASCII)
-
-#: Options of a server that decide its address and its model.
-_OURS: Final = frozenset({"--port", "--host", "-m", "--model", "--api-key"})
-
 #: The settings that decide the type of the KV cache.
 _OF_KV: Final = ("type_k", "type_v", "kv_bits", "kv_group_size")
-
-
-def _one_number(numbers: tuple[int, ...]) -> Rule[int]:
-    def read(value: object) -> int:
-        if type(value) is not int or value not in numbers:
-            raise ValueError
-        return value
-
-    return Rule(read, listing(map(str, numbers)))
-
-
-def _shares(value: object) -> str:
-    if not isinstance(value, str) or not _SHARES.fullmatch(value) or not any(parse_shares(value)):
-        raise ValueError
-    return value
-
-
-def parse_shares(tensor_split: str) -> tuple[float, ...]:
-    """The share of each GPU."""
-    return tuple(map(float, tensor_split.split("/")))
-
-
-def _options(value: object) -> str:
-    """Read words for a server's command line; where it listens is ours to choose."""
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError
-    for word in shlex.split(value):
-        if word.partition("=")[0] in _OURS:
-            raise ValueError(f": {word} is chosen by the session")
-    return value
-
-
-_RULES: Final[Mapping[str, Rule[Any]]] = {
-    "threads": whole(1, _LARGEST),
-    "n_gpu_layers": whole(0, _LARGEST),
-    "flash_attn": one_of(get_args(FlashAttention)),
-    "type_k": one_of(KV_TYPES),
-    "type_v": one_of(KV_TYPES),
-    "kv_bits": _one_number(MLX_KV_BITS),
-    "kv_group_size": _one_number(MLX_KV_GROUP_SIZES),
-    "n_batch": whole(1, _LARGEST),
-    "n_ubatch": whole(1, _LARGEST),
-    "tensor_split": Rule(_shares, 'shares of the layers by GPU, such as "1/1"'),
-    "remote": REMOTE_ADDRESS,
-    "processes": whole(1, 64),
-    "parallel": whole(1, 1024),
-    "server_args": Rule(_options, "options of the server, as behind llama-server --cache-ram 0"),
-    "slow_by": number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10),
-}
 
 
 def parse_settings(
@@ -191,13 +182,9 @@ def parse_settings(
 ) -> EngineSettings:
     """Read engine settings from a configuration file, an option or a marker."""
     checked = CheckedTable(where, table, "engine setting", separator)
-    checked.only(_RULES)
-    return EngineSettings(
-        **{
-            key: checked.need(key, _RULES[key].because("the engine would run with another setting"))
-            for key in table
-        }
-    )
+    why = "the engine would run with another setting"
+    rules = {one.name: one.metadata["rule"].because(why) for one in fields(EngineSettings)}
+    return EngineSettings(**checked.read({}, rules))
 
 
 def parse_kv_type(name: str, *, where: str) -> EngineSettings:

@@ -83,6 +83,20 @@ class CheckedTable:
                     remedy=f"use one of {listing(valid)}{dotted}",
                 )
 
+    def read(
+        self,
+        needed: Mapping[str, Rule[Any]],
+        possible: Mapping[str, Rule[Any]],
+        others: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """The values of declared keys, as arguments of a dataclass; rejects all keys but `others`.
+
+        A key that is absent has the dataclass's default.
+        """
+        self.only((*needed, *possible, *others))
+        given = {key: rule for key, rule in possible.items() if key in self.values}
+        return {key: self.need(key, rule) for key, rule in {**needed, **given}.items()}
+
     def get(self, key: str, rule: Rule[T]) -> T | None:
         """A key's value, None if it is absent."""
         return self.need(key, rule) if key in self.values else None
@@ -101,7 +115,7 @@ class CheckedTable:
 
     def text(self, key: str, *, required: bool = False) -> str:
         """A text, empty if it is absent."""
-        return self.need(key, TEXT) if required else self.get(key, _ANY_TEXT) or ""
+        return self.need(key, TEXT) if required else self.get(key, ANY_TEXT) or ""
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts, empty if it is absent."""
@@ -237,7 +251,7 @@ def full_list(value: object) -> list[object]:
 TABLE: Final[Rule[dict[str, Any]]] = Rule(_of_type(dict), "a table")
 BOOLEAN: Final = Rule(_of_type(bool), "true or false")
 TEXT: Final = Rule(_text, f"text of 1 to {LONGEST} characters")
-_ANY_TEXT: Final = Rule(partial(_text, least=0), f"text of at most {LONGEST} characters")
+ANY_TEXT: Final = Rule(partial(_text, least=0), f"text of at most {LONGEST} characters")
 TEXTS: Final = list_of(Rule(_of_type(str), "text"), "a list of texts")
 ID: Final = Rule(
     matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")),

@@ -301,9 +301,7 @@ def _bins(document: CheckedTable, entry: object) -> Iterator[CheckedTable]:
 
 
 def _profile(table: CheckedTable, sources: CheckedTable) -> Profile:
-    table.only((*_REQUIRED, *_OPTIONAL, "sources"))
-    facts = {key: table.need(key, rule) for key, rule in _REQUIRED.items()}
-    facts |= {key: table.need(key, _OPTIONAL[key]) for key in _OPTIONAL if key in table.values}
+    facts = table.read(_REQUIRED, _OPTIONAL, ("sources",))
     cited = table.need("sources", list_of(one_of(sources.values), "a list of names in [sources]"))
     levels = tuple(facts.pop("cores", {}).items())
     name = facts["brand_string"]

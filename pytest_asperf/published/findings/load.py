@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.verdict import Outcome
-from pytest_asperf.config.table import ID, NUMBER, PAIR, CheckedTable
+from pytest_asperf.config.table import (
+    ANY_TEXT,
+    ID,
+    NUMBER,
+    PAIR,
+    TEXT,
+    TEXTS,
+    CheckedTable,
+    Rule,
+    one_of,
+)
 from pytest_asperf.config.text_file import open_document, read_toml_text, shipped_texts, twice
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
 from pytest_asperf.published.findings.checks import parse_check
@@ -19,10 +29,13 @@ from pytest_asperf.published.records import Records, load_recorded, shipped_reco
 
 _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
 _TEXTS: Final = ("statement", "topic", "reading", "because")
-_KEYS: Final = (
-    *("id", *_TEXTS, "sources", "published", "hardware", "architecture", "engine", "parameters"),
-    *("live", "instead", "unmeasured", "expected", "check", "across", "guard"),
-)
+_NEEDED: Final[Mapping[str, Rule[Any]]] = {"id": ID, **dict.fromkeys(_TEXTS, TEXT)}
+_POSSIBLE: Final[Mapping[str, Rule[Any]]] = {
+    **dict.fromkeys(("sources", "published", "hardware"), TEXTS),
+    "architecture": one_of(_ARCHITECTURES),
+    "parameters": PAIR,
+    **dict.fromkeys(("engine", "live", "instead", "unmeasured"), ANY_TEXT),
+}
 
 
 def load_findings(findings: Sequence[Path] = (), records: Sequence[Path] = ()) -> Findings:
@@ -72,11 +85,9 @@ def _referred(place: CheckedTable, tables: Collection[str], evidence: Evidence) 
 
 
 def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
-    place.only(_KEYS)
-    texts = {key: place.text(key, required=True) for key in _TEXTS}
+    values = place.read(_NEEDED, _POSSIBLE, ("expected", "check", "across", "guard"))
     guards = place.entries("guard") if "guard" in place.values else []
-    sources = place.texts("sources")
-    for source in sources:
+    for source in values.get("sources", ()):
         if source not in tables:
             raise ConfigError(
                 f"{place}: sources: no table is called "
@@ -85,21 +96,11 @@ def _finding(place: CheckedTable, tables: Iterable[str]) -> Finding:
                 remedy="name tables as source-id/table-id",
             )
     return Finding(
-        id=place.need("id", ID),
-        sources=sources,
-        published=place.texts("published"),
-        hardware=place.texts("hardware"),
-        architecture=place.choice("architecture", _ARCHITECTURES, ""),
-        engine=place.text("engine"),
-        parameters=place.get("parameters", PAIR),
         check=parse_check(place.inner("check", place.values.get("check"))),
         across=_across(place),
         guards=tuple(parse_guard(place.inner("guard", guard)) for guard in guards),
-        live=place.text("live"),
-        instead=place.text("instead"),
-        unmeasured=place.text("unmeasured"),
         expected=Outcome(place.choice("expected", [str(outcome) for outcome in Outcome])),
-        **texts,
+        **values,
     )
 
 

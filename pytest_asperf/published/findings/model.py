@@ -76,18 +76,18 @@ class Finding:
     id: str
     statement: str
     topic: str
-    sources: tuple[str, ...]
-    published: tuple[str, ...]
-    hardware: tuple[str, ...]
-    architecture: str
-    engine: str
-    parameters: tuple[float, float] | None
+    sources: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
+    hardware: tuple[str, ...] = ()
+    architecture: str = ""
+    engine: str = ""
+    parameters: tuple[float, float] | None = None
     check: FindingCheck
     across: Across | None
     guards: tuple[RecordedGuard, ...]
-    live: str
-    instead: str
-    unmeasured: str
+    live: str = ""
+    instead: str = ""
+    unmeasured: str = ""
     reading: str
     expected: Outcome
     because: str

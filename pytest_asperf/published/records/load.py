@@ -7,15 +7,19 @@ from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from pytest_asperf.config.table import (
+    ANY_TEXT,
     BOOLEAN,
     ID,
     LONGEST,
     NUMBER,
     PAIR,
+    TEXT,
+    TEXTS,
     CheckedTable,
+    Rule,
     number,
     unusable,
     whole,
@@ -44,9 +48,18 @@ _COUNT: Final = whole(1, 2**63 - 1)
 _ERROR: Final = number("a number of at least 0", usable=lambda error: error >= 0)
 _CONFIDENCE: Final = number("a number between 0 and 1, such as 0.95", usable=lambda p: 0 < p < 1)
 _SCOPE: Final = tuple(field.name for field in fields(Scope))
-_SPREAD: Final = tuple(field.name for field in fields(Spread))
-_SOURCE: Final = tuple(field.name for field in fields(Source))
-_TABLE: Final = ("id", "title", "where", "also_in", "note", "key_is", "columns", "rows", *_SCOPE)
+_SPREAD: Final[Mapping[str, Rule[Any]]] = {
+    "n": _COUNT,
+    **dict.fromkeys(("sd", "se"), _ERROR),
+    **dict.fromkeys(("interval", "observed"), PAIR),
+    "confidence": _CONFIDENCE,
+    "raw": NUMBER,
+    "origin": ANY_TEXT,
+}
+_SOURCE: Final[Mapping[str, Rule[Any]]] = {
+    "authors": TEXTS,
+    **dict.fromkeys(("url", "date", "note"), ANY_TEXT),
+}
 _COLUMN: Final = ("metric", "unit", "kind", "n", "origin", "formula", "from", *_SCOPE)
 _CELL: Final = ("value", "metric", "unit", "kind", "formula", "from", "follows", "why", *_SPREAD)
 
@@ -103,7 +116,8 @@ class _Ids:
 def _document(text: str, where: str) -> Document:
     file = open_document(text, where)
     file.only(("schema", "source", "table"))
-    source = _source(file.inner("source", file.values.get("source")))
+    place = file.inner("source", file.values.get("source"))
+    source = Source(**place.read({"id": ID, "title": TEXT}, _SOURCE))
     tables: list[Table] = []
     for entry in file.entries("table"):
         table = _table(file, entry, source.id)
@@ -113,23 +127,14 @@ def _document(text: str, where: str) -> Document:
     return Document(source, tuple(tables))
 
 
-def _source(place: CheckedTable) -> Source:
-    place.only(_SOURCE)
-    return Source(
-        id=place.need("id", ID),
-        title=place.text("title", required=True),
-        authors=place.texts("authors"),
-        url=place.text("url"),
-        date=place.text("date"),
-        note=place.text("note"),
-    )
-
-
 def _table(file: CheckedTable, entry: object, source: str) -> Table:
     name = entry.get("id", "?") if isinstance(entry, dict) else "?"
     place = file.inner(f"table {name}", entry)
-    place.only(_TABLE)
-    id_ = place.need("id", ID)
+    known = place.read(
+        {"id": ID, "title": TEXT, "where": TEXT},
+        {"also_in": TEXTS, "note": ANY_TEXT},
+        ("key_is", "columns", "rows", *_SCOPE),
+    )
     key_is = place.choice("key_is", (*_SCOPE, ""), "")
     scope = _scope(place, Scope())
     columns = [
@@ -141,21 +146,13 @@ def _table(file: CheckedTable, entry: object, source: str) -> Table:
     rows = []
     for key, row in place.inner("rows", place.values.get("rows")).values.items():
         inner = place.inner(f"row {key}", row)
-        ids = _Ids(source, id_, ID.checked(key, str(inner)))
+        ids = _Ids(source, known["id"], ID.checked(key, str(inner)))
         own = replace(scope, **{key_is: key}) if key_is else scope
         rows.append(_row(inner, ids, columns, own))
     if not rows:
         place.refuse("rows", "write at least one row")
-    return Table(
-        id=id_,
-        title=place.text("title", required=True),
-        where=place.text("where", required=True),
-        scope=scope,
-        columns=tuple(column for column, _ in columns),
-        rows=tuple(rows),
-        also_in=place.texts("also_in"),
-        note=place.text("note"),
-    )
+    own_columns = tuple(column for column, _ in columns)
+    return Table(scope=scope, columns=own_columns, rows=tuple(rows), **known)
 
 
 def _column(place: CheckedTable, key: str) -> tuple[Column, CheckedTable]:
@@ -248,18 +245,10 @@ def _derivation(place: CheckedTable, defaults: CheckedTable, ids: _Ids) -> Deriv
 
 
 def _spread(place: CheckedTable, defaults: CheckedTable | None) -> Spread:
-    further = replace(place, values={}) if defaults is None else defaults
-    n = place.get("n", _COUNT)
-    return Spread(
-        n=further.get("n", _COUNT) if n is None else n,
-        sd=place.get("sd", _ERROR),
-        se=place.get("se", _ERROR),
-        interval=place.get("interval", PAIR),
-        confidence=place.get("confidence", _CONFIDENCE),
-        observed=place.get("observed", PAIR),
-        raw=place.get("raw", NUMBER),
-        origin=place.text("origin") or further.text("origin"),
-    )
+    inherited = defaults.values if defaults else {}
+    outer = {key: inherited[key] for key in ("n", "origin") if key in inherited}
+    own = {key: place.values[key] for key in _SPREAD if key in place.values}
+    return Spread(**replace(place, values={**outer, **own}).read({}, _SPREAD))
 
 
 def _scope(place: CheckedTable, outer: Scope) -> Scope:
