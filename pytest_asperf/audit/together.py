@@ -250,4 +250,4 @@ def _checks(findings: FileFindings) -> Iterator[CheckLine]:
         for kind in (findings.figures, findings.guard_findings, findings.notes)
     )
     if left:
-        yield CheckLine("note", "measured", f"{left} more lines are shown by --json")
+        yield CheckLine("note", "measured", f"{left} more lines are in --report json:FILE")

@@ -208,7 +208,7 @@ class Settings:
     max_seconds: int = setting(
         default=300,
         rule="seconds",
-        text="seconds of one gate, all its checks together, after which it gives up",
+        text="seconds after which a gate, all checks together, or a comparison in pairs gives up",
         metavar="S",
     )
     max_cv: float = setting(

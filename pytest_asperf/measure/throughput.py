@@ -16,7 +16,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.config.progress import SoFar
-from pytest_asperf.config.workload import Workload
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
@@ -32,6 +31,7 @@ from pytest_asperf.measure.validity import require_sound
 
 if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef
+    from pytest_asperf.config.workload import Workload
     from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile all kernels.
@@ -47,9 +47,6 @@ _CHEAP_LOAD: Final = 0.5
 
 #: Loads shorter than that share of this are cheap however short the run.
 _SHORTEST_NS: Final = 300_000_000
-
-#: A load ends with one step: mapped weights are read by the first step, and not before.
-_FIRST: Final = Workload("ttft", 8)
 
 
 def load_is_cheap(load_ns: float, measured_ns: float) -> bool:
