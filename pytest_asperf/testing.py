@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,7 +112,10 @@ def _check_served(worker: Worker, cannot: Mapping[str, str]) -> None:
         _check_run(run, workload.n_counted, name)
         _require(len(run.requests) == workload.users, f"{name}: {len(run.requests)} requests")
         events = [request.event_ns for request in run.requests]
-        _require(all(map(_is_sorted, events)), f"{name}: events are not in their order")
+        _require(
+            all(list(times) == sorted(times) for times in events),
+            f"{name}: events are not in their order",
+        )
         cached = [request.n_cached or 0 for request in run.requests]
         if not workload.generates:
             _require(max(cached) < 16, f"{name}: {cached} tokens of prompts were cached")
@@ -128,10 +131,6 @@ def _check_served(worker: Worker, cannot: Mapping[str, str]) -> None:
             continue  # of a server that shows log-probabilities
         _require(op in cannot, f"{op} is not among what the server cannot do")
         _check_unsupported(op, ask)
-
-
-def _is_sorted(times_ns: Sequence[int]) -> bool:
-    return list(times_ns) == sorted(times_ns)
 
 
 def _check_tokenizer(worker: Worker, facts: LoadedFacts) -> list[int]:

@@ -155,7 +155,7 @@ def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
         measured=f"weights {memory_text(capacity.weights_bytes)} of "
         f"{memory_text(capacity.weights_limit_bytes)}, with the KV cache {memory_text(sizes[0])}",
         figures=tuple(
-            JudgedFigure(label, _gib(size), at_most=limit / 2**30)
+            JudgedFigure(label, Estimate.exact(size / 2**30, "GiB"), at_most=limit / 2**30)
             for label, size, limit in (
                 ("with the KV cache", *sizes),
                 ("weights", capacity.weights_bytes, capacity.weights_limit_bytes),
@@ -242,7 +242,3 @@ def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -
     if ratio is None:
         return Payoff(acceptance, ratios[k], k)
     return Payoff(acceptance, ratios[k], k, *best_k(acceptance, 1 / ratio, verify))
-
-
-def _gib(nbytes: int) -> Estimate:
-    return Estimate.exact(nbytes / 2**30, "GiB")

@@ -202,11 +202,8 @@ def _judge_log(log: Log, known: Known, findings: FileFindings) -> None:
         judge_table(log.own.rows, known, findings)
     _note_left_out(log, findings)
     if not findings.figures and not findings.guard_findings:
-        findings.problem = f"{_what(log)} without a measurement"
-
-
-def _what(log: Log) -> str:
-    return "a llama.cpp log" if log.tools == ("llama.cpp",) else ", ".join(log.tools)
+        what = "a llama.cpp log" if log.tools == ("llama.cpp",) else ", ".join(log.tools)
+        findings.problem = f"{what} without a measurement"
 
 
 def _numbered(runs: Sequence[_T], titles: Sequence[Title]) -> Iterator[tuple[str, _T]]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.serving_metrics import ServedRequest
+from pytest_asperf.worker.printed import number_of
+from pytest_asperf.worker.serving.payload import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -276,12 +278,11 @@ def _flat_stats(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, ob
 
 def _requests(document: Mapping[str, Any]) -> Iterator[ServedRequest]:
     """Requests as vLLM's --save-detailed and SGLang's --output-details keep them, in seconds."""
-    ttfts = _list(document.get("ttfts"))[:_MAX_REQUESTS]
-    columns = ("start_times", "itls", "output_lens", "input_lens", "errors")
-    for number, ttft in enumerate(ttfts):
-        start, gaps, n_output, n_prompt, error = (
-            _at(_list(document.get(column)), number) for column in columns
-        )
+    names = ("ttfts", "start_times", "itls", "output_lens", "input_lens", "errors")
+    columns = [_list(document.get(name)) for name in names]
+    n_requests = min(len(columns[0]), _MAX_REQUESTS)
+    for row in islice(zip_longest(*columns), n_requests):
+        ttft, start, gaps, n_output, n_prompt, error = row
         steps = [_number(step) for step in (start or 0.0, ttft, *_list(gaps))]
         at_ns = [round(1e9 * at) for at in accumulate(step for step in steps if step is not None)]
         has_output = bool(ttft) and None not in steps
@@ -301,16 +302,16 @@ def _guidellm(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
 
 
 def _guidellm_run(benchmark: Mapping[str, Any]) -> LoadRun:
-    metrics = _dict(benchmark.get("metrics"))
-    totals = _dict(metrics.get("request_totals"))
-    strategy = _dict(_dict(benchmark.get("config")).get("strategy"))
+    metrics = as_dict(benchmark.get("metrics"))
+    totals = as_dict(metrics.get("request_totals"))
+    strategy = as_dict(as_dict(benchmark.get("config")).get("strategy"))
     lost = [int(_number(totals.get(name)) or 0) for name in ("errored", "incomplete")]
     work = {
         "strategy": strategy.get("type_"),
         "users": strategy.get("streams"),
         "requests/s": strategy.get("rate"),
         **{
-            name: _dict(_dict(metrics.get(field)).get("successful")).get("total_sum")
+            name: as_dict(as_dict(metrics.get(field)).get("successful")).get("total_sum")
             for name, field in (
                 ("prompt tokens", "prompt_token_count"),
                 ("output tokens", "output_token_count"),
@@ -333,28 +334,28 @@ def guidellm_figures(metrics: Mapping[str, Any]) -> tuple[LoadFigure, ...]:
 
 def _guidellm_stats(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
     for name, by_status in metrics.items():
-        summary = _dict(_dict(by_status).get("successful"))
-        for statistic, value in {**summary, **_dict(summary.get("percentiles"))}.items():
+        summary = as_dict(as_dict(by_status).get("successful"))
+        for statistic, value in {**summary, **as_dict(summary.get("percentiles"))}.items():
             yield f"{name}.{statistic}", name, statistic, value
 
 
 def aiperf_run(document: Mapping[str, Any], tool: str = "AIPerf") -> LoadRun | None:
     """A run of AIPerf from its metrics, each with its statistics; None without a figure."""
     counts = {
-        name: int(_number(_dict(document.get(name)).get("avg")) or 0)
+        name: int(_number(as_dict(document.get(name)).get("avg")) or 0)
         for name in ("request_count", "error_request_count")
     }
     is_whole = document.get("is_complete") is not False and not document.get("was_cancelled")
     work = {
         **{
-            name: _dict(document.get(field)).get("avg")
+            name: as_dict(document.get(field)).get("avg")
             for name, field in (
                 ("prompt tokens each", "input_sequence_length"),
                 ("output tokens each", "output_sequence_length"),
             )
         },
-        "users": _find(_dict(document.get("input_config")), "concurrency"),
-        "requests/s": _find(_dict(document.get("input_config")), "request_rate"),
+        "users": _find(as_dict(document.get("input_config")), "concurrency"),
+        "requests/s": _find(as_dict(document.get("input_config")), "request_rate"),
     }
     n_failed = counts["error_request_count"] + (not is_whole)
     figures = _figures(AIPERF, _nested_stats, document)
@@ -366,13 +367,13 @@ def aiperf_run(document: Mapping[str, Any], tool: str = "AIPerf") -> LoadRun | N
 
 def request_of_record(record: object) -> ServedRequest | None:
     """The request of a line of AIPerf's `profile_export.jsonl`; times are in ms there."""
-    metrics = _dict(_dict(record).get("metrics"))
-    if not metrics or "benchmark_phase" not in _dict(_dict(record).get("metadata")):
+    metrics = as_dict(as_dict(record).get("metrics"))
+    if not metrics or "benchmark_phase" not in as_dict(as_dict(record).get("metadata")):
         return None
-    value = {name: _dict(metric).get("value") for name, metric in metrics.items()}
+    value = {name: as_dict(metric).get("value") for name, metric in metrics.items()}
     steps = [_number(s) for s in (value.get("time_to_first_token"), *_list(value.get(_GAPS)))]
     at_ns = [round(1e6 * at) for at in accumulate(step for step in steps if step is not None)]
-    error = _dict(record).get("error")
+    error = as_dict(record).get("error")
     return ServedRequest(
         start_ns=0,
         event_ns=() if None in steps else tuple(at_ns),
@@ -385,12 +386,12 @@ def request_of_record(record: object) -> ServedRequest | None:
 
 
 def _llama_bench(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
-    metrics = _dict(document["metrics"])
-    checks = _dict(metrics.get("checks"))
+    metrics = as_dict(document["metrics"])
+    checks = as_dict(metrics.get("checks"))
     n_failed = int(_number(checks.get("fails")) or 0)
     totals = ("llamacpp_prompt_tokens_total_counter", "llamacpp_completion_tokens_total_counter")
-    prompt, output = (_dict(metrics.get(name)).get("count") for name in totals)
-    users = _dict(metrics.get("vus_max")).get("max")
+    prompt, output = (as_dict(metrics.get(name)).get("count") for name in totals)
+    users = as_dict(metrics.get("vus_max")).get("max")
     run = LoadRun(
         "llama.cpp server bench",
         _figures(LLAMA_BENCH, _nested_stats, metrics),
@@ -403,7 +404,7 @@ def _llama_bench(document: Mapping[str, Any]) -> tuple[LoadRun, ...]:
 
 def _nested_stats(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, object]]:
     for name, summary in document.items():
-        for statistic, value in _dict(summary).items():
+        for statistic, value in as_dict(summary).items():
             yield f"{name}.{statistic}", name, statistic, value
 
 
@@ -463,10 +464,6 @@ def _known(work: Mapping[str, object]) -> dict[str, object]:
     return {k: v for k, v in work.items() if isinstance(v, str) or _number(v) is not None}
 
 
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -475,15 +472,5 @@ def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _at(values: list[Any], number: int) -> Any:
-    return values[number] if number < len(values) else None
-
-
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return None if isinstance(value, str) else number_of(value)

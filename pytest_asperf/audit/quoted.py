@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.audit.tables import UNMEASURED, measured
-from pytest_asperf.worker.printed import COUNT, NUMBER, Unread
+from pytest_asperf.worker.printed import COUNT, NUMBER, Unread, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ class Quoted:
 
 def _rates(cells: Mapping[str, Any], pp: str, tg: str, suffix: str) -> Iterator[tuple[str, str]]:
     for test, size, rate in (("pp", pp, "S_PP t/s"), ("tg", tg, "S_TG t/s")):
-        number, name = _number(cells.get(rate)), f"{test}{cells.get(size)}{suffix}"
+        number, name = number_of(cells.get(rate)), f"{test}{cells.get(size)}{suffix}"
         if number:
             yield name, f"{number:g} {_ONE_RUN}"
-        elif _number(cells.get(size)):
+        elif number_of(cells.get(size)):
             yield name, str(cells.get(rate))
 
 
@@ -60,7 +60,7 @@ def _compared(cells: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     what = " ".join(filter(None, [cells["Test"], cells.get("Model")]))
     if UNMEASURED.fullmatch(cells["Speedup"]):
         yield what, cells["Speedup"]
-    elif (speedup := _number(cells["Speedup"])) and len(rates) == 2:
+    elif (speedup := number_of(cells["Speedup"])) and len(rates) == 2:
         yield what, f"{speedup:g} x ({rates[1]} and {rates[0]} tok/s, no interval)"
 
 
@@ -181,17 +181,9 @@ def _benchy_run(run: Mapping[str, Any]) -> Iterator[Quoted]:
     ):
         metric = run.get(key)
         values = metric.get("values") if isinstance(metric, dict) else None
-        samples = [_number(value) for value in values[:_MAX]] if isinstance(values, list) else []
+        samples = [number_of(value) for value in values[:_MAX]] if isinstance(values, list) else []
         if kept := tuple(sample for sample in samples if sample):
             yield Quoted(BENCHY, f"{prefix}{test}{run.get(size)}{suffix}", samples=kept)
-
-
-def _number(value: object) -> float | None:
-    try:
-        number = float(value)  # type: ignore[arg-type]  # other types raise below
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if 0 <= number < 1e15 else None
 
 
 _TASK: Final = re.compile(r"(hellaswag|winogrande|multiple_choice)_score ?:")

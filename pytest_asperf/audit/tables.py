@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_asperf.worker.printed import NUMBER, PLUS_MINUS, Unread
+from pytest_asperf.worker.printed import NUMBER, PLUS_MINUS, Unread, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -436,10 +435,4 @@ def _number(cell: object) -> tuple[float | None, float | None]:
     """The number in a column, and its deviation; None without."""
     if isinstance(cell, str) and (found := measured(cell)):
         return found.mean, found.sd
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
-        return None, None
-    try:
-        number = float(cell)
-    except (ValueError, OverflowError):
-        return None, None
-    return (number if math.isfinite(number) and number >= 0 else None), None
+    return number_of(cell), None

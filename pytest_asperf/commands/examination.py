@@ -123,8 +123,9 @@ _GPU_BUILDS: Final = {"macOS": "-DGGML_METAL=on", "Linux": "-DGGML_CUDA=on"}
 def machine_checks(machine: Machine, measured: Bandwidth | Failure | None) -> tuple[CheckLine, ...]:
     """The machine: chip, profile, cores, memory, limits and bandwidth."""
     gpus = (_gpu_words(gpu) for gpu in machine.gpus)
+    chip = printable(machine.cpu_brand or "unnamed")
     return (
-        CheckLine("chip", "ok", f"{printable(machine.cpu_brand or 'unnamed')}, {_system(machine)}"),
+        CheckLine("chip", "ok", f"{chip}, {printable(machine.os)} on {printable(machine.arch)}"),
         _profile_check(machine),
         CheckLine("cores", "ok", _core_words(machine)),
         *(CheckLine("gpu", "ok", words) for words in gpus),
@@ -132,10 +133,6 @@ def machine_checks(machine: Machine, measured: Bandwidth | Failure | None) -> tu
         _limits_check(machine),
         _bandwidth_check(machine.bandwidth, measured),
     )
-
-
-def _system(machine: Machine) -> str:
-    return f"{printable(machine.os)} on {printable(machine.arch)}"
 
 
 def _profile_check(machine: Machine) -> CheckLine:

@@ -109,7 +109,9 @@ def _question(opened: OpenStore, series: StoredSeries) -> _Question:
     share = f"{100 * max(_LEAST_TOLERANCE, abs(step.log_ratio) / 2):.2g}%"
     base, candidate = names if state.is_slower else names[::-1]
     text = f"step of {series.key.title}, {state.text}: gate of {candidate} against {base}"
-    return _Question(base, candidate, series.key.model, _workload(series), share, text)
+    return _Question(
+        base, candidate, series.key.model, _SIDE.sub("", series.key.metric), share, text
+    )
 
 
 def _require_other_build(series: StoredSeries, before: StoredPoint, after: StoredPoint) -> None:
@@ -142,10 +144,6 @@ def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> st
         )
     settings: dict[str, object] = json.loads(series.key.settings.partition(" / ")[0])
     return name + "".join(f",{key}={value}" for key, value in settings.items())
-
-
-def _workload(series: StoredSeries) -> str:
-    return _SIDE.sub("", series.key.metric)
 
 
 def _unconfirmable(series: StoredSeries, problem: str, remedy: str) -> ConfigError:

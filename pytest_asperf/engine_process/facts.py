@@ -324,9 +324,7 @@ def parsed(kind: type[Value], answer: object, key: str, **given: object) -> Valu
     return kind(**values)
 
 
-@cache
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+_types: Final = cache(get_type_hints)
 
 
 def present(answer: Mapping[str, object], key: str) -> object:

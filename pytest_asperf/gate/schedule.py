@@ -102,7 +102,9 @@ class Schedule:
         self._now = None
         if not self._round:
             # The check that can be decided soonest comes first, and one without a forecast last.
-            by_need = sorted(self._visited, key=_need)
+            by_need = sorted(
+                self._visited, key=lambda one: (one.expected_s is None, one.expected_s or 0.0)
+            )
             self._round, self._visited = deque(by_need), []
         least_s = _LEAST_VISIT_S if self._round and self._round[0].visits else 0.0
         if not self._round or self.left_s <= least_s:
@@ -179,10 +181,6 @@ class Schedule:
         expected = [self._known_s.get(cell, usual_s) for cell in group.cells]
         known = [seconds for seconds in expected if seconds is not None]
         return sum(known) if len(known) == len(expected) else None
-
-
-def _need(group: Turns) -> tuple[bool, float]:
-    return group.expected_s is None, group.expected_s or 0.0
 
 
 def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:

@@ -366,13 +366,14 @@ class PairedRunner:
         """Examine the state that each variant's last run left, at the same positions."""
         seed = self._coin.getrandbits(32)
 
-        def examine_arm(arm: TimedArm) -> ExaminedRun | None:
-            return arm.examine_last(random.Random(seed))  # noqa: S311  # the same positions in both
+        def examine(side: int) -> ExaminedRun | None:
+            # The same positions in both.
+            return self.arms[side].examine_last(random.Random(seed))  # noqa: S311
 
         self._is_examined = True  # the next runs find no memory that they could go on with
         if self._at_once > 1:
             self._confine(self._usable_cores)
-        base, candidate = self._of_each(lambda side: examine_arm(self.arms[side]), range(2))
+        base, candidate = self._of_each(examine, range(2))
         self._confine(self._cores)
         return base, candidate
 

@@ -201,7 +201,8 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
     try:
         build(temporary)
         with explained(target.parent):
-            _sync(temporary)
+            for file in {temporary, *files_of(temporary)}:
+                _sync(file)
             record: dict[str, object] = {
                 "nbytes": _size(temporary),
                 "sha256": _sha256(temporary),
@@ -212,7 +213,7 @@ def _build(target: Path, build: Callable[[Path], None], recipe: Mapping[str, str
             if target.is_dir():
                 _remove(target)  # a folder cannot be replaced by another that is not empty
             temporary.replace(target)
-            _sync_one(target.parent)
+            _sync(target.parent)
             record[_CHANGED] = _changed_ns(target)
             write_json(_beside(target, _SIDECAR), record, owner=target)
     except BaseException as error:
@@ -276,9 +277,9 @@ def write_json(path: Path, content: Mapping[str, object], *, owner: Path) -> Non
     temporary = _temporary(owner)
     try:
         temporary.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-        _sync_one(temporary)
+        _sync(temporary)
         temporary.replace(path)
-        _sync_one(path.parent)
+        _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -309,11 +310,6 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    for file in {path, *files_of(path)}:
-        _sync_one(file)
-
-
-def _sync_one(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -7,7 +7,7 @@ meaningful, so only functions that need logits reject a GGUF file of an encoder.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -89,7 +89,8 @@ def _refusal(what: str) -> NoModelError:
 
 def _in_header(architecture: str, header: GgufHeader) -> tuple[str, str] | None:
     causal, pooling = (f"{architecture}.{key}" for key in ("attention.causal", "pooling_type"))
-    stacks = {name[:4]: name for name in _names(header) if name.startswith(("enc.", "dec."))}
+    names = (printable(tensor.name, 80) for tensor in header.tensors)
+    stacks = {name[:4]: name for name in names if name.startswith(("enc.", "dec."))}
     if architecture == "t5":
         return _BOTH, "its architecture is t5"
     if _GGUF_ENCODER.fullmatch(architecture):
@@ -104,10 +105,6 @@ def _in_header(architecture: str, header: GgufHeader) -> tuple[str, str] | None:
     if type(kind) is int and kind > 0:
         return _ENCODER, f"{pooling} is {kind}: it gives one vector for a whole text"
     return None
-
-
-def _names(header: GgufHeader) -> Iterable[str]:
-    return (printable(tensor.name, 80) for tensor in header.tensors)
 
 
 def _is_false(value: object) -> bool:

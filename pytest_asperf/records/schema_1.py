@@ -91,8 +91,8 @@ def _compared(data: Table, builds: Iterable[str]) -> dict[str, Any] | None:
 def _measured(row: Table, raw: Table) -> dict[str, Any] | None:
     kinds: dict[str, tuple[str, Callable[[Table], dict[str, Any]]]] = {
         "predicted_gain": ("speculation", _speculation),
-        "delta_ppl": ("quant", _quant),
-        "joules_per_token": ("energy", _energy),
+        "delta_ppl": ("quant", lambda one: {**one, "baseline": _ran(one["baseline"])}),
+        "joules_per_token": ("energy", lambda one: {**one, "workload": one["metered"]}),
         "memory_bytes": ("memory", _memory),
         "estimate": ("throughput", dict),
     }
@@ -109,14 +109,6 @@ def _measured(row: Table, raw: Table) -> dict[str, Any] | None:
     }
     name = {"baseline_name": row["subject"].removeprefix("PPL vs ")}
     return {**own(raw), **around, **name, "ran": _ran(proof)}
-
-
-def _quant(raw: Table) -> dict[str, Any]:
-    return {**raw, "baseline": _ran(raw["baseline"])}
-
-
-def _energy(raw: Table) -> dict[str, Any]:
-    return {**raw, "workload": raw["metered"]}
 
 
 def _memory(raw: Table) -> dict[str, Any]:

@@ -8,7 +8,6 @@ two is an error. A failure's message begins with its name: `no-times`, `times-ex
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -22,15 +21,14 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from .engine import Asked, Facts, RefusalError, Timing, files_sha256
-from .served_model import served_facts, unseen_context
+from .printed import number_of
+from .served_model import served_facts, sizes_of, unseen_context
 from .served_prompts import is_near, new_beginning
 from .tool_process import ToolRun
 
 #: The kind of an error in the middle of the work.
 _KIND: Final = "command"
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
-#: Tokens of the prompt where only the output is timed and no depth is named.
-_SHORT_PROMPT: Final = 16
 #: Runs for one timed request: the tokens of a prompt are known once it ran.
 _TRIES: Final = 12
 _CHARACTERS_PER_TOKEN: Final = 3.5
@@ -374,13 +372,7 @@ def _sizes(work: Asked) -> tuple[int, int]:
         raise RefusalError("unsupported", _CANNOT["users"])
     if work.kind == "itl":
         raise RefusalError("unsupported", _CANNOT["itl"])
-    if work.kind in {"pp", "ttft"}:
-        if work.depth:
-            raise RefusalError("unsupported", "a program's prompt is read from an empty context")
-        return work.n_tokens, 1
-    if work.kind == "request":
-        return work.depth, work.n_tokens
-    return work.depth or _SHORT_PROMPT, work.n_tokens + 1
+    return sizes_of(work, 1, "a program's prompt is read from an empty context")
 
 
 def _shown(proof: Sequence[Sequence[str]], lines: Sequence[str], run: ToolRun) -> dict[str, str]:
@@ -404,8 +396,6 @@ _NS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 _BYTES: Final = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20}
 #: Characters of a line that patterns are searched in.
 _SEARCHED: Final = 4000
-#: Larger than any of these quantities in its smallest unit.
-_LARGEST: Final = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,7 +432,9 @@ def read_printed(reader: Facts | None, lines: Sequence[str]) -> Printed | str:
         if not (matches := [match for match in searched if match]):
             return f"nothing that matches {pattern}"
         found |= {key: text for key, text in matches[-1].groupdict().items() if text}
-    numbers = {key: number for key, text in found.items() if (number := _number(text)) is not None}
+    numbers = {
+        key: number for key, text in found.items() if (number := number_of(text)) is not None
+    }
     if lacking := [key for key, _ in reader["keys"] if key not in numbers]:
         return f"no {lacking[0]}"
     return _printed(numbers, counts_first=reader["counts_first"])
@@ -500,14 +492,3 @@ def _from_json(keys: Iterable[Sequence[str]], lines: Iterable[str]) -> Iterator[
                 value = value.get(part) if isinstance(value, dict) else None
             if value is not None:
                 yield field, value
-
-
-def _number(value: object) -> float | None:
-    """A number from 0, of a text or of JSON; None of anything else."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and 0 <= number < _LARGEST else None

@@ -101,7 +101,9 @@ class SavedPrefixes:
 
     def _known(self, key: str, tokens: list[int]) -> list[_Saved | _File]:
         """Texts that these tokens begin with, those in this process first."""
-        self._look()
+        for path in self._folder.glob("*.cells") if self._folder else ():
+            if path.name not in self._files:  # another process has written it since
+                self._files[path.name] = _File.of(path)
         every: list[_Saved | _File] = [*self._saved, *self._files.values()]
         return [one for one in every if one.key == key and one.tokens == tokens[: len(one.tokens)]]
 
@@ -109,12 +111,6 @@ class SavedPrefixes:
         self._saved.append(saved)
         while sum(len(one.buffer) for one in self._saved) > _ALL_BYTES:
             del self._saved[0]
-
-    def _look(self) -> None:
-        """Note the files that other processes have written since."""
-        for path in self._folder.glob("*.cells") if self._folder else ():
-            if path.name not in self._files:
-                self._files[path.name] = _File.of(path)
 
     def _write(self, saved: _Saved) -> None:
         if self._folder is None:

@@ -190,14 +190,10 @@ class Server:
         return {}
 
     def _speculate(self, model: str, draft: str, prompt: str, n_new: int, k: int) -> dict[str, Any]:
-        target = self._speculating(model)
+        target = self._model(model)
+        if not isinstance(target, SpeculatesByItself):
+            raise RefusalError("unsupported", "only llama_tools has binaries that speculate")
         return target.speculate(self._model(draft), prompt, n_new, k)
-
-    def _speculating(self, name: str) -> SpeculatesByItself:
-        model = self._model(name)
-        if isinstance(model, SpeculatesByItself):
-            return model
-        raise RefusalError("unsupported", "only llama_tools has binaries that speculate")
 
     def _model(self, name: str) -> LoadedModel:
         try:

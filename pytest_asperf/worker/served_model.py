@@ -130,7 +130,8 @@ class ServedModel:
 
     def serve(self, work: Asked) -> Timing:
         """Time one request of each user; see `AnswersRequests`."""
-        n_prompt, n_output = _sizes(work)
+        why = "a server's prompt is timed from an empty context: leave out @d"
+        n_prompt, n_output = sizes_of(work, _AFTER_PROMPT, why)
         cost = client_cost(work.users)
         before = self.state() if self._state is None else self._state
         answers = self._answers(work, n_prompt, n_output)
@@ -274,14 +275,15 @@ def _sampling(sampled: str, *, is_possible: bool) -> Facts:
     return _SAMPLING[sampled] if sampled else {}
 
 
-def _sizes(work: Asked) -> tuple[int, int]:
-    """Tokens of the prompt, and of the output."""
+def sizes_of(work: Asked, n_after_prompt: int, why_not_deep: str) -> tuple[int, int]:
+    """Tokens of the prompt, and of the output: `n_after_prompt` if only the prompt is timed.
+
+    A prompt at a depth is rejected, for that reason.
+    """
     if work.kind in {"pp", "ttft"}:
         if work.depth:
-            raise RefusalError(
-                "unsupported", "a server's prompt is timed from an empty context: leave out @d"
-            )
-        return work.n_tokens, _AFTER_PROMPT
+            raise RefusalError("unsupported", why_not_deep)
+        return work.n_tokens, n_after_prompt
     if work.kind == "request":
         return work.depth, work.n_tokens
     return work.depth or _SHORT_PROMPT, work.n_tokens + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -40,7 +41,9 @@ def identical_to_baseline(
     Quantities are named with their units (`TTFT ms`); only shared names are compared.
     """
     shared = [name for name in arm if name in baseline]
-    if len(shared) < IDENTICAL_LEAST or not all(_near(arm[n], baseline[n]) for n in shared):
+    if len(shared) < IDENTICAL_LEAST or not all(
+        math.isclose(arm[n], baseline[n], rel_tol=IDENTICAL) for n in shared
+    ):
         return None
     pairs = ", ".join(f"{_text(n)} {figure(arm[n])} and {figure(baseline[n])}" for n in shared)
     return Guard.IDENTICAL_TO_BASELINE.finding(
@@ -86,10 +89,6 @@ def estimate(what: str, n: int) -> GuardFinding | None:
     return Guard.ESTIMATE.finding(
         f"{_text(what)} is an estimate: no run measured it", "a check needs a measurement (n >= 1)"
     )
-
-
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= IDENTICAL * max(abs(a), abs(b))
 
 
 def _text(value: object) -> str:

@@ -190,7 +190,7 @@ def short_ttft(done: Sequence[ServedRequest]) -> GuardFinding | None:
 def tokens_in_chunks(counts: Iterable[tuple[int, int | None]]) -> GuardFinding | None:
     """Trip if chunks are no tokens, by (chunks with output, tokens) of each reply."""
     known = [(chunks, n) for chunks, n in counts if n]
-    off = [(chunks, n) for chunks, n in known if not _one_each(chunks, n)]
+    off = [(chunks, n) for chunks, n in known if abs(n - chunks) > max(1, JOINED_SHARE * n)]
     if not off:
         return None
     chunks, n = max(off, key=lambda one: abs(one[1] - one[0]) / one[1])
@@ -213,10 +213,6 @@ def joined_stamps(done: Sequence[ServedRequest]) -> GuardFinding | None:
         f"chunks in {times} reads",
         "more than half of the chunks are read alone, which needs a spare core",
     )
-
-
-def _one_each(chunks: int, n: int) -> bool:
-    return abs(n - chunks) <= max(1, JOINED_SHARE * n)
 
 
 def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> GuardFinding | None:

@@ -45,10 +45,6 @@ class Formula:
         return min(values), max(values)
 
 
-def _largest(*inputs: float) -> float:
-    return max(abs(value) for value in inputs)
-
-
 def _speculation(accept_percent: float, k: float, target: float, draft: float) -> float:
     """(1 + a k) / (T_target + k T_draft + c) with c = T_target, in tokens per second."""
     return (1 + accept_percent / 100 * k) / (2 / target + k / draft)
@@ -68,7 +64,7 @@ _FORMULAS = (
     Formula("mean", "(a + b + ...) / n", lambda *a: math.fsum(a) / len(a), (2, _MOST)),
     Formula("least", "the least of a, b, ...", lambda *a: min(a), (2, _MOST)),
     Formula("most", "the largest of a, b, ...", lambda *a: max(a), (2, _MOST)),
-    Formula("span", "the range of |a|, |b|, ...", _largest, (2, _MOST)),
+    Formula("span", "the range of |a|, |b|, ...", lambda *a: max(map(abs, a)), (2, _MOST)),
     Formula(
         "utilisation",
         "100 a b / c: rate x GB read per token / GB/s",

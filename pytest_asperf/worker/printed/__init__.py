@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,19 @@ COUNT: Final = r"\d{1,15}"
 PLUS_MINUS: Final = r" *(?:±|\+/?-|[_?]) *"
 
 _MOST_SHOWN: Final = 80
+#: Larger than any quantity in its smallest unit.
+_LARGEST: Final = 1e18
+
+
+def number_of(value: object) -> float | None:
+    """A number from 0, of a text or of JSON; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and 0 <= number < _LARGEST else None
 
 
 @dataclass(slots=True)
