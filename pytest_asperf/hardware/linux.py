@@ -265,7 +265,6 @@ def _brand(text: str | None) -> str | None:
     return words if words not in ("", "-") else None
 
 
-_CPU = "sys/devices/system/cpu"
 # Drivers that choose the clock themselves; "powersave" is then the normal governor, and the
 # energy preference decides how far it saves.
 _SELF_CLOCKED = frozenset({"intel_pstate", "amd-pstate", "amd-pstate-epp"})
@@ -325,7 +324,7 @@ def parse_stall_percent(text: str) -> float | None:
 
 def read_throttle_events(root: Path = _ROOT) -> int | None:
     """How often the cores were throttled since boot; None if nothing counts it."""
-    files = (root / _CPU).glob("cpu[0-9]*/thermal_throttle/*_throttle_count")
+    files = (root / _CPUS).glob("cpu[0-9]*/thermal_throttle/*_throttle_count")
     counts = [probe.whole_number(probe.read(file)) for file in files]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
@@ -341,7 +340,7 @@ def read_clock_policies(root: Path = _ROOT) -> tuple[ClockPolicy, ...]:
             allowed_khz=probe.whole_number(probe.read(policy / "scaling_max_freq")),
             possible_khz=probe.whole_number(probe.read(policy / "cpuinfo_max_freq")),
         )
-        for policy in sorted((root / _CPU / "cpufreq").glob("policy[0-9]*"))
+        for policy in sorted((root / _CPUS / "cpufreq").glob("policy[0-9]*"))
     )
 
 
