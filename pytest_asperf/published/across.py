@@ -139,5 +139,5 @@ def _as_recorded(document: Document) -> Iterator[tuple[str, ...]]:
             if rate and share and (bandwidth := cells.get("memory bandwidth")):
                 gbs = bandwidth.value * share.value / 100
                 what = f"{rate.scope.workload} {rate.scope.model} {rate.scope.level}, published"
-                name, value = rate.scope.hardware or row.key, f"{rate.printed.text} {rate.unit}"
-                yield name, what, value, f"{gbs:.4g}", f"{share.printed.text} %"
+                name = rate.scope.hardware or row.key
+                yield name, what, str(rate), f"{gbs:.4g}", f"{share.printed.text} %"

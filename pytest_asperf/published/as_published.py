@@ -185,7 +185,7 @@ def _judge(live: _Live, cell: RecordedCell, within: float) -> Verdict:
         verdict,
         details=(
             f"measured {live.figure.text()}",
-            f"published {cell.printed.text} {cell.unit}, spread {cell.spread}: {published.text()}",
+            f"published {cell}, spread {cell.spread}: {published.text()}",
             f"published of {', '.join(filter(None, words)) or 'no machine or model by name'}",
         ),
     )

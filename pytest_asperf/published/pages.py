@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -144,8 +144,7 @@ def _figures(verdict: Verdict, findings: Findings) -> Iterator[tuple[str, str]]:
     ids = _ids(verdict)
     for number, cell_id in enumerate(ids[:_MOST_FIGURES]):
         cell = findings.evidence.cells[cell_id]
-        printed = f"{cell.printed.text} {cell.unit}".rstrip()
-        yield "" if number else "figures", f"{printed}  ({cell_id}; spread: {cell.spread})"
+        yield "" if number else "figures", f"{cell}  ({cell_id}; spread: {cell.spread})"
     if len(ids) > _MOST_FIGURES:
         yield "", f"and {len(ids) - _MOST_FIGURES} more"
 
@@ -232,22 +231,26 @@ def cited(finding: Finding) -> list[str]:
 def _derived(findings: Findings) -> str:
     checks = derived_checks(findings.records)
     wrong = [check for check in checks if not check.follows]
-    lines = [
-        "## Derived figures that do not follow",
-        "",
-        f"{len(checks)} published figures follow from others; all were computed again, with room",
-        f"for the rounding of their inputs. {len(wrong)} do not come out:",
-        "",
-        "| figure | printed | computed | why |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for check in wrong:
         low, high = f"{check.low:.4g}", f"{check.high:.4g}"
         computed = low if low == high else f"{low} to {high}"
-        printed = f"{check.cell.printed.text} {check.cell.unit}".strip()
         why = _escaped(check.derivation.why)
-        lines.append(f"| `{check.cell.id}` | {_escaped(printed)} | {computed} | {why} |")
-    return "\n".join(lines) + "\n"
+        rows.append((f"`{check.cell.id}`", _escaped(str(check.cell)), computed, why))
+    return _section(
+        "Derived figures that do not follow",
+        f"{len(checks)} published figures follow from others; all were computed again, with room\n"
+        f"for the rounding of their inputs. {len(wrong)} do not come out:",
+        ("figure", "printed", "computed", "why"),
+        rows,
+    )
+
+
+def _section(title: str, text: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A section of the page with a table."""
+    table = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    table.insert(1, "|" + "---|" * len(head))
+    return "\n".join([f"## {title}", "", text, "", *table]) + "\n"
 
 
 def _tables(findings: Findings) -> str:
@@ -276,36 +279,27 @@ def _tables(findings: Findings) -> str:
 
 def _unjudged(findings: Findings) -> str:
     cells = findings.evidence.cells
-    lines = [
-        "## Figures that no finding can rest on",
-        "",
+    return _section(
+        "Figures that no finding can rest on",
         "From tables that have findings. Tables without any have the reason above.",
-        "",
-        "| figure | printed | why |",
-        "|---|---|---|",
-    ]
-    for name, why in findings.reference:
-        if name in cells:
-            printed = f"{cells[name].printed.text} {cells[name].unit}".strip()
-            lines.append(f"| `{name}` | {_escaped(printed)} | {_escaped(why)} |")
-    return "\n".join(lines) + "\n"
+        ("figure", "printed", "why"),
+        (
+            (f"`{name}`", _escaped(str(cells[name])), _escaped(why))
+            for name, why in findings.reference
+            if name in cells
+        ),
+    )
 
 
 def _assumptions(findings: Findings) -> str:
-    lines = [
-        "## Assumed spread",
-        "",
-        "For documents without spread and raw logs. The first match is used.",
-        "",
-        "| figures | of | assumed | because |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for spread in findings.evidence.spreads:
         metrics = ", ".join(sorted(spread.metrics))
         source = f"`{spread.source}`" if spread.source else "any"
         assumed = "none" if spread.is_none else str(spread)
-        lines.append(f"| {metrics} | {source} | {assumed} | {_escaped(spread.because)} |")
-    return "\n".join(lines) + "\n"
+        rows.append((metrics, source, assumed, _escaped(spread.because)))
+    text = "For documents without spread and raw logs. The first match is used."
+    return _section("Assumed spread", text, ("figures", "of", "assumed", "because"), rows)
 
 
 def _escaped(text: str) -> str:

@@ -48,5 +48,4 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
 
 def published_text(finding: Finding, evidence: Evidence) -> str:
     """The figures that the documents give for a finding, as printed."""
-    cells = [evidence.cells[cell_id] for cell_id in finding.published]
-    return ", ".join(f"{cell.printed.text} {cell.unit}".rstrip() for cell in cells)
+    return ", ".join(str(evidence.cells[cell_id]) for cell_id in finding.published)

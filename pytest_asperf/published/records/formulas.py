@@ -113,8 +113,7 @@ class DerivedCheck:
         formula = FORMULAS[self.derivation.formula].meaning
         verb = "follows" if self.follows else "does not follow"
         return (
-            f"{self.cell.id}: {self.cell.printed.text} {self.cell.unit}".rstrip()
-            + f" {verb} from {formula}, {_interval(self.low, self.high)}"
+            f"{self.cell.id}: {self.cell} {verb} from {formula}, {_interval(self.low, self.high)}"
         )
 
 

@@ -243,6 +243,9 @@ class RecordedCell:
     spread: Spread
     derivation: Derivation | None = None
 
+    def __str__(self) -> str:
+        return f"{self.printed.text} {self.unit}".rstrip()
+
     @property
     def value(self) -> float:
         """The printed number, or the middle of a range; raises for a word or one-sided bound."""
