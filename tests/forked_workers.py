@@ -3,7 +3,7 @@
 Most tests start fresh processes of an engine, whose imports cost 0.05 s of CPU (scripted), 0.2 s
 (llama.cpp) or 0.9 s (MLX) each. Here one process for each engine imports it and forks. A forked
 process runs the worker with its own pipes, environment, folder and cores, and is a child of the
-requesting process, which sees its exit status.
+requesting process, which sees its exit status. So do the interpreters of `harmful_interpreter.py`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Final, Self
 
 from pytest_asperf.engine_process import process
+from tests.harmful_interpreter import FORKS, is_harmful
 
 #: The start of a worker as users have it.
 START: Final = process.start_interpreter
 #: The end of a worker's bootstrap.
 _CALL: Final = "main(sys.argv[2:])"
-_FORKS: Final = """
-import gc, importlib, json, os, socket
+_FORKS: Final = (
+    FORKS
+    + """import gc, importlib, json, os, socket
 asking = socket.socket(fileno=int(sys.argv.pop()))
 engines = sys.modules["asperf_worker.main"].ENGINES
 for name in (engines[sys.argv[2]][0], ".scoring", ".speculation_ops", ".revisits"):
@@ -73,6 +75,7 @@ os.dup2(fds[-1], 2)
 sys.orig_argv = [*request["before"], *map(str, fds), *request["after"]]
 sys.argv = sys.orig_argv[3:]
 """
+)
 #: The part of a worker's command at which the descriptors begin.
 _FDS: Final = 7
 _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
@@ -113,7 +116,7 @@ class Forks:
     """Starts workers of this interpreter as forks, and all others as usual; a context manager."""
 
     def __init__(self) -> None:
-        self._asking: dict[str, socket.socket] = {}
+        self._asking: dict[tuple[str, str, int], socket.socket] = {}
         self._started: list[subprocess.Popen[bytes]] = []
         self._one_at_a_time = threading.Lock()
 
@@ -121,8 +124,8 @@ class Forks:
         self, command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes] | Adopted:
         """Start a worker's interpreter; replaces `start_interpreter`."""
-        is_usual = command[0] == sys.executable and not variables
-        if not is_usual or os.getpriority(os.PRIO_PROCESS, 0):
+        is_usual = command[0] == sys.executable or is_harmful(Path(command[0]))
+        if variables or not is_usual:
             return START(command, fds, variables)
         request = {
             "environment": dict(os.environ),
@@ -141,7 +144,9 @@ class Forks:
     def _asked(self, command: Sequence[str]) -> socket.socket:
         """The process that forks workers of the same engine."""
         python, *options, bootstrap, folder, engine = command[: _FDS - 1]
-        if engine not in self._asking:
+        key = python, engine, os.getpriority(os.PRIO_PROCESS, 0)  # which forks inherit
+        if key not in self._asking:
+            self._forget_harmful()
             ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             source = bootstrap.replace(_CALL, _FORKS + _CALL)
             words = [python, *options, source, folder, engine, str(its.fileno())]
@@ -155,9 +160,14 @@ class Forks:
                     pass_fds=[its.fileno()],
                     start_new_session=True,
                 )
-            self._asking[engine] = ours
+            self._asking[key] = ours
             self._started.append(started)
-        return self._asking[engine]
+        return self._asking[key]
+
+    def _forget_harmful(self) -> None:
+        """End the process of an earlier test's interpreter: each has an engine in memory."""
+        for key in [key for key in self._asking if key[0] != sys.executable]:
+            self._asking.pop(key).close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
 _INTERPRETER = """#!{python} -I
 import ctypes, importlib.abc, importlib.util, json, os, resource, signal, sys, time
 
-*_, code, folder, engine, nice, request_fd, reply_fd, log_fd = sys.argv[:10]
+code = sys.argv[3]
 sys.argv = ["-c", *sys.argv[4:]]
+
+def reply_fd():
+    return int(sys.argv[5])
 
 def out_of_memory():
     room = 2 ** 20 * 64 + int(open("/proc/self/statm").read().split()[0]) * 4096
@@ -21,10 +25,10 @@ def out_of_memory():
 
 def flood():
     while True:
-        os.write(int(reply_fd), b"x" * 2 ** 16)
+        os.write(reply_fd(), b"x" * 2 ** 16)
 
 def closes():
-    os.close(int(reply_fd))
+    os.close(reply_fd())
     time.sleep(3600)  # else it might end by itself, when it answers
 
 def noisy():
@@ -51,8 +55,8 @@ HARMS = dict(
     stopped=lambda: os.kill(os.getpid(), signal.SIGSTOP),
     hangs=lambda: time.sleep(3600),
     out_of_memory=out_of_memory,
-    garbage=lambda: os.write(int(reply_fd), b"\\xff\\x00 no message\\n"),
-    foreign=lambda: os.write(int(reply_fd), b'{{"v": 1, "id": 0, "ok": true, "result": {{}}}}\\n'),
+    garbage=lambda: os.write(reply_fd(), b"\\xff\\x00 no message\\n"),
+    foreign=lambda: os.write(reply_fd(), b'{{"v": 1, "id": 0, "ok": true, "result": {{}}}}\\n'),
     flood=flood,
     closes=closes,
     noisy=noisy,
@@ -82,12 +86,17 @@ def harm(module):
     # The language's own reader and writer take an infinite number, as another program's may.
     module.encode = lambda message: json.dumps({{"v": 1, **message}}).encode() + b"\\n"
 
-head, _, last = code.rstrip().rpartition("\\n")
+# Tests fork workers of it once the engine is imported, and the harm must come before.
+head, forks, last = code.rstrip().partition({forks!r})
+if not forks:
+    head, _, last = head.rpartition("\\n")
 exec(head)
 harm(sys.modules["asperf_worker.main"])
 {before_import}
 exec(last)
 """
+#: Begins the part of a worker's code that forks.
+FORKS = "# forks\n"
 
 
 def write_interpreter(path: Path, chosen: str, before_import: str = "") -> Path:
@@ -99,7 +108,16 @@ def write_interpreter(path: Path, chosen: str, before_import: str = "") -> Path:
         before_import: runs before the engine is imported.
     """
     path.write_text(
-        _INTERPRETER.format(python=sys.executable, chosen=chosen, before_import=before_import)
+        _INTERPRETER.format(
+            python=sys.executable, forks=FORKS, chosen=chosen, before_import=before_import
+        )
     )
     path.chmod(0o755)
     return path
+
+
+def is_harmful(path: Path) -> bool:
+    """True if it is such an interpreter."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.readline() == f"#!{sys.executable} -I\n".encode()
+    return False
