@@ -417,6 +417,23 @@ def test_scores_are_paired_by_chunk() -> None:
     assert (difference - again).find().estimate.point == pytest.approx(0)
 
 
+@pytest.mark.parametrize("kind", ["mean", "change", "ppl"])
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_two_to_four_chunks_decide_nothing(kind: str, n: int) -> None:
+    """Neither a limit that is far off nor an order is shown by fewer than five chunks."""
+    low = scored("low", kind, *(0.01, 0.011, 0.009, 0.012, 0.01)[:n])
+    high = scored("high", kind, *(0.9, 0.91, 0.92, 0.9, 0.91)[:n])
+    limit = "500%" if kind == "change" else 5
+    for verdict, decided in (
+        (low < limit, "PASS"),
+        (low > limit, "FAIL"),
+        (low < high, "PASS"),
+        (high / low < 1, "FAIL"),
+    ):
+        assert verdict.outcome == (decided if n == 5 else "INCONCLUSIVE")
+        assert ("at least 5 chunks" in verdict.figures[0].estimate.method) is (n < 5)
+
+
 def test_changes_of_ppl_are_compared_on_the_same_tokens() -> None:
     """PPL has a ratio, its changes a difference, both from paired NLL."""
     base = (0.5, 0.9, 0.7, 0.6, 0.8)

@@ -37,6 +37,13 @@ def test_long(hardware):
 """
 
 
+BREAKS = """
+@pytest.mark.model("broken:F16")
+def test_broken(throughput):
+    throughput("tg8").estimate
+"""
+
+
 class Terminal:
     """Runs a command on a terminal of 80 columns.
 
@@ -98,14 +105,19 @@ def screen(written: str) -> list[str]:
 def test_progress_is_shown_and_cleared(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
-    """The line names test, measurement and step; nothing of it stays on the screen."""
-    project.test(TESTS)
+    """The line names test, measurement and step; nothing stays, not even if it breaks."""
+    project.script("broken", faults={"generate": "crash"})
+    project.config('[models.broken]\nfiles = { F16 = "broken.json" }\ncorpus = "corpus.txt"\n')
+    project.test(TESTS + BREAKS)
     terminal = Terminal(project, command, environment, "--asperf-repetitions=5")
-    assert re.search(r"test 1/4 PPL fake:Q8_0, Q4_K_M vs F16 +0/6 chunks +0:00", terminal.written)
-    assert re.search(r"test 4/4 tg8 fake:F16 +0/5 runs +0:00", terminal.written)
+    assert re.search(r"test 1/5 PPL fake:Q8_0, Q4_K_M vs F16 +0/6 chunks +0:00", terminal.written)
+    assert re.search(r"test 4/5 tg8 fake:F16 +0/5 runs +0:00", terminal.written)
+    assert re.search(r"test 5/5 tg8 broken:F16 +0/5 runs +0:00", terminal.written)
     assert HIDDEN_CURSOR not in terminal.written
     assert not [line for line in terminal.screen if "/6 chunks" in line or "/5 runs" in line]
-    assert [line for line in terminal.screen if re.fullmatch(r"test_it\.py \.FI\. +\[100%\]", line)]
+    assert [
+        line for line in terminal.screen if re.fullmatch(r"test_it\.py \.FI\.V +\[100%\]", line)
+    ]
     # Blocks are broken between words, and are not repeated by other lines.
     block = [line for line in terminal.screen if line.startswith("E   ")]
     assert max(map(len, block)) <= 80

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.analysis.facts import ScoredText
 from pytest_asperf.analysis.limit_verdict import Limit
 from pytest_asperf.analysis.stats.estimate import RATIO
+from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -19,6 +21,7 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import Margin
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
+from pytest_asperf.measure.ab_ppl import PplComparison
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.embeddings import EmbeddedTexts, EmbeddingsComparison
 from pytest_asperf.measure.paired_runner import Pair
@@ -26,7 +29,12 @@ from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Counts, Divergence, SpeculationComparison
 from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.embeddings import embeddings_verdict
-from pytest_asperf.verdicts.gate import logits_verdict, speculation_verdict, speed_verdict
+from pytest_asperf.verdicts.gate import (
+    logits_verdict,
+    ppl_verdict,
+    speculation_verdict,
+    speed_verdict,
+)
 from pytest_asperf.verdicts.ratio import PairedClaim, paired_verdict
 from tests.engine_facts import ENGINE, context, loaded
 
@@ -288,6 +296,23 @@ def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
     verdict = speed_verdict(pairs, _result(pairs, Budget(0.05, 35, 60, 1)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.measured.endswith("but up to 10.4 % on average over the pairs")
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize(("difference", "decided"), [(0.0, Outcome.PASS), (0.05, Outcome.FAIL)])
+def test_two_to_four_chunks_decide_no_ppl(n: int, difference: float, decided: Outcome) -> None:
+    """A whole corpus of fewer than five chunks is INCONCLUSIVE, and the advice has the number."""
+    test = PairedPplTest(0.01, n_chunks_total=n)
+    for _ in range(n):
+        test.update(difference)
+    text = ScoredText("corpus.txt", "0" * 64, n, n, 512)
+    verdict = ppl_verdict(
+        PplComparison(test, None, 1.0, 1, (RAN, CANDIDATE), text, interrupted=False)
+    )
+    assert verdict.outcome is (decided if n == 5 else Outcome.INCONCLUSIVE)
+    if n < 5:
+        assert verdict.why == f"{n} of {n} chunks scored"
+        assert verdict.advice.startswith("score 5 chunks at least")
 
 
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:

@@ -46,7 +46,7 @@ def test_the_whole_corpus_decides_exactly(differences: list[float]) -> None:
         assert outcomes[-1] == (Outcome.PASS if mean < LIMIT else Outcome.FAIL)
 
 
-@pytest.mark.parametrize("n", [1, 4, 5])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
 def test_a_corpus_of_few_chunks_decides_nothing(n: int) -> None:
     """Five chunks are the minimum, also of all: a common trait of four need not be the text's."""
     test = PairedPplTest(n_chunks_total=n)
