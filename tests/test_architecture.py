@@ -121,11 +121,11 @@ def _targets(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
     return [f"{base}.{alias.name}" for alias in node.names]
 
 
-def imports_of(source: str, package: str = PACKAGE) -> list[Import]:
-    """Return the imports of a module's source, at any depth of nesting."""
+def imports_of(tree: ast.Module, package: str = PACKAGE) -> list[Import]:
+    """Return the imports of a module's syntax tree, at any depth of nesting."""
     return [
         Import(target, node.lineno, bool(getattr(node, "level", 0)), at_run_time)
-        for node, at_run_time in _nodes(ast.parse(source))
+        for node, at_run_time in _nodes(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for target in _targets(node, package)
     ]
@@ -146,7 +146,7 @@ def imports(name: str) -> tuple[Import, ...]:
     """Return the imports of one of the package's modules."""
     path = modules()[name]
     folder = ".".join((PACKAGE, *path.relative_to(ROOT).parent.parts))
-    return tuple(imports_of(path.read_text(encoding="utf-8"), folder))
+    return tuple(imports_of(tree_of(name), folder))
 
 
 def own(target: str) -> str | None:
@@ -202,7 +202,9 @@ def late():
     from . import sibling
     from ..above import thing
 """
-    found = {(one.target, one.at_run_time) for one in imports_of(source, f"{PACKAGE}.worker")}
+    found = {
+        (one.target, one.at_run_time) for one in imports_of(ast.parse(source), f"{PACKAGE}.worker")
+    }
     assert found == {
         ("typing.TYPE_CHECKING", True),
         ("only_typed", False),

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,13 +82,19 @@ ALLOWED = r"""(?x) fair\s+coin | (cache|saved|table)\s+cells? | role\s+chunks? |
     | Connection\s+refused"""
 
 
+@cache
+def _any_of(words: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(f'(?:{word})' for word in words)})\b", re.IGNORECASE)
+
+
 def _dialect(text: str, terms: dict[str, str] = TERMS) -> list[str]:
     prose = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", "", text, flags=re.DOTALL)
     prose = re.sub(ALLOWED, "", prose, flags=re.IGNORECASE)
     return [
         f"{found[0]}: write {term}"
+        for found in _any_of(tuple(terms)).finditer(prose)
         for word, term in terms.items()
-        for found in re.finditer(rf"\b(?:{word})\b", prose, re.IGNORECASE)
+        if _any_of((word,)).match(prose, found.start())
     ]
 
 

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from mypy import api
 
 import pytest_asperf
 from pytest_asperf import Quantity
@@ -88,6 +87,8 @@ def examples() -> dict[str, str]:
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Check all examples and the wrong ones in one run; return mypy's errors by module."""
     folder = tmp_path_factory.mktemp("examples")
+    from mypy import api  # it costs a second, and one worker of xdist needs it
+
     modules = {name: typed(code) for name, code in examples().items()} | WRONG
     modules["every_quantity"] = USERS_FILE.read_text(encoding="utf-8")
     for name, code in modules.items():

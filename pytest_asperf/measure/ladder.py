@@ -91,7 +91,8 @@ class LadderExperiment(SharedProcess):
             facts = build.facts(base.name), build.facts(arm.name)
             require_same_start(base.model, facts[0], arm.model, facts[1])
         limits = lease.plan.chunks, self.at_most
-        chunks, text = scored_chunks(build.worker, base.name, lease.corpus_of(base), *limits)
+        corpus = lease.corpus_of(base)
+        chunks, text = scored_chunks(build.worker, base.name, corpus, *limits, n_ctx=PPL_N_CTX)
         scores = score_ladder(
             build.worker,
             [base.name, *names],
@@ -137,7 +138,7 @@ def split_chunks(
 
 
 def scored_chunks(
-    worker: Worker, name: str, corpus: Corpus, *limits: int | None, n_ctx: int = PPL_N_CTX
+    worker: Worker, name: str, corpus: Corpus, *limits: int | None, n_ctx: int
 ) -> tuple[list[Sequence[int]], ScoredText]:
     """The chunks for a model's PPL, and the part of the corpus that they are.
 

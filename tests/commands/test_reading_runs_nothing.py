@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,7 +20,6 @@ from tests.report import sample_reports as samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.commands.conftest import Ended
 
@@ -221,18 +221,15 @@ def test_gate(gate):
     ],
 )
 def test_collecting_runs_nothing(
-    tmp_path: Path, mark: Path, command: list[str], key: str, words: str
+    pytester: pytest.Pytester, mark: Path, plugins: list[str], key: str, words: str
 ) -> None:
     """Pytest lists tests, fixtures and markers, and plans, without an engine or a build's tools."""
-    _configure(tmp_path, KEYS[key])
-    (tmp_path / "test_it.py").write_text(MEASURES)
+    _configure(Path.cwd(), KEYS[key])
+    Path("test_it.py").write_text(MEASURES)
     given = ["--asperf-candidate=nasty-packages", "--asperf-baseline=nasty-made"]
-    done = subprocess.run(
-        [*command, *words.split(), *given],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = pytester.runpytest_inprocess(*plugins, *words.split(), *given)
     assert not mark.exists(), mark.read_text()
-    assert done.returncode in {0, 5}, done.stdout + done.stderr
+    assert done.ret in {0, 5}
 
 
 def test_pytest_runs_them_where_tests_run(tmp_path: Path, mark: Path, command: list[str]) -> None:

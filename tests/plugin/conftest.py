@@ -243,6 +243,13 @@ def live(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.fixture
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score chunks of 128 tokens, because MLX is slow without a GPU."""
+    for module in ("ladder", "ab_ppl"):
+        monkeypatch.setattr(f"pytest_asperf.measure.{module}.PPL_N_CTX", 128)
+
+
+@pytest.fixture
 def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a machine whose GPU's counter is published every 10 ms."""
     project.config(default_model="fake:F16")

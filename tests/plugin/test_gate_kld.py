@@ -9,7 +9,6 @@ import pytest
 from tests.sabotaged_library import write_sabotaged
 
 if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineBuild
     from tests.plugin.conftest import Project
 
 GATE = """
@@ -44,7 +43,8 @@ def test_the_limit_is_the_tests_own(live: Project) -> None:
     result.stdout.fnmatch_lines(["✗ *gate kld *< 0.00001 nats*"])
 
 
-def test_a_fault_of_half_precision_shows_without_a_gpu(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("mlx", "short_chunks")
+def test_a_fault_of_half_precision_shows_without_a_gpu(live: Project) -> None:
     """A file of half precision is computed in its own type, which the result names.
 
     For a file of full precision, MLX's logits pass from process to process as llama.cpp's do.

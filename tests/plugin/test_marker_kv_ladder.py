@@ -48,7 +48,7 @@ def test_all(ladder):
     assert {row["outcome"] for row in found if row["outcome"]} == {"PASS"}
 
 
-@pytest.mark.usefixtures("mlx")
+@pytest.mark.usefixtures("mlx", "short_chunks")
 def test_a_ladder_on_mlx(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """The cache is quantized from the first token on, so that the scored text reads it."""
     live.config(engine="mlx", default_model="asperf-draft:F32", repetitions=2, chunks=5)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: rules.
 _LEVELS = {
     "llama_cpp": {"whole": "F16", "good": "Q4_0", "poor": "Q2_K"},
-    "mlx": {"whole": "F16", "good": "4bit"},
+    "mlx": {"whole": "F32", "good": "4bit"},
 }
 _TEXT = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth)"
 _N_NEW = 48

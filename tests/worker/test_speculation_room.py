@@ -275,7 +275,7 @@ def _gain(pairing: Pairing) -> GainExperiment:
     return GainExperiment(pairing, Budget(0.05, max_pairs=1, max_seconds=60, seed=1), limits=(0.0,))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(scripts())
 @example(
     (Script(237, [True], [False], "trim"), Pairing(_ref("target"), _ref("draft"), n_tokens=64))
@@ -294,7 +294,7 @@ def test_a_measurement_fits_into_its_contexts_and_fills_them(drawn: tuple[Script
     assert max(script.most.values()) == room
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(scripts())
 @example(
     (
@@ -312,7 +312,7 @@ def test_sampled_outputs_fit_too(drawn: tuple[Script, Pairing]) -> None:
     assert script.most["target"] == room
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(scripts())
 def test_what_is_accepted_never_changes_the_output(drawn: tuple[Script, Pairing]) -> None:
     """For any accepted draft tokens, and any way back, the text is the target's."""
