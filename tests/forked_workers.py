@@ -165,8 +165,11 @@ class Forks:
         return self._asking[key]
 
     def _forget_harmful(self) -> None:
-        """End the process of an earlier test's interpreter: each has an engine in memory."""
-        for key in [key for key in self._asking if key[0] != sys.executable]:
+        """End the processes of earlier tests' interpreters: each has an engine in memory.
+
+        The last one stays, as a gate may compare two of them.
+        """
+        for key in [key for key in self._asking if key[0] != sys.executable][:-1]:
             self._asking.pop(key).close()
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_
 GONE = "./gone-1.0-py3-none-any.whl"
 
 # For the target, whose steps are long compared with other work's delay of a slowed one.
-pytestmark = [pytest.mark.live, pytest.mark.serial]
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ def bisect(
     return run
 
 
+@pytest.mark.serial
 def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
     """One step, one build that cannot be made: found, and the size is its slowdown."""
     done = bisect(EQUAL, EQUAL, GONE, EQUAL, SLOW)
@@ -66,6 +67,7 @@ def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
     assert len(re.findall(r"^(?:PASS|FAIL) ", done.stdout, re.MULTILINE)) <= 3 + 2
 
 
+@pytest.mark.serial
 def test_the_map_of_several_steps(bisect: Callable[..., Result]) -> None:
     """Slow, then much slower: no culprit, and the map marks both steps."""
     done = bisect(EQUAL, SLOW, SLOW, SLOWER)
@@ -97,6 +99,7 @@ def test_the_first_build_of_other_answers(
     assert f"--workload {workload}" in done.stdout
 
 
+@pytest.mark.serial
 def test_the_first_release_with_a_slower_server(
     bisect: Callable[..., Result], tmp_path: Path, tools: Path
 ) -> None:

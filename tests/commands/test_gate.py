@@ -303,7 +303,6 @@ def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) ->
 
 
 @pytest.mark.live
-@pytest.mark.serial
 def test_llama_cpp_against_itself(real: Command) -> None:
     """Nothing FAILs: computed checks pass, and timed ones are decided or open."""
     done = real(

@@ -125,7 +125,6 @@ def _shipped_draft() -> str:
     return str(draft.hf_folder)
 
 
-@pytest.mark.serial
 def test_a_gate_on_mlx_finds_a_slowdown(small: Project) -> None:
     """Two builds of one interpreter, one slowed: the machinery of gates is the same."""
     small.test("""

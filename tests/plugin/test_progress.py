@@ -38,9 +38,10 @@ def test_long(hardware):
 
 
 BREAKS = """
-@pytest.mark.model("broken:F16")
-def test_broken(throughput):
-    throughput("tg8").estimate
+@pytest.mark.model("broken")
+@pytest.mark.quant("Q8_0")
+def test_broken(perplexity):
+    perplexity.ppl.estimate
 """
 
 
@@ -106,13 +107,14 @@ def test_progress_is_shown_and_cleared(
     project: Project, command: list[str], environment: dict[str, str]
 ) -> None:
     """The line names test, measurement and step; nothing stays, not even if it breaks."""
-    project.script("broken", faults={"generate": "crash"})
-    project.config('[models.broken]\nfiles = { F16 = "broken.json" }\ncorpus = "corpus.txt"\n')
+    project.script("broken", faults={"score": "crash"})
+    files = '{ F16 = "f16.json", Q8_0 = "broken.json" }'
+    project.config(f'[models.broken]\nfiles = {files}\ncorpus = "corpus.txt"\n')
     project.test(TESTS + BREAKS)
     terminal = Terminal(project, command, environment, "--asperf-repetitions=5")
     assert re.search(r"test 1/5 PPL fake:Q8_0, Q4_K_M vs F16 +0/6 chunks +0:00", terminal.written)
     assert re.search(r"test 4/5 tg8 fake:F16 +0/5 runs +0:00", terminal.written)
-    assert re.search(r"test 5/5 tg8 broken:F16 +0/5 runs +0:00", terminal.written)
+    assert re.search(r"test 5/5 PPL broken:Q8_0 vs F16 +0/6 chunks +0:00", terminal.written)
     assert HIDDEN_CURSOR not in terminal.written
     assert not [line for line in terminal.screen if "/6 chunks" in line or "/5 runs" in line]
     assert [

@@ -61,7 +61,6 @@ def shipped_draft() -> Path:
     return draft.hf_folder
 
 
-@pytest.mark.serial
 def test_faster_and_not(both: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """The engine that is not slowed is faster by far; the slowed one is shown not to be."""
     claims = {
