@@ -269,3 +269,10 @@ def test_drift_of_a_whole_corpus_is_known() -> None:
     assert test.outcome == Outcome.PASS
     assert test.kld.estimate.point == pytest.approx(0.009)
     assert test.kld.estimate.is_exact
+
+
+def test_a_divergence_that_rounding_puts_below_zero_is_none() -> None:
+    """A release with its predecessor's arithmetic gave a KLD of -1.3e-10 on a GPU."""
+    test = DriftTest(0.01, 0.08, n_chunks_total=40)
+    test.update(ChunkScore(nll=(1.0,), kld=(-1.3e-10,), same_top=(True,)))
+    assert (test.kld.estimate.low, test.kld.estimate.point) == (0, 0)
