@@ -75,20 +75,26 @@ class Asperf(click.Group):
         try:
             code = super().main(*args, **extra)
         except click.ClickException as error:
-            error.show()
-            _show_place(error)
+            _show(error)
             code = ExitCode.USAGE
         except (click.Abort, KeyboardInterrupt):
             code = ExitCode.INTERRUPTED
         sys.exit(int(code or 0))
 
 
-def _show_place(error: click.ClickException) -> None:
-    """Print where an option belongs that a command lacks and its group has."""
-    if not isinstance(error, click.NoSuchOption) or not error.ctx or not error.ctx.parent:
-        return
-    if any(error.option_name in param.opts for param in error.ctx.parent.command.params):
-        click.echo(f"Write {error.option_name} before `{error.ctx.command.name}`.", err=True)
+def _show(error: click.ClickException) -> None:
+    """Print a mistake in a command line as click does, its lines broken at the terminal's width."""
+    from pytest_asperf.commands.console import print_text, stderr_console  # noqa: PLC0415  # loads rich
+
+    console, context = stderr_console(), getattr(error, "ctx", None)
+    if context is not None:
+        print_text(console, context.get_usage())
+        print_text(console, f"Try '{context.command_path} --help' for help.\n")
+    print_text(console, f"Error: {error.format_message()}")
+    if isinstance(error, click.NoSuchOption) and context is not None and context.parent:
+        options = (option for param in context.parent.command.params for option in param.opts)
+        if error.option_name in options:
+            print_text(console, f"Write {error.option_name} before `{context.command.name}`.")
 
 
 @click.group(

@@ -43,6 +43,8 @@ class Advice:
 #: Longest part of an error: external text may be of any length.
 _LONGEST_PART: Final = 4000
 _LONGEST_DETAIL: Final = 40_000
+#: Longest list of valid words in a remedy.
+_LONGEST_LISTING: Final = 240
 
 
 class AsperfError(Exception):
@@ -234,5 +236,10 @@ def suggest(word: object, valid: Iterable[str], *, likeness: float = 0.6) -> str
 
 
 def listing(words: Iterable[str]) -> str:
-    """The valid words as one readable, sorted list for an error message."""
-    return ", ".join(sorted(words))
+    """The valid words as one sorted list for an error message, the last of many only counted."""
+    valid = sorted(words)
+    text = ", ".join(valid)
+    if len(text) <= _LONGEST_LISTING:
+        return text
+    shown = text[: text.rindex(", ", 0, _LONGEST_LISTING)]
+    return f"{shown} and {len(valid) - shown.count(', ') - 1} more"

@@ -15,7 +15,7 @@ import pytest
 from pytest_asperf.cli import every_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("pytest_asperf", "tests", "benchmarks", "scripts", "docs")
@@ -96,6 +96,57 @@ def _dialect(text: str, terms: dict[str, str] = TERMS) -> list[str]:
         for word, term in terms.items()
         if _any_of((word,)).match(prose, found.start())
     ]
+
+
+#: Words of a sentence, and of a table's cell; one without a letter or a digit is none.
+MOST_WORDS, MOST_IN_CELL = 25, 12
+#: Pages that code writes, or that quote.
+WRITTEN = {"api", "commands", "json", "quantities"}
+
+
+def _prose(text: str) -> str:
+    """A page without code, generated parts and samples."""
+    kept = re.sub(r"(?s)<!-- (generated|sample).*?<!-- end -->|```.*?```", "\n\n", text)
+    return re.sub(r"(?m)^( {4,}(?![-*] |\d+\. )(?=\S).*\n)+", "\n", kept)
+
+
+def _plain(text: str) -> str:
+    """A text on one line; code in it is one word, and so is a link's address."""
+    return re.sub(r"`[^`]*`", "X", re.sub(r"\]\([^)]*\)", "]", " ".join(text.split())))
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """The sentences of a page's paragraphs and items; a table or a heading has none."""
+    lines = re.sub(r"(?m)^(\||#|<!--).*$", "", _prose(text))
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", f"\n{lines}"):
+        yield from re.split(r"(?<=[.!?])[*)\"]*\s+", _plain(paragraph))
+
+
+def _cells(text: str) -> Iterator[str]:
+    for line in re.findall(r"(?m)^\|(.*)\|$", _prose(text)):
+        yield from map(_plain, re.split(r"(?<!\\)\|", line))
+
+
+def _longer(parts: Iterable[str], most: int) -> list[str]:
+    return [part for part in parts if sum(bool(re.search(r"\w", w)) for w in part.split()) > most]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in WRITTEN], ids=lambda page: page.stem
+)
+def test_a_sentence_can_be_read_at_once(page: Path) -> None:
+    """No sentence of a page has more than 25 words, and no cell of its tables more than 12."""
+    text = page.read_text(encoding="utf-8")
+    assert _longer(_sentences(text), MOST_WORDS) == []
+    assert _longer(_cells(text), MOST_IN_CELL) == []
+
+
+def test_a_long_sentence_is_found() -> None:
+    """The limits count words over lines and after a list's mark, and code as one word."""
+    long = " ".join(["word"] * 26)
+    page = f"# {long}\n\n- One.\n- {long[:60]}\n  {long[60:]}. Two.\n\n`{long}` three.\n"
+    assert _longer(_sentences(page), MOST_WORDS) == [f"{long}."]
+    assert _longer(_cells(f"| a | {long} |\n"), MOST_IN_CELL) == [long]
 
 
 def _spoken(path: Path) -> Iterator[tuple[int, str]]:

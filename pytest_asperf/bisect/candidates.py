@@ -66,9 +66,8 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
             f"{where}: which builds lie between {base.name} and {candidate.name} is not known: "
             f"{problem}",
             why="a bisection needs them in the order in which they were made",
-            remedy="name two releases of one package (mlx-lm==0.31.1 mlx-lm==0.32.2), two files "
-            "of one folder (llama-bA-bin-ubuntu-x64.tar.gz llama-bB-bin-ubuntu-x64.tar.gz), or "
-            "two commits of one checkout (../llama.cpp@A ../llama.cpp@B)",
+            remedy="name two releases of one package, such as mlx-lm==0.31.1 and mlx-lm==0.32.2, "
+            "two files of one folder, or two commits of one checkout",
             opt_out="name the builds between them in their order: --builds=A,B,C, or a file with "
             "one a line",
         ) from None

@@ -153,7 +153,7 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
     if workload == GateCheck.SPECULATION:
         raise ConfigError(
             "--workload: sd needs a draft, and a bisection has one model",
-            remedy="gate the builds one by one: asperf gate BASE CAND --draft DRAFT --workload sd",
+            remedy="gate each: `asperf gate BASE CAND --draft DRAFT --workload sd`",
         )
     between = None
     if options.builds is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 from rich.console import Console
 
-from pytest_asperf.commands.console import print_table, print_text, print_whole
+from pytest_asperf.commands.console import print_table, print_text
 from pytest_asperf.commands.history_lines import machine_names, unit_text
 from pytest_asperf.commands.options import command, settings
 from pytest_asperf.commands.project import history_of, open_project, read_json
@@ -235,7 +235,7 @@ def _print_nights(out: Console, one: ComparedReport, other: ComparedReport) -> N
     if rows:
         print_table([head, *rows])
     for label, before, after in ran_otherwise(one, other):
-        print_whole(out, f"{label}: {printable(before)} -> {printable(after)}")
+        print_text(out, f"{label}: {printable(before)} -> {printable(after)}")
     print_text(
         out,
         "Two sessions of one machine, without a verdict. The interval of a change is unpaired "
@@ -249,4 +249,4 @@ def _print_left_out(out: Console, one: ComparedReport, other: ComparedReport) ->
     from pytest_asperf.commands.compared_reports import left_out
 
     for title, reason in dict.fromkeys(left_out(one, other)):
-        print_whole(out, f"not compared: {printable(title)}: {printable(reason)}")
+        print_text(out, f"not compared: {printable(title)}: {printable(reason)}")

@@ -1,9 +1,8 @@
-"""How every command prints: sections of checks, tables and texts, wrapped only on a terminal."""
+"""How every command prints: sections of checks, tables and texts, broken at a terminal's width."""
 
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
@@ -15,6 +14,7 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
+from pytest_asperf.report.wrapping import columns_of, wrapped
 
 if TYPE_CHECKING:
     from pytest_asperf.report.sections import Section, State
@@ -33,7 +33,6 @@ _OUTCOME_STYLES: Final = {
 }  # fmt: skip
 _LEAST_STATE_COLUMNS: Final = 4
 _MOST_NAME_COLUMNS: Final = 30
-_LEAST_TEXT_COLUMNS: Final = 24
 
 
 class CommandNotify:
@@ -84,7 +83,7 @@ def print_error(error: AsperfError) -> None:
 def print_sections(sections: Iterable[Section], *, last_line: str = "") -> None:
     """Print the examined parts, and one line that sums them up."""
     console = Console(highlight=False)
-    columns = _columns(console)
+    columns = columns_on(console)
     for number, section in enumerate(sections):
         for line in (*([Text()] if number else []), *render(section, columns)):
             console.print(line, soft_wrap=True)
@@ -108,7 +107,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=number > 0)
     for row in rows[1:]:
         table.add_row(*map(Text, row))
-    if not console.is_terminal:
+    if columns_on(console) is None:
         console.width = sum(widths) + 2 * len(widths)
     console.print(table)
     print_text(console, "")
@@ -117,17 +116,17 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> None:
     """Print a verdict with its assertion, and a sentence below it."""
     indent = " " * (len(Outcome.INCONCLUSIVE) + 2)
-    head, *tail = _wrap(printable(claim), _columns(console), f"{outcome:{len(indent)}}", indent)
+    head, *tail = wrapped(printable(claim), columns_on(console), f"{outcome:{len(indent)}}", indent)
     line = Text(head)
     line.stylize(_OUTCOME_STYLES[outcome], 0, len(outcome))
-    tail += _wrap(printable(why), _columns(console), indent, indent)
+    tail += wrapped(printable(why), columns_on(console), indent, indent)
     for shown in (line, *map(Text, tail)):
         console.print(shown, soft_wrap=True)
 
 
-def print_text(console: Console, text: str) -> None:
-    """Print one text, wrapped if it is read on a terminal."""
-    for line in _wrap(text, _columns(console), "", " " * 4):
+def print_text(console: Console, text: str, first: str = "") -> None:
+    """Print one text behind its first words, with the overflow below it."""
+    for line in wrapped(text, columns_on(console), first, " " * len(first) if first else None):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -137,18 +136,19 @@ def print_waiting(console: Console, reason: str) -> None:
 
 
 def print_whole(out: Console, line: str) -> None:
-    """Print a line that a terminal wraps anywhere, and that a file keeps whole."""
+    """Print a line that is laid out already, or that a program reads."""
     out.print(Text(line), soft_wrap=True)
 
 
-def _columns(console: Console) -> int | None:
-    return console.width if console.is_terminal else None
+def columns_on(console: Console) -> int | None:
+    """The width at which to break what is printed on it; None for no break."""
+    return columns_of(console.width, is_terminal=console.is_terminal)
 
 
 def render(section: Section, columns: int | None) -> Iterator[Text]:
     """A section's lines: state, name and detail in columns, each remedy below its detail.
 
-    Without `columns`, the width to wrap at, each is one line.
+    Without `columns`, the width to break lines at, each is one line.
     """
     yield Text(section.title, style="bold")
     longest = max((len(check.name) for check in section.checks), default=0)
@@ -158,25 +158,10 @@ def render(section: Section, columns: int | None) -> Iterator[Text]:
     indent = " " * (states + width + 5)
     for check in section.checks:
         name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
-        head, *tail = _wrap(check.detail, columns, name, indent)
+        head, *tail = wrapped(check.detail, columns, name, indent)
         line = Text(head)
         line.stylize(_STYLES[check.state], 2, 2 + states)
         yield line
         if check.remedy:
-            tail += _wrap(check.remedy, columns, f"{indent}do: ", f"{indent}    ")
+            tail += wrapped(check.remedy, columns, f"{indent}do: ", f"{indent}    ")
         yield from map(Text, tail)
-
-
-def _wrap(text: str, columns: int | None, first: str, others: str) -> list[str]:
-    """Break a line between words only, so that paths and commands can be copied."""
-    if columns is None:
-        return [first + text]
-    wrapped = textwrap.wrap(
-        text,
-        max(columns, len(others) + _LEAST_TEXT_COLUMNS),
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return wrapped or [first]

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from pytest_asperf.commands.console import CommandNotify, print_text, print_whole, stderr_console
+from pytest_asperf.commands.console import (
+    CommandNotify,
+    columns_on,
+    print_text,
+    print_whole,
+    stderr_console,
+)
 from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
 from pytest_asperf.commands.options import build_argument, command, end, reports, settings
 from pytest_asperf.commands.project import GateHistory
@@ -170,13 +176,13 @@ def print_plan(
         print_text(out, cost)
     print_text(out, "")
     for cell in plan.cells if only_list else ():
-        print_whole(out, f"{cell.name:12} {printable(cell.what)}")
+        print_text(out, printable(cell.what), f"{cell.name:12} ")
 
 
 def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: int) -> None:
     """Print one line of a result that is there, where the summary is not yet."""
     line = f"{n_decided}/{n_cells} {result.word} {result.cell.name} {result.cell.what}"
-    print_whole(out, printable(line))
+    print_text(out, printable(line))
 
 
 def print_outcome(outcome: GateOutcome) -> None:
@@ -184,7 +190,7 @@ def print_outcome(outcome: GateOutcome) -> None:
     from pytest_asperf.report.gate_text import text_lines
 
     out = Console(highlight=False)
-    for line in text_lines(outcome, out.width if out.is_terminal else None):
+    for line in text_lines(outcome, columns_on(out)):
         print_whole(out, line)
 
 

@@ -171,8 +171,8 @@ def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> 
     if candidate is None:
         raise ConfigError(
             "CAND is missing: no build to judge",
-            remedy="name both, as in: asperf gate llama-cpp-python==0.3.35 "
-            "llama-cpp-python==0.3.36; or set `candidate` in [tool.asperf]",
+            remedy="name both, as in `asperf gate llama-cpp-python==0.3.35 current`, "
+            "or set `candidate` in [tool.asperf]",
         )
     return (
         find(base, where=options.arguments[0], engine=engine),

@@ -13,7 +13,13 @@ import click
 from rich.console import Console
 
 from pytest_asperf.commands.bisect import BisectOptions, bisect_builds
-from pytest_asperf.commands.console import print_table, print_text, print_whole, stderr_console
+from pytest_asperf.commands.console import (
+    columns_on,
+    print_table,
+    print_text,
+    print_whole,
+    stderr_console,
+)
 from pytest_asperf.commands.gate import gate_builds
 from pytest_asperf.commands.gate_request import GateOptions
 from pytest_asperf.commands.history_lines import (
@@ -226,14 +232,14 @@ def show_series(series: str, last: int) -> None:
     state = state_of(points[-LOOKED_AT:], found.key, threshold)
     out = Console(highlight=False)
     key = found.key
-    print_whole(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))
-    print_whole(out, printable(f"settings {key.settings}, model sha256 {key.model_sha256[:12]}"))
+    print_text(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))
+    print_text(out, printable(f"settings {key.settings}, model sha256 {key.model_sha256[:12]}"))
     if key.anchor:
-        print_whole(out, printable(f"time of the candidate / baseline, which is {key.anchor}"))
+        print_text(out, printable(f"time of the candidate / baseline, which is {key.anchor}"))
     for step in state.steps:
-        print_whole(out, f"step: {state.step_text(step)}")
-    print_whole(out, "")
-    for line in drawn(points[-last:], key.unit, out.width if out.is_terminal else 100):
+        print_text(out, f"step: {state.step_text(step)}")
+    print_text(out, "")
+    for line in drawn(points[-last:], key.unit, columns_on(out) or 100):
         print_whole(out, line)
 
 

@@ -20,7 +20,6 @@ from pytest_asperf.commands.console import (
     CommandNotify,
     print_error,
     print_text,
-    print_whole,
     stderr_console,
 )
 from pytest_asperf.commands.gate import gate_document, run_cells
@@ -281,7 +280,7 @@ def nightly(
     # Indented lines are a code block: nothing in them is Markdown.
     block = "".join(f"    {line}\n" for line in lines)
     for line in (*lines, *github.add_to_summary(f"\n{block}\n".encode())):
-        print_whole(out, line)
+        print_text(out, line)
     report.send()
     end(report.exit_code)
 
@@ -295,7 +294,7 @@ def _request(options: GateOptions, project: Workspace) -> GateRequest:
         raise ConfigError(
             "BASE is missing: no build that stays the same over all runs",
             why="with every upgrade of `current` the series would begin again",
-            remedy="name a release, as in: asperf nightly llama-cpp-python==0.3.35; or set "
+            remedy="name a release, as in `asperf nightly llama-cpp-python==0.3.35`, or set "
             "`baseline` in [tool.asperf]",
         )
     if options.cand == _NEWEST:

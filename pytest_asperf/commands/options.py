@@ -151,7 +151,7 @@ def _keep_set(context: click.Context, _: click.Parameter, values: Sequence[str])
         if key not in DECLARED or not equals:
             raise click.BadParameter(
                 f"{printable(text, 80)!r} is no KEY=VALUE of a setting{suggest(key, DECLARED)}"
-                f"; the keys are {listing(DECLARED)}"
+                "; docs/configuration.md lists the keys"
             )
         _keep(context, key, [value] if DECLARED[key].is_list else value, f"--set {key}")
 

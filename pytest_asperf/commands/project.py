@@ -17,6 +17,7 @@ from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.settings import Settings, flag, parse_typed
 from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import AsperfError, ConfigError, printable
+from pytest_asperf.hardware.in_force import detect, in_force
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.records.report import unusable
@@ -45,7 +46,8 @@ def open_project(*, defaults: Mapping[str, object] | None = None, **given: objec
 
     Raises:
         ConfigError: a setting is not usable.
-        CacheError: the cache is not.
+        HardwareError: the hardware is not known.
+        CacheError: the cache is not usable.
     """
     folder = Path.cwd()
     file = nearest_configuration(folder)
@@ -67,6 +69,8 @@ def open_project(*, defaults: Mapping[str, object] | None = None, **given: objec
     catalogue = replace(catalogue, folder=folder, settings=settings)
     workspace = Workspace(catalogue, frozenset(values))
     workspace.cache  # noqa: B018  # one that cannot be used is an error now
+    if settings.hardware != "auto":
+        in_force(settings.hardware, detect())  # an unknown one is an error before any measurement
     return workspace
 
 

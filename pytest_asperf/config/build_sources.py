@@ -225,11 +225,8 @@ def parse_source(
         raise unusable(where, behind, _SETTINGS_LAST)
     raise ConfigError(
         f"{where}: unknown build {shown(text)}{suggest(text, [*known, *DISTRIBUTIONS])}",
-        remedy=f"use one of {listing(known)}; a requirement, such as llama-cpp-python==0.3.35; a "
-        "build number of llama.cpp, such as b10429; the path of a Python interpreter, of a wheel, "
-        "of a llama.cpp release, of a folder of llama.cpp's binaries, or of a "
-        "checkout of llama.cpp with @COMMIT behind it; or declare the build in "
-        "[tool.asperf.builds.NAME] of pyproject.toml",
+        remedy=f"name {' or '.join(sorted(known))}, a release such as llama-cpp-python==0.3.35 or "
+        "b10429 (llama.cpp), or a path that begins with ./ or /; docs/builds.md lists all forms",
     )
 
 
@@ -292,9 +289,7 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
     if not path.exists():
         raise ConfigError(
             f"{where}: {shown(text)}: there is no such file or folder",
-            remedy="correct the path: of a Python interpreter, of a wheel or source distribution, "
-            "of a llama.cpp release, of a folder of its programs, or of a checkout with @COMMIT "
-            "behind it",
+            remedy="correct the path; docs/builds.md lists the kinds of files and folders",
         )
     if not path.is_dir():
         return Interpreter(Rules(folder).interpreter.checked(text, where))

@@ -200,13 +200,8 @@ def parse_workload(
     if workload is None:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, EXAMPLES)}",
-            remedy="write pp512, tg128, tg128@d1024 (generation after 1024 tokens of context), or "
-            "ttft512 (a prompt of 512 tokens until the first output token), itl128 (the time of "
-            "each of 128 tokens), pp512+tg128 (a whole request); tg128@after20 for the same "
-            "after a long prompt and 19 short requests, tg128@topk0 or tg128@grammar for "
-            "sampling of the whole vocabulary or by a grammar; with @c4 for 4 users of a server, "
-            "ttft512@warm for a prompt in its cache, ttft512@p95 for p95 in a gate; jtg128 for "
-            "its energy; load, load@cold and reload for the time of a load",
+            remedy="write a name such as tg128, pp512, ttft512 or tg128@d4096; docs/workloads.md "
+            "lists all",
         )
     if workload.percentile and not any_cost:
         plain = replace(workload, percentile=0).name

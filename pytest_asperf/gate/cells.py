@@ -241,11 +241,7 @@ def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
         raise ConfigError(
             f"{where}: {shown(name, 80)} is not a workload{suggest(name, _EXAMPLES)}",
             why=error.why,
-            remedy=f"{error.remedy}; or ppl, kld (against the baseline's distribution), logits "
-            "(prefill against decoding), each also after 1024 tokens of context (ppl@d1024), "
-            "logits@c4 (each of 4 sequences alone and among them), logits@turns (a conversation "
-            "and its prompts on their own), embeddings (the vectors of texts), memory, sd "
-            "(speculation)",
+            remedy="write names such as tg128,pp512,ttft512,ppl,kld; docs/workloads.md lists all",
         ) from None
 
 

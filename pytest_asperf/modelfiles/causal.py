@@ -79,11 +79,9 @@ def _said(noun: str, sign: str) -> str:
 def _refusal(what: str) -> NoModelError:
     return NoModelError(
         what,
-        why="TG, PPL and speculation are about the next token of a text, and have no meaning for "
-        "such a model, although an engine may compute some numbers",
-        remedy="measure a model that generates text (a causal language model); of an encoder's "
-        "GGUF file, compare two builds' vectors, or pp512: asperf gate --model FILE --workload "
-        "embeddings",
+        why="TG, PPL and speculation are about the next token of a text; such a model has none",
+        remedy="measure a model that generates text; for an encoder, gate the vectors: "
+        "`asperf gate --model FILE --workload embeddings`",
     )
 
 

@@ -398,8 +398,8 @@ def _foreign(path: Path, tensor: TensorInfo) -> NoModelError:
         f"{path}: tensor {printable(tensor.name, 100)!r} is of type {code}, and no such tensor of "
         f"the file has the size of llama.cpp's {tensor.type}",
         why="forks give this number to other types",
-        remedy="get a file of a type of llama.cpp, or measure it with llama-bench of the fork that "
-        "made it, and read its output with `asperf audit`",
+        remedy="get a file of a type of llama.cpp, or measure it with its fork's "
+        "llama-bench and read the output with `asperf audit`",
     )
 
 

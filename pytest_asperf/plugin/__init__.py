@@ -147,11 +147,12 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if not any(map(measures, session.items)):
         return
     from pytest_asperf.plugin.stash import session_of
+    from pytest_asperf.plugin.summary import say
 
     lines = session_of(config).headline(brief=config.get_verbosity() == 0)
     whole = "; ".join([lines[0], *(line.removeprefix("asperf: ") for line in lines[1:])])
     for line in [whole] if len(whole) <= config.get_terminal_writer().fullwidth else lines:
-        terminal.write_line(line)
+        say(terminal, line)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -260,9 +261,10 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
         summarise(terminalreporter, session, reports, ours)
     if ours and config.get_verbosity() > -2:
         from pytest_asperf.plugin.skips import skip_lines
+        from pytest_asperf.plugin.summary import say
 
         for line in skip_lines(ours, config):
-            terminalreporter.line(f"asperf: {line}")
+            say(terminalreporter, f"asperf: {line}")
     if session and reports and config.get_verbosity() > -2:
         from pytest_asperf.plugin.summary import print_total
 

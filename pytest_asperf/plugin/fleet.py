@@ -123,8 +123,10 @@ class Fleet:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the machines that did not measure all, with the remedy."""
+        from pytest_asperf.plugin.summary import say
+
         for absent in self.absent():
-            terminalreporter.line(f"asperf: {_line(absent)}", red=True)
+            say(terminalreporter, f"asperf: {_line(absent)}", red=True)
 
     def absent(self) -> list[Absent]:
         """The machines that measured nothing, or not all."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.verdict import JudgedRecord, Outcome, Verdict
@@ -20,6 +17,7 @@ from pytest_asperf.records.taken import broken_record
 from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
 from pytest_asperf.report.verdict_text import VerdictError, claim_text, short_note
+from pytest_asperf.report.wrapping import columns_of, wrapped
 
 if TYPE_CHECKING:
     import pytest
@@ -42,9 +40,6 @@ _RERUN: Final = "run {} of the test; the runs before do not count"
 _MOST_LINES: Final = 6
 #: Lines of a verdict on a terminal, below its place and the user's own line.
 _MOST_TOLD: Final = 5
-#: Parts of a line that are not broken: an interval, and a limit with its sign.
-_WHOLE: Final = re.compile(r"\[[^\s\]]+, [^\s\]]+\]|[<>≤≥] \S+( %)?")
-_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 #: For a verdict that fails no test, and never looks like a pass: letter, colour.
 _EXCUSED_STATUS: Final[Mapping[str, tuple[str, str]]] = {
     "FAIL": ("f", "red"),
@@ -156,14 +151,13 @@ def _fitted(
 ) -> list[str]:
     """Lines broken between words for a terminal, at most so many; files get them as they are."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is None or not terminal.isatty:
+    is_terminal = terminal is not None and terminal.isatty
+    width = columns_of(config.get_terminal_writer().fullwidth, is_terminal=is_terminal)
+    if width is None:
         return list(lines)
-    width = config.get_terminal_writer().fullwidth
-    shown = partial(wrap, width=width, subsequent_indent=below, break_on_hyphens=False)
-    whole = (_WHOLE.sub(lambda found: found[0].replace(" ", _NO_BREAK), line) for line in lines)
-    parts = [part.replace(_NO_BREAK, " ") for line in whole for part in shown(line)]
+    parts = [part for line in lines for part in wrapped(line, width, below=below)]
     if most is not None and len(parts) > most:
-        last, *_ = wrap(parts[most - 1], width - len(" …"))
+        last, *_ = wrapped(parts[most - 1], width - len(" …"))
         parts[most - 1 :] = [f"{last} …"]
     return parts
 

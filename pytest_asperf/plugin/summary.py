@@ -23,6 +23,7 @@ from pytest_asperf.report.claims_table import (
 )
 from pytest_asperf.report.lines import Line, lines
 from pytest_asperf.report.measurements import explanation, speculation_of
+from pytest_asperf.report.wrapping import columns_of, wrapped
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -52,14 +53,22 @@ def summarise(
     if verbosity >= 0:
         _print_waits(terminal, ours)
         for path in session.written:
-            terminal.line(f"asperf: wrote {path}")
+            say(terminal, f"asperf: wrote {path}")
         for line in session.stored:
-            terminal.line(f"asperf: {printable(line)}")
+            say(terminal, f"asperf: {printable(line)}")
     _print_comparison(terminal)
     for line in session.closing:
-        terminal.line(line)
+        say(terminal, line)
     for error in session.unwritten.values():
-        terminal.line(f"asperf: {error}", red=True)
+        say(terminal, f"asperf: {error}", red=True)
+
+
+def say(terminal: TerminalReporter, text: str, **markup: bool) -> None:
+    """Print a text, its lines broken at a terminal's width."""
+    columns = columns_of(screen_of(terminal).width, is_terminal=bool(terminal.isatty))
+    for line in text.splitlines():
+        for part in wrapped(line, columns):
+            terminal.line(part, **markup)
 
 
 def print_total(terminal: TerminalReporter, reports: Sequence[Any]) -> None:
@@ -71,7 +80,7 @@ def print_total(terminal: TerminalReporter, reports: Sequence[Any]) -> None:
     failed = sum(len(terminal.stats.get(name, ())) for name in ("failed", "error", *_UNDECIDED))
     reasons = {0: "no test failed", 1: f"{counted_text(failed, 'tests')} failed"}
     reason = reasons.get(status) or pytest.ExitCode(status).name.lower().replace("_", " ")
-    terminal.line(f"{counted}; exit code {int(status)}: {reason}")
+    say(terminal, f"{counted}; exit code {int(status)}: {reason}")
 
 
 def _print_blocks(terminal: TerminalReporter) -> None:
@@ -153,11 +162,11 @@ def _print_waits(terminal: TerminalReporter, ours: Sequence[Any]) -> None:
     waited = [report.nodeid for report in ours if hasattr(report, "asperf_waited")]
     if waited:
         names = ", ".join(dict.fromkeys(waited))
-        terminal.line(f"waited until the machine was free: {printable(names)}")
+        say(terminal, f"waited until the machine was free: {printable(names)}")
 
 
 def _print_comparison(terminal: TerminalReporter) -> None:
     """Print the basis of pytest-benchmark's comparison with an earlier session."""
     benchmarks = terminal.config.pluginmanager.get_plugin("pytest-benchmark")
     if benchmarks and (note := comparison_note(benchmarks)):
-        terminal.line(f"asperf: {note}")
+        say(terminal, f"asperf: {note}")

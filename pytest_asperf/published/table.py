@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
-from pytest_asperf.plugin.summary import MARKUP, screen_of
+from pytest_asperf.plugin.summary import MARKUP, say, screen_of
 from pytest_asperf.report.claims_table import Screen, ended
 from pytest_asperf.report.lines import Line, first_line
 from pytest_asperf.report.report_data import OUTCOMES
@@ -46,7 +46,7 @@ def print_findings(terminal: TerminalReporter, noted: list[Noted]) -> None:
         terminal.write(screen.mark(outcome), **markup)
         terminal.write(f"  {text}".rstrip() + "\n")
     if any(line.source == "recorded" for line in shown):
-        terminal.line("verdicts on published figures fail no test; asperf findings ID explains one")
+        say(terminal, "verdicts on published figures fail no test; asperf findings ID explains one")
 
 
 def print_untried(terminal: TerminalReporter) -> None:
@@ -54,7 +54,7 @@ def print_untried(terminal: TerminalReporter) -> None:
     for report in terminal.stats.get("skipped", ()):
         if hasattr(report, "asperf_untried"):
             id_, reason = report.asperf_untried
-            terminal.line(f"not tried: {printable(id_)}: {printable(reason)}")
+            say(terminal, f"not tried: {printable(id_)}: {printable(reason)}")
 
 
 def finding_lines(lines: Sequence[Line], screen: Screen) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,6 +16,7 @@ from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.row_names import cut, tail_starts
+from pytest_asperf.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
@@ -78,9 +78,7 @@ class Screen:
 
     def wrapped(self, text: str) -> list[str]:
         """A remark, with the overflow below it."""
-        return textwrap.wrap(
-            self.legible(text), self.width, subsequent_indent="  ", break_on_hyphens=False
-        )
+        return wrapped(self.legible(text), self.width, below="  ")
 
     def mark(self, outcome: str) -> str:
         """The sign of a verdict."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import facts_of_builds
 from pytest_asperf.report.verdict_text import lab_note
+from pytest_asperf.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from pytest_asperf.gate.cells import CellResult
@@ -96,7 +96,6 @@ def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
 
 #: A measured effect that is longer leaves its column.
 _MOST_MEASURED: Final = 44
-_LEAST_TEXT: Final = 24
 UNIT: Final = "Figures are baseline → candidate."
 
 
@@ -105,26 +104,26 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
 
     Args:
         outcome: what the gate came to.
-        columns: width at which checks are wrapped, None for one line each.
+        columns: the width to break lines at, None for no break.
     """
-    yield outcome.answer
-    yield from _hanging("", f"{outcome.limits} {UNIT}", columns)
+    yield from wrapped(outcome.answer, columns)
+    yield from wrapped(f"{outcome.limits} {UNIT}", columns)
     rows = summary_rows(outcome)
     for what in dict.fromkeys(row.what for row in rows if row.word != LEFT_OUT):
         yield ""
-        yield what
+        yield from wrapped(what, columns)
         yield from _cell_lines([row for row in rows if row.what == what], rows, columns)
-    yield from ("", *_left_out(rows)) if _left_out(rows) else ()
+    others = [*([""] if _left_out(rows) else []), *_left_out(rows)]
     for note in notes(outcome.results, with_ran=False):  # what ran follows, once for all
-        yield ""
-        yield from note.splitlines()
+        others += ["", *note.splitlines()]
     ran = facts_of_builds(r.verdict.facts for r in outcome.results if r.verdict is not None)
-    yield from ("", "what ran") if ran else ()
+    others += ["", "what ran"] if ran else []
     for label, base, candidate in ran:
         differs = base != candidate
-        yield f"  {label + ':':10} {printable(base)}{'' if differs else ', in both'}"
-        if differs:
-            yield f"  {'differs':>9}: {printable(candidate)}"
+        others += [f"  {label + ':':10} {printable(base)}{'' if differs else ', in both'}"]
+        others += [f"  {'differs':>9}: {printable(candidate)}"] if differs else []
+    for line in others:
+        yield from wrapped(line, columns)
 
 
 def _cell_lines(
@@ -137,20 +136,7 @@ def _cell_lines(
     for row in cells:
         head = f"  {row.word:{words}}  {row.name:{names}}  "
         text = f"{row.measured:{measured}}  ({row.cost})"
-        yield from _hanging(head, text, columns)
-
-
-def _hanging(head: str, text: str, columns: int | None) -> list[str]:
-    if columns is None or len(head) + len(text) <= columns:
-        return [head + text]
-    return textwrap.wrap(
-        text,
-        max(columns, len(head) + _LEAST_TEXT),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from wrapped(text, columns, head, " " * len(head))
 
 
 def _left_out(rows: Sequence[SummaryRow]) -> list[str]:

@@ -227,9 +227,8 @@ def detectable(pairs: WorkloadPairs, result: ABResult) -> str:
         # For all workloads at once, so that the remark comes once.
         names = [p.workload.name for p in result.by_workload if p.workload.name not in calibrations]
         options = " ".join(f"--workload={name}" for name in names)
-        return (
-            f"this machine is not calibrated for {', '.join(names)}: run asperf calibrate {options}"
-        )
+        command = f"`asperf calibrate {options}`"
+        return f"this machine is not calibrated for {', '.join(names)}: run {command}"
     max_pairs = result.budget.max_pairs
     least = percent_text(detectable_tolerance(known.spread, max_pairs))
     basis = (

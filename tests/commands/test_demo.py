@@ -30,6 +30,7 @@ def demo(
     run_asperf: Callable[..., Ended],
 ) -> Callable[[], Ended]:
     """Return a function that runs the command at 80 columns in an empty folder."""
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     monkeypatch.setattr(
@@ -48,6 +49,7 @@ def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.M
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines if re.match(r"[A-Z]{4,} ", line)] == SHOWN
     assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
     interval = r"\[(?:-|-?[\d.]+), -?[\d.]+\] \(\d+ (?:chunks|pairs)\)"
     assert len(re.findall(interval, done.stdout)) == 5
     assert "2048 of 2048 logits are NaN" in done.stdout
