@@ -32,7 +32,9 @@ _OUTCOME_STYLES: Final = {
     Outcome.INCONCLUSIVE: "yellow", Outcome.INVALID: "magenta",
 }  # fmt: skip
 _LEAST_STATE_COLUMNS: Final = 4
+_LEAST_NAME_COLUMNS: Final = 8
 _MOST_NAME_COLUMNS: Final = 30
+_LEAST_DETAIL_COLUMNS: Final = 40
 
 
 class CommandNotify:
@@ -150,15 +152,18 @@ def render(section: Section, columns: int | None) -> Iterator[Text]:
 
     Without `columns`, the width to break lines at, each is one line.
     """
-    yield Text(section.title, style="bold")
+    yield from (Text(line, style="bold") for line in wrapped(section.title, columns))
     longest = max((len(check.name) for check in section.checks), default=0)
-    width = min(longest, _MOST_NAME_COLUMNS)
     words = [len(_WORDS[check.state]) for check in section.checks]
     states = max([_LEAST_STATE_COLUMNS, *words])
+    room = _MOST_NAME_COLUMNS if columns is None else columns - states - _LEAST_DETAIL_COLUMNS
+    width = min(longest, _MOST_NAME_COLUMNS, max(_LEAST_NAME_COLUMNS, room))
     indent = " " * (states + width + 5)
     for check in section.checks:
         name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
         head, *tail = wrapped(check.detail, columns, name, indent)
+        if tail and len(check.name) > width:  # the whole detail below it
+            head, *tail = name.rstrip(), *wrapped(check.detail, columns, indent, indent)
         line = Text(head)
         line.stylize(_STYLES[check.state], 2, 2 + states)
         yield line

@@ -19,6 +19,7 @@ from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import Noted
 from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.sections import CheckLine, Section
+from pytest_asperf.report.wrapping import wrapped
 
 _COLOURS: Final = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "INVALID": "magenta"}
 _HEAD: Final = """# All published findings
@@ -62,7 +63,7 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in (
         "verdict",
-        "finding; its figure, and that of the published runs [90 % interval]",
+        "finding; its published figure, and that judged [90 % interval]",
     ):
         table.add_column(header, overflow="fold")
     for finding, verdict in rows:
@@ -71,19 +72,17 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
         entry = Text(printable(f"{finding.id}: {finding.statement}"), style="bold")
         published = published_text(finding, findings.evidence)
         found = f"{line.measured} ({line.basis})" if line.basis else line.measured
-        figures = "; ".join(
-            [*([f"published {published}"] if published else []), f"recorded {found}"]
-        )
+        figures = "; ".join([*([f"published {published}"] if published else []), f"judged {found}"])
         entry.append("\n" + printable(figures), style="not bold")
         table.add_row(Text(line.outcome, style=_COLOURS[line.outcome]), entry)
     outcomes = [verdict.outcome for _, verdict in rows]
     counted = ", ".join(f"{n} {word}" for word in _COLOURS if (n := outcomes.count(Outcome(word))))
     with console.capture() as shown:
         console.print(table)
-    lines = "\n".join(line.rstrip() for line in shown.get().splitlines())
-    return (
-        f"{lines}\n{counted}\nnone of these verdicts fails a test; asperf findings ID explains one"
-    )
+    lines = [line.rstrip() for line in shown.get().splitlines()]
+    note = "none of these verdicts fails a test; asperf findings ID explains one"
+    below = [part for text in (counted, note) for part in wrapped(text, console.width)]
+    return "\n".join([*lines, *below])
 
 
 def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict[str, Any]:

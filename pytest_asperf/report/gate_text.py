@@ -77,21 +77,25 @@ def _row(result: CellResult) -> SummaryRow:
     )
 
 
-def notes(results: Sequence[CellResult], *, with_ran: bool = True) -> list[str]:
-    """The notes on all checks that do not pass, the failures first; with all run records.
+def notes(results: Sequence[CellResult]) -> list[str]:
+    """The notes on all checks that do not pass, the failures first, without run records.
 
-    A note of several checks, such as an engine that does not start, is printed once.
+    A note of several checks, such as an engine that does not start or a spent budget, is printed
+    once.
     """
     not_passed = [r for r in results if r.word != Outcome.PASS]
     cells: dict[str, list[str]] = {}
     for result in sorted(not_passed, key=lambda r: r.word != Outcome.FAIL):
-        text = (
-            f"{NOT_RUN}: {result.error}"
-            if result.verdict is None
-            else lab_note(result.verdict, with_ran=with_ran)
-        )
+        verdict = result.verdict
+        if verdict is None:
+            text = f"{NOT_RUN}: {result.error}"
+        elif verdict.figures or verdict.details:
+            text = lab_note(verdict, with_ran=False)
+        else:  # nothing was measured, so the assertion adds nothing
+            text = f"{verdict.outcome}: {printable(verdict.measured)}"
+            text += f"\n  what to do: {printable(verdict.advice)}" if verdict.advice else ""
         cells.setdefault(text, []).append(f"{result.cell.name} {printable(result.cell.what)}")
-    return ["\n".join([*heads, text]) for text, heads in cells.items()]
+    return [f"{', '.join(heads)}\n{text}" for text, heads in cells.items()]
 
 
 #: A measured effect that is longer leaves its column.
@@ -114,7 +118,7 @@ def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
         yield from wrapped(what, columns)
         yield from _cell_lines([row for row in rows if row.what == what], rows, columns)
     others = [*([""] if _left_out(rows) else []), *_left_out(rows)]
-    for note in notes(outcome.results, with_ran=False):  # what ran follows, once for all
+    for note in notes(outcome.results):  # what ran follows, once for all
         others += ["", *note.splitlines()]
     ran = facts_of_builds(r.verdict.facts for r in outcome.results if r.verdict is not None)
     others += ["", "what ran"] if ran else []

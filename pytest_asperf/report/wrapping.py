@@ -9,10 +9,11 @@ from typing import Final
 
 #: Columns that a text gets at least, whatever is before it.
 _LEAST_TEXT: Final = 24
-#: Parts that are not broken: a command and, if a line has room for them, something in quotes, an
-#: interval, a limit with its sign.
+#: Parts that are not broken: a command and, if a line has room for them, something in quotes, a
+#: short remark in parentheses, an interval, a limit with its sign.
 _WHOLE: Final = re.compile(
-    r"`[^`]+`|(?<!\w)'[^']+'(?!\w)|asperf [a-z]+|--set \S+|\[[^\s\]]+, [^\s\]]+\]|[<>≤≥] \S+( %)?"
+    r"`[^`]+`|(?<!\w)'[^']+'(?!\w)|asperf [a-z]+|--set \S+"
+    r"|\([^()]{1,24}\)|\[[^\s\]]+, [^\s\]]+\]|[<>≤≥] \S+( %)?"
 )
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 #: The label of an indented line: its text continues behind it.
