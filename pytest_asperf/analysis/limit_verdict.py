@@ -66,7 +66,7 @@ def advice_for(
 def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
     if not estimate.has_interval:
         if estimate.needed is None:
-            return f"measure more than {estimate.basis} ({estimate.method})"
+            return f"measure more than {estimate.basis}"
         needed = counted_text(estimate.needed, estimate.counted)
         return str(Advice(f"measure {needed}", **_setting(estimate, estimate.needed)))
     total = _needed(estimate, limits)

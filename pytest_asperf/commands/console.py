@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from pytest_asperf.analysis.outcome import Outcome
@@ -31,6 +31,7 @@ _OUTCOME_STYLES: Final = {
     Outcome.PASS: "green", Outcome.FAIL: "red",
     Outcome.INCONCLUSIVE: "yellow", Outcome.INVALID: "magenta",
 }  # fmt: skip
+_GAP: Final = "  "
 _LEAST_STATE_COLUMNS: Final = 4
 _LEAST_NAME_COLUMNS: Final = 8
 _MOST_NAME_COLUMNS: Final = 30
@@ -100,18 +101,20 @@ def json_text(data: object) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their head; where the terminal is too narrow, the first column wraps."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """Print rows under their head, the names on lines of their own if the terminal is narrow."""
     console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, head in enumerate(rows[0]):
-        justify: JustifyMethod = "right" if number else "left"
-        table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=number > 0)
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))
-    if columns_on(console) is None:
-        console.width = sum(widths) + 2 * len(widths)
-    console.print(table)
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    columns = columns_on(console)
+    is_narrow = columns is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > columns
+    for number, (name, *figures) in enumerate(rows):
+        sized = zip(figures, widths[1:], strict=True)
+        line = "".join(_GAP + " " * (width - cell_len(text)) + text for text, width in sized)
+        style = "" if number else "bold"
+        if is_narrow:
+            print_text(console, name, style=style)
+        else:
+            line = name + " " * (widths[0] - cell_len(name)) + line
+        console.print(Text(line.rstrip(), style=style), soft_wrap=True)
     print_text(console, "")
 
 
@@ -126,10 +129,10 @@ def print_verdict(console: Console, outcome: Outcome, claim: str, why: str) -> N
         console.print(shown, soft_wrap=True)
 
 
-def print_text(console: Console, text: str, first: str = "") -> None:
+def print_text(console: Console, text: str, first: str = "", *, style: str = "") -> None:
     """Print one text behind its first words, with the overflow below it."""
     for line in wrapped(text, columns_on(console), first, " " * len(first) if first else None):
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 def print_waiting(console: Console, reason: str) -> None:

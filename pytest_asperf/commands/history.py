@@ -232,7 +232,8 @@ def show_series(series: str, last: int) -> None:
     state = state_of(points[-LOOKED_AT:], found.key, threshold)
     out = Console(highlight=False)
     key = found.key
-    print_text(out, printable(f"{key.title}, {key.engine}, on {machine}, {found.n} points"))
+    n_points = counted(found.n, "point")
+    print_text(out, printable(f"{key.title}, {key.engine}, on {machine}, {n_points}"))
     print_text(out, printable(f"settings {key.settings}, model sha256 {key.model_sha256[:12]}"))
     if key.anchor:
         print_text(out, printable(f"time of the candidate / baseline, which is {key.anchor}"))

@@ -41,8 +41,7 @@ def value_text(point: Value, unit: str) -> str:
     """A point for a table."""
     from pytest_asperf.report.history import value_of  # numpy comes with it
 
-    shown = value_of(point, unit)
-    return shown.text() if shown.has_interval else f"{shown.point:.4g} {shown.unit}".strip()
+    return value_of(point, unit).brief()
 
 
 def machine_names(sessions: Sequence[StoredSession | Origin]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.stats.estimate import Estimate, number_text
 from pytest_asperf.records.kinds import SIDES, both_sides
 from pytest_asperf.report import charts
-from pytest_asperf.report.markup import element, shortened, shown, table
+from pytest_asperf.report.markup import element, shortened, shown, table, whole
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -194,7 +194,7 @@ def _both(claim: Line) -> Iterator[Element]:
 def _repeat(claim: Line) -> Element | None:
     if not claim.repeat:
         return None
-    return element("p", "repeat: ", element("code", claim.repeat), class_="repeat")
+    return element("p", "repeat: ", element("code", whole(claim.repeat.split())), class_="repeat")
 
 
 def _folded(title: str, content: Element, *, is_open: bool = False) -> Element:

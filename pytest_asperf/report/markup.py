@@ -40,6 +40,11 @@ def element(
     return made
 
 
+def whole(parts: Iterable[str]) -> list[Child]:
+    """Parts of a text with blanks between them; a line ends at those only, and at no hyphen."""
+    return [piece for part in parts for piece in (element("span", part, class_="whole"), " ")]
+
+
 def table(
     heads: Sequence[str], rows: Iterable[ET.Element], *, class_: str | None = None
 ) -> ET.Element:

@@ -5,6 +5,7 @@ Nothing of it is computed here: texts are those of the report, and charts are dr
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.errors import printable
 from pytest_asperf.report.charts import bars, gains, levels, mini_intervals, runs
 from pytest_asperf.report.claim_card import badge, card, exact, notes
-from pytest_asperf.report.markup import element, serialised, shortened, table
+from pytest_asperf.report.markup import element, serialised, shortened, table, whole
 from pytest_asperf.report.measurements import cells
 from pytest_asperf.report.report_data import OUTCOMES, LevelSet, ReportData, SideBySide, Timed
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import JudgedFigure
     from pytest_asperf.records.kinds import SpeculationRecord
     from pytest_asperf.report.lines import Line
+    from pytest_asperf.report.markup import Child
 
     Found = dict[str, dict[str, dict[str, Estimate]]]
 
@@ -197,7 +199,11 @@ def page(reports: Sequence[ReportData]) -> bytes:
     names = _distinct([report.name for report in reports])
     body = element(
         "body",
-        element("header", element("p", "pytest-asperf", class_="kicker"), element("h1", answer)),
+        element(
+            "header",
+            element("p", "pytest-asperf", class_="kicker"),
+            element("h1", whole(re.split("(?<=,) ", answer))),
+        ),
         _strip(counts) if claims else None,
         machines(reports),
         (_report(report, f"r{n}", names[n], len(reports)) for n, report in enumerate(reports)),
@@ -238,7 +244,7 @@ def _report(report: ReportData, prefix: str, name: str, n_reports: int) -> Eleme
         _facts(report),
         _overview(numbered) if numbered else None,
         figures(report),
-        element("h2", "Claims") if numbered else None,
+        element("h2", "Assertions") if numbered else None,
         (card(claim, anchor, firsts[claim.facts]) for anchor, claim in numbered),
         _unjudged(report),
         _history(report),
@@ -249,7 +255,7 @@ def _facts(report: ReportData) -> list[Element]:
     terms = [
         part
         for label, text in report.facts
-        for part in (element("dt", label), element("dd", text, class_=label))
+        for part in (element("dt", label), element("dd", _value(label, text), class_=label))
     ]
     lines = element("ul", (element("li", line) for line in report.headline), class_="headline")
     early = "The file names neither time nor machine."
@@ -257,6 +263,10 @@ def _facts(report: ReportData) -> list[Element]:
         element("dl", terms, class_="facts") if terms else element("p", early, class_="quiet"),
         *([lines] if report.headline else []),
     ]
+
+
+def _value(label: str, text: str) -> list[Child]:
+    return whole(text.split()) if label == "command" else [text]
 
 
 def _overview(numbered: Sequence[tuple[str, Line]]) -> Element:
