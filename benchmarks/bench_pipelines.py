@@ -21,7 +21,7 @@ _COMMON = [
     *("--temp", "0", "--ignore-eos", "--no-display-prompt", "-c", "8192"),
 ]
 _ALL = ["-n", "{n_tokens}"]
-_CACHE = ["--prompt-cache", "{handover}"]
+_CACHE = ["--prompt-cache", "{handoff}"]
 _STEPS = ["-b", "1", "-ub", "1"]
 _SPLIT = [["-n", "1", *_CACHE], [*_ALL, *_CACHE, *_STEPS]]
 #: By model: its clock, and each program's further arguments.

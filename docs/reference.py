@@ -402,7 +402,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
 }
 #: Modules next to the package, with their public names.
 MODULES: Final[dict[ModuleType, str]] = {
-    strategies: "prompts workloads settings levels ladders bits bounded",
+    strategies: "prompts workloads settings quants ladders bits bounded",
     testing: "check_engine write_script ConformanceError",
 }
 _NAMES_HEAD: Final = """\

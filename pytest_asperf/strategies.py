@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 
-__all__ = ["bits", "bounded", "ladders", "levels", "prompts", "settings", "workloads"]
+__all__ = ["bits", "bounded", "ladders", "prompts", "quants", "settings", "workloads"]
 
 Test = TypeVar("Test", bound="Callable[..., Any]")
 
@@ -90,7 +90,7 @@ def settings(engine: str) -> SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=drawn)
 
 
-def levels(engine: str) -> SearchStrategy[str]:
+def quants(engine: str) -> SearchStrategy[str]:
     """Quantizations that the engine makes without an importance matrix, most bits first."""
     known: tuple[str, ...] = _MLX_LEVELS
     if _engine(engine) != "mlx":
@@ -99,21 +99,21 @@ def levels(engine: str) -> SearchStrategy[str]:
     return st.sampled_from(sorted(known, key=lambda name: (-bits(name), name)))
 
 
-def ladders(engine: str, *, max_levels: int = 3) -> SearchStrategy[tuple[str, ...]]:
+def ladders(engine: str, *, max_quants: int = 3) -> SearchStrategy[tuple[str, ...]]:
     """Two or more different quantizations in any order, for `ladder.of`."""
-    return st.lists(levels(engine), min_size=2, max_size=max_levels, unique=True).map(tuple)
+    return st.lists(quants(engine), min_size=2, max_size=max_quants, unique=True).map(tuple)
 
 
-def bits(level: str) -> float:
+def bits(quant: str) -> float:
     """Bits per weight of a quantization, including its share of scales.
 
     Raises:
         ConfigError: no such quantization.
     """
-    known = level_engines(level)
+    known = level_engines(quant)
     if known is None:
         raise ConfigError(
-            f"bits: unknown quantization {printable(level, 80)!r}",
+            f"bits: unknown quantization {printable(quant, 80)!r}",
             why="its bits are unknown",
             remedy="write a quantization such as Q4_K_M or 4bit",
         )

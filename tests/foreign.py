@@ -22,7 +22,7 @@ fi
 i=0
 while [ $i -lt "$n" ]; do printf '%s ' {says}; i=$((i + 1)); done
 steps=$((n - 1)) prompt={prompt_us}
-total=$((prompt + steps * {step_us} + {handover_us}))
+total=$((prompt + steps * {step_us} + {handoff_us}))
 {prints}
 exit {status}
 """
@@ -50,7 +50,7 @@ class Plan:
 
     prompt_us: str = "$words"
     step_us: int = 10
-    handover_us: int = 0
+    handoff_us: int = 0
     most: int = 1000
     says: str = "ab"
     prints: str = ""
@@ -64,7 +64,7 @@ def foreign_program(path: Path, plan: Plan) -> Path:
         _SCRIPT.format(
             prompt_us=f"$(({plan.prompt_us}))",
             step_us=plan.step_us,
-            handover_us=plan.handover_us,
+            handoff_us=plan.handoff_us,
             most=plan.most,
             says=plan.says,
             status=plan.status,

@@ -58,7 +58,7 @@ def test_bits_say_how_many_a_weight_takes() -> None:
     with pytest.raises(ConfigError, match="unknown quantization 'Q8'"):
         strategies.bits("Q8")
     with pytest.raises(ConfigError, match="unknown engine 'llama'"):
-        strategies.levels("llama")
+        strategies.quants("llama")
 
 
 def test_a_bounded_property_tries_so_many() -> None:

@@ -104,14 +104,14 @@ def assert_monotonic(
 
 def assert_pareto_optimal(
     ladder: Ladder,
-    level: str,
+    quant: str,
     objectives: Sequence[str] = ("size", "tg128", "ppl"),
 ) -> Verdict:
     """Assert that no other quantization is as good in every objective and better in one.
 
     Args:
         ladder: the quantizations.
-        level: the quantization that the assertion is about.
+        quant: the quantization that the assertion is about.
         objectives: of `ppl`, `kld`, `size` and workloads such as `tg128`.
 
     Raises:
@@ -121,7 +121,7 @@ def assert_pareto_optimal(
     """
     __tracebackhide__ = True
     require_kind(ladder, Ladder, 'assert_pareto_optimal(ladder, "Q4_K_M")')
-    ladder[level]  # an error if there is none
+    ladder[quant]  # an error if there is none
     _require_two(ladder.quants)
     if not objectives:
         raise ConfigError(
@@ -129,14 +129,14 @@ def assert_pareto_optimal(
             why="with none, every quantization is as good as any other",
             remedy="name some of ppl, kld, size and workloads such as tg128",
         )
-    others = [other for other in ladder.quants if other != level]
+    others = [other for other in ladder.quants if other != quant]
     confidence = shared_confidence(DECISION_CONFIDENCE, len(others) * len(objectives))
     differences = {
-        other: [_difference(ladder, o, level, other, confidence) for o in objectives]
+        other: [_difference(ladder, o, quant, other, confidence) for o in objectives]
         for other in others
     }
     chosen = [metric_of(objective) for objective in objectives]
-    subject = _subject(ladder, f"{level} of", objectives)
+    subject = _subject(ladder, f"{quant} of", objectives)
     verdict = judge_pareto(differences, chosen, subject)
     guard_findings = _scored_trips(ladder, objectives)
     return settle(guarded(verdict, guard_findings), ladder.measurement.record)

@@ -217,7 +217,7 @@ def _later_ms(result: ThroughputResult) -> tuple[float, ...]:
 
 
 def _handoff(result: ThroughputResult, name: str) -> Estimate:
-    found = [ns for run in result.runs if (ns := run.context.handover_ns) is not None]
+    found = [ns for run in result.runs if (ns := run.context.handoff_ns) is not None]
     if len(found) < len(result.runs):
         raise ConfigError(
             f"{name}: no handoff was measured",

@@ -30,7 +30,7 @@ _UNITS: Final = ("s", "ms", "us", "ns")
 #: The values that a program may print, by the name of a pattern's group or of a key of `json`.
 FIELDS: Final = (
     *("prompt_tokens", "prompt_tps", "generated_tokens", "generated_tps"),
-    *(f"{of}_{unit}" for of in ("prompt", "generated", "total", "handover") for unit in _UNITS),
+    *(f"{of}_{unit}" for of in ("prompt", "generated", "total", "handoff") for unit in _UNITS),
     *("memory_gb", "memory_gib", "memory_mb", "memory_mib"),
 )
 #: Settings that a command line may use by their names; the others are about asperf.
@@ -41,7 +41,7 @@ _SETTINGS: Final = tuple(
 )
 #: The placeholders of a command line.
 PLACEHOLDERS: Final = (
-    *("prompt", "prompt_file", "n_tokens", "handover", "model", "tools", "python"),
+    *("prompt", "prompt_file", "n_tokens", "handoff", "model", "tools", "python"),
     *_SETTINGS,
 )
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
@@ -172,8 +172,8 @@ def _require_whole(pipeline: Pipeline, table: CheckedTable) -> None:
         table.refuse(
             "phases", "write {n_tokens} for the last program's number of tokens to generate"
         )
-    if len([p for p in phases if "handover" in p.placeholders]) == 1:
-        table.refuse("phases", "write {handover} in the program that reads that file, too")
+    if len([p for p in phases if "handoff" in p.placeholders]) == 1:
+        table.refuse("phases", "write {handoff} in the program that reads that file, too")
     if pipeline.clock == "program" and not all(phase.reader for phase in phases):
         table.refuse("phases", "give each program `reads`, `patterns` or `json` for its times, "
                      'or time whole processes with clock = "wall"')  # fmt: skip

@@ -267,7 +267,7 @@ class ContextFacts:
         states: a server's own facts before and after a run: its slots, and its constant facts;
             empty if it reports none.
         proof: the evidence in external programs' output, in words.
-        handover_ns: time of several programs outside their prompts and their output.
+        handoff_ns: time of several programs outside their prompts and their output.
         metal: a Mac's GPU, as the log of the context describes it.
         pooling: how a text's vector is made of its tokens', in words; None if it gives none.
     """
@@ -283,7 +283,7 @@ class ContextFacts:
     client: str | None = None
     states: tuple[Mapping[str, object], ...] = ()
     proof: str | None = None
-    handover_ns: int | None = None
+    handoff_ns: int | None = None
     metal: MetalFacts | None = None
     peak_rss_bytes: int = 0
     pooling: str | None = None

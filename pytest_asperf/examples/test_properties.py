@@ -18,7 +18,7 @@ pytest.importorskip("hypothesis", reason="pip install 'pytest-asperf[properties]
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_asperf.strategies import bits, bounded, ladders, levels, prompts, settings
+from pytest_asperf.strategies import bits, bounded, ladders, prompts, quants, settings
 
 #: For the drawn settings and quantizations; run MLX with --asperf-engine=mlx too.
 ENGINE = "llama_cpp"
@@ -67,7 +67,7 @@ def test_the_order_of_a_ladder_leaves_its_verdicts(
 
 
 @bounded(examples=5, seconds=60)
-@given(more=levels(ENGINE), fewer=levels(ENGINE))
+@given(more=quants(ENGINE), fewer=quants(ENGINE))
 @pytest.mark.quant_ladder("Q8_0", chunks=5)
 def test_more_bits_have_no_larger_kld(ladder: Ladder, more: str, fewer: str) -> None:
     """With a bit more for each weight, no quantization is shown to be farther from the baseline."""

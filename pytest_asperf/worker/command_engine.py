@@ -153,7 +153,7 @@ class PipelineRun:
         return self.prompt_ns if len(self.phases) == 1 else None
 
     @property
-    def handover_ns(self) -> int | None:
+    def handoff_ns(self) -> int | None:
         """The time in several programs outside prompt and generation; None if unknown."""
         first_ns, prompt_ns = self.first_token_ns, self.prompt_ns
         if len(self.phases) == 1 or first_ns is None or prompt_ns is None:
@@ -174,7 +174,7 @@ class PipelineRun:
             raise RefusalError(
                 _KIND,
                 f"no-times: {' and '.join(phase.name for phase in self.phases)} printed no time of "
-                f'{work.kind}; several programs need `total` or `handover`, or clock = "wall"',
+                f'{work.kind}; several programs need `total` or `handoff`, or clock = "wall"',
             )
         return Timing(
             work.n_tokens, sum(steps_ns), steps_ns if work.kind == "request" else (), None
@@ -219,7 +219,7 @@ class CommandModel:
     def _require_values(self, taken: set[str], settings: Facts) -> None:
         if unused := sorted(settings.keys() - taken):
             raise RefusalError("settings", f"no program's command line has {{{unused[0]}}}")
-        ours = {"prompt", "prompt_file", "n_tokens", "handover"}
+        ours = {"prompt", "prompt_file", "n_tokens", "handoff"}
         for name in sorted(taken - self._values.keys() - ours):
             what = {
                 "tools": "name the folder of binaries (the setting `tools`)",
@@ -248,7 +248,7 @@ class CommandModel:
         self.peak_rss_bytes = max(phase.peak_rss_bytes for phase in run.phases)
         self.context = {
             **self._fixed_context,
-            "handover_ns": run.handover_ns,
+            "handoff_ns": run.handoff_ns,
             "proof": ", ".join(f"{k} {v}" for p in run.phases for k, v in p.proof.items()) or None,
             "output": run.last.text[:_OUTPUT_KEPT],
             "repeated_without_times": self._n_silent,
@@ -316,7 +316,7 @@ class CommandModel:
                 "prompt": prompt,
                 "prompt_file": str(file),
                 "n_tokens": str(n_output),
-                "handover": str(Path(folder) / "handover"),
+                "handoff": str(Path(folder) / "handoff"),
             }
             runs = tuple(
                 self._phase_run(phase, program, more)
@@ -455,8 +455,8 @@ def _printed(numbers: dict[str, float], *, counts_first: bool) -> Printed:
     prompt_ns = _time(numbers, "prompt", n_prompt)
     # A rate is of the tokens as they were counted, and its time is theirs.
     generated_ns = _time(numbers, "generated", n_steps + counts_first) or 0
-    total_ns, handover_ns = _time(numbers, "total"), _time(numbers, "handover")
-    parts_ns = (prompt_ns or 0) + generated_ns + (handover_ns or 0)
+    total_ns, handoff_ns = _time(numbers, "total"), _time(numbers, "handoff")
+    parts_ns = (prompt_ns or 0) + generated_ns + (handoff_ns or 0)
     memory = [
         numbers[f"memory_{u}"] * size for u, size in _BYTES.items() if f"memory_{u}" in numbers
     ]
@@ -466,7 +466,7 @@ def _printed(numbers: dict[str, float], *, counts_first: bool) -> Printed:
         n_steps,
         generated_ns if n_steps else 0,
         parts_ns if total_ns is None else total_ns,
-        has_total=total_ns is not None or handover_ns is not None,
+        has_total=total_ns is not None or handoff_ns is not None,
         memory_bytes=round(max(memory, default=0)),
     )
 

@@ -76,7 +76,7 @@ stdin = true
         ('phases = [{ run = ["p", "{n_tokens}"] }]', "give the first program the prompt"),
         ('phases = [{ run = ["p", "{prompt}"] }]', r"write \{n_tokens\} for the last program"),
         (
-            'phases = [{ run = ["p", "{prompt}", "{n_tokens}", "{handover}"] }]\nclock = "wall"',
+            'phases = [{ run = ["p", "{prompt}", "{n_tokens}", "{handoff}"] }]\nclock = "wall"',
             "in the program that reads that file, too",
         ),
         (f'phases = [{{ {_RUN}, reads = "mlx_lm" }}]\nclock = "sun"', "clock takes one of"),

@@ -51,9 +51,9 @@ def declare(project: Project) -> None:
     They cross at about 45 tokens: the second is faster from the shortest prompt on.
     """
     foreign_program(project.path / "slow", Plan("$words * 10"))
-    foreign_program(project.path / "fast", Plan(handover_us=200))
+    foreign_program(project.path / "fast", Plan(handoff_us=200))
     foreign_program(project.path / "other", Plan(says="ac"))
-    split = f"{phase('fast', '1', '{handover}')}, {phase('fast', '{n_tokens}', '{handover}')}"
+    split = f"{phase('fast', '1', '{handoff}')}, {phase('fast', '{n_tokens}', '{handoff}')}"
     models = {"slow": phase("slow"), "other": phase("other"), "split": split}
     project.config(
         "\n".join(f'[models.{name}]\ncorpus = "corpus.txt"\nphases = [{phases}]' for name, phases in

@@ -132,7 +132,7 @@ def foreign(worker: Worker, tmp_path: Path) -> Foreign:
 
 def test_each_workload_is_timed_by_the_program_s_clock(foreign: Foreign) -> None:
     """Prompt, first token and generation each as printed, of as many tokens as requested."""
-    foreign.load(foreign.program(prompt_us="$words * 10", step_us=7, handover_us=50))
+    foreign.load(foreign.program(prompt_us="$words * 10", step_us=7, handoff_us=50))
     prompt = foreign.timed("pp32")
     assert prompt.elapsed_ns == pytest.approx(320_000, rel=0.13)
     first = foreign.timed("ttft32")
@@ -152,28 +152,28 @@ def test_whole_processes_are_timed_by_our_clock(foreign: Foreign) -> None:
 
 def test_phases_hand_a_file_over(foreign: Foreign) -> None:
     """The second program finds the first one's file; the KV handoff is the time outside prompts."""
-    first = foreign.program("first", prompt_us="$words * 5", handover_us=100)
-    second = foreign.program("second", handover_us=200)
+    first = foreign.program("first", prompt_us="$words * 5", handoff_us=100)
+    second = foreign.program("second", handoff_us=200)
     phases = [
-        Phase((*phase.run[:2], n, "{handover}"), phase.reader, proof=proof)
+        Phase((*phase.run[:2], n, "{handoff}"), phase.reader, proof=proof)
         for phase, n, proof in (
             (first, "1", ()),
-            (second, "{n_tokens}", (("file", "read (handover)"),)),
+            (second, "{n_tokens}", (("file", "read (handoff)"),)),
         )
     ]
     foreign.load(*phases)
     run = foreign.timed("ttft32")
-    assert run.context.handover_ns == 300_000
-    assert run.context.proof == "file handover"
+    assert run.context.handoff_ns == 300_000
+    assert run.context.proof == "file handoff"
     words = (run.elapsed_ns - 300_000 - 1000) / 5000
     assert words == pytest.approx(32, abs=4)
 
 
-def test_without_a_total_the_handover_is_not_known(foreign: Foreign) -> None:
+def test_without_a_total_the_handoff_is_not_known(foreign: Foreign) -> None:
     """Prompt times of two programs are no TTFT."""
     keys = tuple((key, path) for key, path in KEYS.items() if key != "total_us")
     foreign.load(*(foreign.program(name, Reader(keys=keys)) for name in ("first", "second")))
-    assert "several programs need `total` or `handover`" in foreign.refused()
+    assert "several programs need `total` or `handoff`" in foreign.refused()
 
 
 @pytest.mark.parametrize(
