@@ -40,9 +40,10 @@ def element(
     return made
 
 
-def whole(parts: Iterable[str]) -> list[Child]:
+def whole(parts: Iterable[str]) -> Iterable[Child]:
     """Parts of a text with blanks between them; a line ends at those only, and at no hyphen."""
-    return [piece for part in parts for piece in (element("span", part, class_="whole"), " ")]
+    spans = [element("span", part, class_="whole") for part in parts]
+    return [piece for span in spans for piece in (" ", span)][1:]
 
 
 def table(

@@ -265,7 +265,7 @@ def _facts(report: ReportData) -> list[Element]:
     ]
 
 
-def _value(label: str, text: str) -> list[Child]:
+def _value(label: str, text: str) -> Iterable[Child]:
     return whole(text.split()) if label == "command" else [text]
 
 
