@@ -69,6 +69,7 @@ SAMPLES: Final = {
         "--builds current,n_ubatch=64,current,flash_attn=on,current,type_k=q8_0,type_v=q8_0,"
         "current,type_k=q4_0,type_v=q4_0",
         0,
+        first="^culprit",
     ),
 }
 

@@ -72,6 +72,12 @@ def _plain_names() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print whole lines, whatever the width of the terminal that these tests run in."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _before_other_work(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have engines of tests that judge real times come before all other work, where they may."""
     if request.node.get_closest_marker("serial") is None or os.getpriority(os.PRIO_PROCESS, 0):

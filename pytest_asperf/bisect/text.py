@@ -129,7 +129,8 @@ def map_sections(request: BisectRequest, record: BisectRecord) -> list[Section]:
 
 
 def _plain(name: str, text: str) -> CheckLine:
-    return CheckLine(name, "measured", printable(text))
+    is_command = name in {"again", "closer", "change"} and not text.startswith("declare ")
+    return CheckLine(name, "measured", printable(text), is_command=is_command)
 
 
 def _named(request: BisectRequest, number: int) -> str:

@@ -164,7 +164,8 @@ def render(section: Section, columns: int | None) -> Iterator[Text]:
     indent = " " * (states + width + 5)
     for check in section.checks:
         name = f"  {_WORDS[check.state]:{states}} {check.name:{width}}  "
-        head, *tail = wrapped(check.detail, columns, name, indent)
+        at = None if check.is_command else columns
+        head, *tail = wrapped(check.detail, at, name, indent)
         if tail and len(check.name) > width:  # the whole detail below it
             head, *tail = name.rstrip(), *wrapped(check.detail, columns, indent, indent)
         line = Text(head)

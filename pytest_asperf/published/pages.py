@@ -121,7 +121,10 @@ def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section
         *_sources(finding, findings),
         ("run it live", live_command(finding)),
     ]
-    checks = (CheckLine(name, "measured", printable(text)) for name, text in lines)
+    checks = (
+        CheckLine(name, "measured", printable(text), is_command=text.startswith("pytest "))
+        for name, text in lines
+    )
     return Section(f"{finding.id}: {printable(finding.statement)}", tuple(checks))
 
 

@@ -140,6 +140,8 @@ def _cell_lines(
     for row in cells:
         head = f"  {row.word:{words}}  {row.name:{names}}  "
         text = f"{row.measured:{measured}}  ({row.cost})"
+        if columns is not None and len(head) + len(text) > columns:
+            text = f"{row.measured}  ({row.cost})"
         yield from wrapped(text, columns, head, " " * len(head))
 
 
