@@ -55,7 +55,7 @@ SAMPLES: Final = {
     "readme": Sample(
         "pytest test_mine.py --asperf-chunks=16", 1, first="✓", last="✗", is_dated=False
     ),
-    "gate-readme": Sample("asperf gate current current", 0, last="tg128@d1024"),
+    "gate-readme": Sample("asperf gate current current", 0, last="tg128 "),
     "session": Sample(
         "pytest test_mine.py --asperf-chunks=16", 1, first="_ test_", last="assertions"
     ),
@@ -69,7 +69,7 @@ SAMPLES: Final = {
         "--builds current,n_ubatch=64,current,flash_attn=on,current,type_k=q8_0,type_v=q8_0,"
         "current,type_k=q4_0,type_v=q4_0",
         0,
-        first="^culprit",
+        first="culprit",
     ),
 }
 

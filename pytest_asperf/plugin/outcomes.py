@@ -128,7 +128,7 @@ def _show_parts(
     """Show an error's four parts and the user's own line; the other frames are ours."""
     if not _is_auto(item.config):
         return
-    lines = str(error).splitlines()
+    lines = _fitted(str(error).splitlines(), item.config, below=" " * 18)
     if item.config.get_verbosity() <= 0 and (more := len(lines) - _MOST_LINES) > 0:
         lines[_MOST_LINES - 1 :] = [f"({more + 1} more lines with -v)"]
     if call.when == "call" and call.excinfo is not None:
@@ -137,8 +137,8 @@ def _show_parts(
             f"{item.location[0]}:{entry.lineno + 1}: {type(error).__name__}" for entry in own[-1:]
         ]
     # Such as the inputs that Hypothesis drew.
-    lines += map(escaped, "\n".join(getattr(error, "__notes__", ())).splitlines())
-    report.longrepr = "\n".join(_fitted(lines, item.config, below=" " * 18))
+    notes = map(escaped, "\n".join(getattr(error, "__notes__", ())).splitlines())
+    report.longrepr = "\n".join([*lines, *_fitted(notes, item.config, below=" " * 4)])
 
 
 def _is_auto(config: pytest.Config) -> bool:

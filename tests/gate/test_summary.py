@@ -152,7 +152,11 @@ def test_a_note_that_cells_share_stands_once() -> None:
     error = ModelError("m has no file", why="w", remedy="make one")
     results = [CellResult(_cell(name), 0.2, error=error) for name in ("tg128", "pp512")]
     (note,) = notes(results)
-    assert note.splitlines()[:3] == ["tg128 m", "pp512 m", "NOT RUN: m has no file"]
+    assert note.splitlines()[:3] == [
+        "tg128 m, pp512 m",
+        "NOT RUN: m has no file",
+        "  why it matters: w",
+    ]
 
 
 def test_proof_of_path_is_told_once_with_what_differs() -> None:
