@@ -66,7 +66,8 @@ def advice_for(
 def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
     if not estimate.has_interval:
         if estimate.needed is None:
-            return f"measure more than {estimate.basis}"
+            least = f" ({estimate.method})" if estimate.method.startswith("needs ") else ""
+            return f"measure more than {estimate.basis}{least}"
         needed = counted_text(estimate.needed, estimate.counted)
         return str(Advice(f"measure {needed}", **_setting(estimate, estimate.needed)))
     total = _needed(estimate, limits)

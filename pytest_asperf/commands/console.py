@@ -35,7 +35,7 @@ _GAP: Final = "  "
 _LEAST_STATE_COLUMNS: Final = 4
 _LEAST_NAME_COLUMNS: Final = 8
 _MOST_NAME_COLUMNS: Final = 30
-_LEAST_DETAIL_COLUMNS: Final = 40
+_LEAST_DETAIL_COLUMNS: Final = 44
 
 
 class CommandNotify:

@@ -17,7 +17,7 @@ from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.settings import Settings, flag, parse_typed
 from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import AsperfError, ConfigError, printable
-from pytest_asperf.hardware.in_force import detect, in_force
+from pytest_asperf.hardware.profiles import find_bins
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.records.report import unusable
@@ -46,7 +46,7 @@ def open_project(*, defaults: Mapping[str, object] | None = None, **given: objec
 
     Raises:
         ConfigError: a setting is not usable.
-        HardwareError: the hardware is not known.
+        HardwareNameError: the hardware is not known.
         CacheError: the cache is not usable.
     """
     folder = Path.cwd()
@@ -70,7 +70,7 @@ def open_project(*, defaults: Mapping[str, object] | None = None, **given: objec
     workspace = Workspace(catalogue, frozenset(values))
     workspace.cache  # noqa: B018  # one that cannot be used is an error now
     if settings.hardware != "auto":
-        in_force(settings.hardware, detect())  # an unknown one is an error before any measurement
+        find_bins(settings.hardware)  # an unknown one is an error before any measurement
     return workspace
 
 

@@ -36,8 +36,9 @@ def test_each_kind_says_why_in_one_line(project: Project, args: tuple[str, ...])
     assert len(lines) == 2
 
 
-def test_many_reasons_are_bounded(project: Project) -> None:
+def test_many_reasons_are_bounded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three reasons with their counts, and how to see the others."""
+    monkeypatch.setenv("COLUMNS", "400")
     limits = [10**6, 10**6, 10**7, 10**8, 10**9]
     project.test(f"""
 @pytest.mark.parametrize("n", [
