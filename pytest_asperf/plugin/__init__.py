@@ -147,7 +147,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if not any(map(measures, session.items)):
         return
     from pytest_asperf.plugin.stash import session_of
-    from pytest_asperf.plugin.summary import say
+    from pytest_asperf.report.wrapping import say
 
     lines = session_of(config).headline(brief=config.get_verbosity() == 0)
     whole = "; ".join([lines[0], *(line.removeprefix("asperf: ") for line in lines[1:])])
@@ -261,7 +261,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
         summarise(terminalreporter, session, reports, ours)
     if ours and config.get_verbosity() > -2:
         from pytest_asperf.plugin.skips import skip_lines
-        from pytest_asperf.plugin.summary import say
+        from pytest_asperf.report.wrapping import say
 
         for line in skip_lines(ours, config):
             say(terminalreporter, f"asperf: {line}")

@@ -123,7 +123,7 @@ class Fleet:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the machines that did not measure all, with the remedy."""
-        from pytest_asperf.plugin.summary import say
+        from pytest_asperf.report.wrapping import say
 
         for absent in self.absent():
             say(terminalreporter, f"asperf: {_line(absent)}", red=True)

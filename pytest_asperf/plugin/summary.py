@@ -23,7 +23,7 @@ from pytest_asperf.report.claims_table import (
 )
 from pytest_asperf.report.lines import Line, lines
 from pytest_asperf.report.measurements import explanation, speculation_of
-from pytest_asperf.report.wrapping import columns_of, wrapped
+from pytest_asperf.report.wrapping import say
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -61,14 +61,6 @@ def summarise(
         say(terminal, line)
     for error in session.unwritten.values():
         say(terminal, f"asperf: {error}", red=True)
-
-
-def say(terminal: TerminalReporter, text: str, **markup: bool) -> None:
-    """Print a text, its lines broken at a terminal's width."""
-    columns = columns_of(screen_of(terminal).width, is_terminal=bool(terminal.isatty))
-    for line in text.splitlines():
-        for part in wrapped(line, columns):
-            terminal.line(part, **markup)
 
 
 def print_total(terminal: TerminalReporter, reports: Sequence[Any]) -> None:

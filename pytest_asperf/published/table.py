@@ -10,11 +10,12 @@ from rich.cells import cell_len
 
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
-from pytest_asperf.plugin.summary import MARKUP, say, screen_of
+from pytest_asperf.plugin.summary import MARKUP, screen_of
 from pytest_asperf.report.claims_table import Screen, ended
 from pytest_asperf.report.lines import Line, first_line
 from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.row_names import cut
+from pytest_asperf.report.wrapping import say
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter

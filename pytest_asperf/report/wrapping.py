@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from typing import Final
+from typing import Any, Final
 
 #: Columns that a text gets at least, whatever is before it.
 _LEAST_TEXT: Final = 24
@@ -21,8 +21,17 @@ _LABEL: Final = re.compile(r" +(?:[\w ()]{1,20}: +)?")
 
 
 def columns_of(width: int, *, is_terminal: bool) -> int | None:
-    """The width to break lines at; None in a file or a pipe, unless `COLUMNS` asks for one."""
+    """The width to break lines at; None in a file or a pipe, unless `COLUMNS` has one."""
     return width if is_terminal or "COLUMNS" in os.environ else None
+
+
+def say(terminal: Any, text: str, **markup: bool) -> None:
+    """Print a text on pytest's terminal reporter, its lines broken at the width."""
+    width = terminal._tw.fullwidth  # noqa: SLF001  # no other way
+    columns = columns_of(width, is_terminal=bool(terminal.isatty))
+    for line in text.splitlines():
+        for part in wrapped(line, columns):
+            terminal.line(part, **markup)
 
 
 def wrapped(text: str, columns: int | None, first: str = "", below: str | None = None) -> list[str]:
