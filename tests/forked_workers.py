@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -79,6 +80,9 @@ sys.argv = sys.orig_argv[3:]
 #: The part of a worker's command at which the descriptors begin.
 _FDS: Final = 7
 _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
+_SETS_VARIABLES: Final = re.compile(
+    rf'#!/bin/sh\n((?:\w+=\S+ )+)exec {re.escape(sys.executable)} "\$@"\n'
+)
 
 
 class Adopted:
@@ -124,11 +128,13 @@ class Forks:
         self, command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes] | Adopted:
         """Start a worker's interpreter; replaces `start_interpreter`."""
+        if its := _variables_of(Path(command[0])):
+            command = [sys.executable, *command[1:]]
         is_usual = command[0] == sys.executable or is_harmful(Path(command[0]))
         if variables or not is_usual:
             return START(command, fds, variables)
         request = {
-            "environment": dict(os.environ),
+            "environment": {**os.environ, **its},
             "folder": str(Path.cwd()),
             "cores": sorted(os.sched_getaffinity(0)),
             "before": command[:_FDS],
@@ -139,7 +145,7 @@ class Forks:
             socket.send_fds(asking, [json.dumps(request).encode()], fds)
             if pid := asking.recv(20):
                 return Adopted(int(pid))
-        return START(command, fds, variables)  # it has the reason why the engine cannot be imported
+        return START(command, fds, its)  # it has the reason why the engine cannot be imported
 
     def _asked(self, command: Sequence[str]) -> socket.socket:
         """The process that forks workers of the same engine."""
@@ -180,6 +186,15 @@ class Forks:
             asking.close()
         for started in self._started:
             started.wait()
+
+
+def _variables_of(python: Path) -> dict[str, str]:
+    """The variables that a shell script sets for this interpreter; none if it is no such script."""
+    with suppress(OSError), python.open("rb") as file:
+        text = file.read(1000).decode(errors="replace")
+        if script := _SETS_VARIABLES.fullmatch(text):
+            return dict(re.findall(r"(\w+)=(\S+) ", script[1]))
+    return {}
 
 
 @contextmanager

@@ -23,6 +23,9 @@ CONFIGURATION = """[mypy]
 strict = True
 [mypy-numpy.*,scipy.*,rich.*,gguf.*,psutil.*,click.*,filelock.*,platformdirs.*,packaging.*]
 follow_imports = skip
+follow_imports_for_stubs = True
+[mypy-sqlalchemy.*,psycopg.*]
+follow_imports = skip
 """
 USERS_FILE = Path(__file__).with_name("every_quantity.py")
 #: By a slip, a line of a user's test that type checkers must find.

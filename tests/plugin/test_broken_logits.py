@@ -126,7 +126,8 @@ def test_equal_logits_are_no_scores(broken: Project) -> None:
     result.stdout.fnmatch_lines(["*broken-logits*all 2048 logits of a row are equal*"])
 
 
-def test_equal_logits_are_no_scores_on_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("mlx", "short_chunks")
+def test_equal_logits_are_no_scores_on_mlx(live: Project) -> None:
     """This is also true for folders that MLX scores."""
     (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
     assert draft.hf_folder is not None

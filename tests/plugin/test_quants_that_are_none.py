@@ -148,7 +148,7 @@ def test_it(ladder):
     published.run().assert_outcomes(passed=1)
 
 
-@pytest.mark.usefixtures("mlx")
+@pytest.mark.usefixtures("mlx", "short_chunks")
 @pytest.mark.parametrize("change", ["nothing", "a file beside the weights", "the name of a level"])
 def test_a_copy_of_the_baseline_on_mlx(live: Project, change: str) -> None:
     """A folder's copy is found by its hash, by its weights, or by how they are packed."""
