@@ -15,7 +15,7 @@ import runpy
 import sys
 import tomllib
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
@@ -533,6 +533,20 @@ def _addresses() -> str:
     return table(("address", "of"), ((f"<{url}>", name.lower()) for name, url in urls.items()))
 
 
+def _pages() -> str:
+    """The site's tree of pages, from the links of the index's own lists and tables."""
+    index = (HERE / "index.md").read_text(encoding="utf-8").partition("<!--")[0].split("\n\n")
+    placed: set[str] = set()
+    trees = []
+    for words, caption in _PARTS.items():
+        linked = [re.findall(r"\]\(([a-z-]+)\.md", one) for one in index if one.startswith(words)]
+        pages = [page for page in dict.fromkeys(chain(*linked)) if page not in placed]
+        placed.update(pages)
+        tree = ("```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n")
+        trees.append("\n".join(tree))
+    return "\n".join(trees)
+
+
 def _guards() -> str:
     """A heading for each guard.
 
@@ -564,8 +578,16 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "commands": _commands,
     "exit codes": _exit_codes,
     "addresses": _addresses,
+    "pages": _pages,
     "guards": _guards,
     "json": JSON_SCHEMA["tables"],
+}
+#: Parts of the site, by the first words of the index's lists and tables.
+_PARTS: Final = {
+    "**Start**": "Start",
+    "| to": "How to",
+    "| reference": "Reference",
+    "| appendix": "Appendix",
 }
 _REGION: Final = re.compile(
     r"(<!-- generated: ([a-z ]+) -->\n\n)(?:(?!<!--).)*(\n<!-- end -->)", re.DOTALL
