@@ -1,0 +1,35 @@
+"""The functions of llama-cpp-python without its classes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.live
+
+_ALONE = """
+import os, sys
+os.environ["OPENBLAS_NUM_THREADS"] = "7"
+from pytest_asperf.worker.llama_cpp_bindings import GGML, llama_cpp, llama_cpp_version
+assert "llama_cpp.llama" not in sys.modules, "the classes are imported too"
+assert os.environ["OPENBLAS_NUM_THREADS"] == "7"
+import llama_cpp as package
+assert package.llama_cpp is llama_cpp
+assert package.llama_cpp._lib is GGML
+assert package.__version__ == llama_cpp_version
+assert package.Llama
+"""
+_REPLACED = """
+import llama_cpp as package
+package.llama_decode = replaced = lambda context, batch: 1
+from pytest_asperf.worker.llama_cpp_bindings import llama_cpp
+assert llama_cpp.llama_decode is replaced
+"""
+
+
+@pytest.mark.parametrize("code", [_ALONE, _REPLACED], ids=["alone", "replaced"])
+def test_the_functions_are_those_of_the_package(code: str) -> None:
+    """Alone they bring no classes, and functions that an interpreter replaced stay replaced."""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
