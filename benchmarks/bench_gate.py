@@ -29,7 +29,7 @@ from timing import table
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.spec import Build, ModelRef
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
@@ -237,8 +237,10 @@ def _keeps_promise(case: _Case, timed: list[WorkloadPairs]) -> bool:
     return found and outcomes[Outcome.PASS] <= most_wrong
 
 
-def timed_pairs(slow_by: float, budget: Budget) -> WorkloadPairs:
-    """Time tg128 of the shipped target against itself, slowed by a share."""
+def timed_pairs(
+    slow_by: float, budget: Budget, model: Path | None = None, workload: str = "tg128"
+) -> WorkloadPairs:
+    """Time a model, by default the shipped target, against itself, slowed by a share."""
     plan = MeasurementPlan(seed=budget.seed)
     with MeasurementRunner(
         BUILD,
@@ -256,8 +258,9 @@ def timed_pairs(slow_by: float, budget: Budget) -> WorkloadPairs:
                 EngineSettings(slow_by=slow_by or None),
             ),
         )
-        workloads = (parse_workload("tg128", where="here"),)
-        sides = runner.under((ModelRef(shipped_target(), "F16"),), builds)
+        workloads = (parse_workload(workload, where="here"),)
+        ref = ModelRef(ModelSpec("model", gguf=model)) if model else None
+        sides = runner.under((ref or ModelRef(shipped_target(), "F16"),), builds)
         result = runner.compare(sides, SpeedExperiment(workloads, budget))
     if result.interrupted:  # a gate keeps its pairs; the benchmark ends
         raise KeyboardInterrupt

@@ -1,7 +1,11 @@
-"""pp512 and tg128 compared with llama-bench: one repetition a round, each in a fresh process."""
+"""pp512 and tg128 compared with llama-bench: one repetition a round, each in a fresh process.
+
+``--model FILE`` compares the times of a GGUF file, and of nothing else.
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 from contextlib import closing
@@ -32,34 +36,42 @@ _TOLERANCE: Final = 0.02
 
 def main() -> bool:
     """Print the table, and return whether the slower model's times agree with the tool's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
+    options = parser.parse_args()
     peers = Peers(tools_folder())
     rows, agree = [], True
     with tempfile.TemporaryDirectory() as folder:
-        slow = Path(folder) / "slow.gguf"
-        write_random_llama(slow, SLOW)
-        models = {**level_files(shipped_target(), ("F16", "Q4_K_M")), "slower model": slow}
+        slow = options.model or Path(folder) / "slow.gguf"
+        models = {slow.stem: slow}
+        if not options.model:
+            write_random_llama(slow, SLOW)
+            models = {**level_files(shipped_target(), ("F16", "Q4_K_M")), "slower model": slow}
         for name, path in models.items():
             for workload in _WORKLOADS:
-                sides = _times_ns(peers, path, workload)
+                sides = _times_ns(peers, path, workload, options.rounds)
                 medians = [statistics.median(side) / workload.n_tokens / 1e6 for side in sides]
                 compared = ratio(*sides)
                 rows.append((name, workload.name, *(f"{ms:.4f}" for ms in medians), compared))
                 if path == slow:
                     agree = agree and abs(compared.typical - 1) <= _TOLERANCE
-    print(f"### Throughput in {_ROUNDS} rounds\n")
+    print(f"### Throughput in {options.rounds} rounds\n")
     header = ("model", "run", "ours, ms per token", "llama-bench", "time, ours / theirs")
     print(table(header, rows))
     return agree
 
 
-def _times_ns(peers: Peers, model: Path, workload: Workload) -> tuple[list[int], list[int]]:
+def _times_ns(
+    peers: Peers, model: Path, workload: Workload, rounds: int
+) -> tuple[list[int], list[int]]:
     # Without a setting both resolve it alike; the tool gets it, so that this is certain.
     flash_attn = _time_once(model, workload).context.flash_attn
     arms = {
         "ours": lambda: _time_once(model, workload).elapsed_ns,
         "theirs": lambda: peers.throughput_ns(model, workload, flash_attn=flash_attn),
     }
-    times = interleave(arms, rounds=_ROUNDS, seed=workload.n_tokens, n_cores=1)
+    times = interleave(arms, rounds=rounds, seed=workload.n_tokens, n_cores=1)
     return times["ours"], times["theirs"]
 
 
