@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -54,6 +55,7 @@ def main() -> bool:
                 medians = [statistics.median(side) / workload.n_tokens / 1e6 for side in sides]
                 compared = ratio(*sides)
                 rows.append((name, workload.name, *(f"{ms:.4f}" for ms in medians), compared))
+                print(*rows[-1], file=sys.stderr)
                 if path == slow:
                     agree = agree and abs(compared.typical - 1) <= _TOLERANCE
     print(f"### Throughput in {options.rounds} rounds\n")
