@@ -31,6 +31,7 @@ from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.energy import disagreements, energy_notes
 from pytest_asperf.verdicts.gate import speed_verdict
@@ -177,7 +178,8 @@ def _gates(runner: MeasurementRunner, spec: ModelSpec, options: argparse.Namespa
     for name, sides, expected in cases:
         verdict, n_pairs = _gate(runner, sides, options)
         as_expected &= verdict.outcome is expected
-        rows.append((name, str(expected), str(verdict.outcome), verdict.measured, str(n_pairs)))
+        measured = in_words(verdict).measured
+        rows.append((name, str(expected), str(verdict.outcome), measured, str(n_pairs)))
         print(f"{rows[-1]}\n{lab_note(verdict)}", file=sys.stderr, flush=True)
     print(table(("candidate", "expected", "verdict", "measured", "pairs"), rows), flush=True)
     return as_expected

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 
 
@@ -22,22 +23,33 @@ SETTING_NAMES: Final[ContextVar[Callable[[str, str], str]]] = ContextVar(
 )
 
 
+@dataclass(frozen=True, slots=True, init=False)
 class Advice:
     """An advice, and the settings to change for it: printed as the running program names them.
 
-    Args:
+    Attributes:
         text: the advice, without the settings.
-        keys: settings whose value only the user knows.
-        values: settings with a value that helps.
+        settings: name and helpful value of each; no value if only the user knows it.
     """
 
-    def __init__(self, text: str, *keys: str, **values: object) -> None:
-        self.text = text
-        self.settings = {**{k: str(v) for k, v in values.items()}, **dict.fromkeys(keys, "")}
+    text: str
+    settings: tuple[tuple[str, str], ...]
+
+    def __init__(
+        self, text: str, *keys: str, settings: Iterable[tuple[str, str]] = (), **values: object
+    ) -> None:
+        valued = ((key, str(value)) for key, value in values.items())
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "settings", (*settings, *valued, *((key, "") for key in keys)))
 
     def __str__(self) -> str:
-        called = [SETTING_NAMES.get()(key, value) for key, value in self.settings.items()]
+        called = [SETTING_NAMES.get()(key, value) for key, value in self.settings]
         return f"{self.text}: {', '.join(called)}" if called else self.text
+
+
+def advised(what: str | Advice) -> Advice:
+    """An advice, if it is one already or only its text."""
+    return Advice(what) if isinstance(what, str) else what
 
 
 #: Longest part of an error: external text may be of any length.
@@ -75,6 +87,7 @@ class AsperfError(Exception):
         self.what = _bounded(what)
         self.why = _bounded(why)
         self.remedy = _bounded(str(remedy))
+        self.advice = Advice(self.remedy) if isinstance(remedy, str) else remedy
         self.opt_out = None if opt_out is None else _bounded(str(opt_out))
         self.detail = None if detail is None else _bounded(detail, _LONGEST_DETAIL)
         super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)

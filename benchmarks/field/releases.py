@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.records.report import read
+from pytest_asperf.report.result_text import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,8 @@ def steps(report: Report) -> Iterator[str]:
             is_timed = getattr(record.compared, "pairs", ())
             is_faster = is_timed and ratios and (ratios[0].high or 1) < 1
             if record.outcome in {"FAIL", "INVALID"} or (is_faster and ratios[0].point <= 1 - STEP):
-                yield f"{record.outcome} `{noted.test}`: {record.brief or record.measured}"
+                said = in_words(record)
+                yield f"{record.outcome} `{noted.test}`: {said.brief or said.measured}"
 
 
 def row(report: Report) -> tuple[str, ...]:

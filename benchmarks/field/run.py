@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.records.report import read
+from pytest_asperf.report.result_text import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
     for row in rows:
         if isinstance(row.record, Verdict):
             pairs = getattr(row.record.compared, "pairs", ())
-            return row.record.outcome, row.record.measured, len(pairs)
+            return row.record.outcome, in_words(row.record).measured, len(pairs)
         if isinstance(row.record, BrokenRecord):
             return row.record.outcome, row.record.found[:200], 0
     lines = [line for line in done.stderr.splitlines() if line.strip()]

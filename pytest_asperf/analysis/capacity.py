@@ -18,8 +18,7 @@ from pytest_asperf.analysis.speculation_model import (
     break_even_ratio,
     emitted_per_round,
 )
-from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
-from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject, Verdict
+from pytest_asperf.analysis.stats.estimate import memory_text
 
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.
@@ -135,38 +134,6 @@ def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:
         memory,
         sum(demand.weights_bytes for demand in demands),
         sum(demand.kv_bytes for demand in demands),
-    )
-
-
-def judge_fit(capacity: Fit, subject: Subject) -> Verdict:
-    """Judge the assertion that models fit in a memory.
-
-    It is arithmetic on sizes, so it is never INCONCLUSIVE; the details list unknown parts.
-    """
-    shared = capacity.memory.is_shared
-    limit = f"{100 * WEIGHTS_SHARE:.0f} % of memory" if shared else "the card's memory"
-    compute = "compute buffers are not counted"
-    if capacity.compute_bytes is not None:
-        compute = f"{memory_text(capacity.compute_bytes)} of it are compute buffers"
-    sizes = capacity.needed_bytes, capacity.memory.usable_bytes
-    return subject.verdict(
-        Outcome.PASS if capacity.fits else Outcome.FAIL,
-        threshold=f"weights below {limit}, with the KV cache below {capacity.memory.usable_text}",
-        measured=f"weights {memory_text(capacity.weights_bytes)} of "
-        f"{memory_text(capacity.weights_limit_bytes)}, with the KV cache {memory_text(sizes[0])}",
-        figures=tuple(
-            JudgedFigure(label, Estimate.exact(size / 2**30, "GiB"), at_most=limit / 2**30)
-            for label, size, limit in (
-                ("with the KV cache", *sizes),
-                ("weights", capacity.weights_bytes, capacity.weights_limit_bytes),
-            )
-        ),
-        advice=""
-        if capacity.fits
-        else "use a smaller quantization, a shorter context or q8_0 KV types",
-        details=(f"memory: {capacity.memory.basis}", compute),
-        brief=" of ".join(map(memory_text, sizes)),
-        bound=f"< {100 * WEIGHTS_SHARE:.0f} %" if shared else "fits",
     )
 
 

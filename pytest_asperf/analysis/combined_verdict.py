@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pytest_asperf.analysis.limit_verdict import (
     Figure,
@@ -15,11 +15,20 @@ from pytest_asperf.analysis.limit_verdict import (
     nearest_to_decided,
     outcome_of,
 )
-from pytest_asperf.analysis.stats.estimate import Estimate, counted_text, limit_text
-from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject, Verdict
+from pytest_asperf.analysis.results import (
+    Every,
+    JudgedFigure,
+    Limit,
+    Ordered,
+    ParetoFront,
+    Part,
+    WithinLimits,
+)
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.metrics import Metric
+    from pytest_asperf.analysis.stats.estimate import Estimate
 
 
 class Judge(Protocol):
@@ -30,10 +39,6 @@ class Judge(Protocol):
         ...
 
 
-#: Figures that the one-line result names.
-_NAMED: Final = 3
-
-
 def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Verdict:
     """Judge the assertion that every one of several figures meets a limit.
 
@@ -42,17 +47,10 @@ def judge_each(figures: Sequence[Figure], judge: Judge, subject: Subject) -> Ver
     """
     if not figures:
         raise ValueError("nothing to judge")
-    if len(figures) == 1:
-        label, estimate = figures[0]
-        verdict = judge(estimate, subject=subject)
-        if not label:
-            return verdict
-        return replace(
-            verdict, measured=f"{label} {verdict.measured}", brief=f"{label} {verdict.brief}"
-        )
     verdicts = [(label, judge(estimate, subject=subject)) for label, estimate in figures]
-    verdict = joined(verdicts, tuple(figures), subject, verdicts[0][1].threshold)
-    return replace(verdict, bound=verdicts[0][1].bound)
+    if len(verdicts) == 1 and not verdicts[0][0]:
+        return verdicts[0][1]
+    return joined(verdicts, subject)
 
 
 def judge_implication(
@@ -64,11 +62,8 @@ def judge_implication(
     """
     if not cases:
         raise ValueError("nothing to judge")
-    unit = cases[0][1].unit
-    threshold = f"above 0 from {limit_text(limit, unit)} on, and not above 0 below"
     verdicts = [(label, _case(where, effect, limit, subject)) for label, where, effect in cases]
-    figures = tuple((label, effect) for label, _, effect in cases)
-    return joined(verdicts, figures, subject, threshold)
+    return joined(verdicts, subject, Every(from_limit=Limit(">=", limit, cases[0][1].unit)))
 
 
 def _case(where: Estimate, effect: Estimate, limit: float, subject: Subject) -> Verdict:
@@ -79,41 +74,40 @@ def _case(where: Estimate, effect: Estimate, limit: float, subject: Subject) -> 
         # "None" allows exactly 0, which is not below it.
         exactly_none = effect.shown_at_most(0.0)
         return replace(none, outcome=Outcome.PASS) if exactly_none else none
-    measured = f"{none.measured} at {where.text(apart_from=(limit,))}"
-    return replace(none, outcome=Outcome.INCONCLUSIVE, measured=measured)
+    result = WithinLimits(limits=(Limit("<", 0.0, effect.unit),), where=where)
+    return replace(none, outcome=Outcome.INCONCLUSIVE, result=result)
 
 
 def joined(
-    verdicts: Sequence[tuple[str, Verdict]],
-    figures: tuple[Figure, ...],
-    subject: Subject,
-    threshold: str,
+    verdicts: Sequence[tuple[str, Verdict]], subject: Subject, about: Every | None = None
 ) -> Verdict:
-    """The verdict on an assertion that is true only if several parts are all true."""
-    failed = [pair for pair in verdicts if pair[1].outcome is Outcome.FAIL]
-    unshown = [pair for pair in verdicts if pair[1].outcome is not Outcome.PASS]
+    """The verdict on an assertion that is true only if several parts are all true.
+
+    A figure has its part's label. `about` has the further facts of the whole.
+    """
+    failed = [one for _, one in verdicts if one.outcome is Outcome.FAIL]
+    unshown = [one for _, one in verdicts if one.outcome is not Outcome.PASS]
     outcome = Outcome.FAIL if failed else Outcome.INCONCLUSIVE if unshown else Outcome.PASS
-    named = failed or unshown or list(verdicts)
-    shown = ", ".join(f"{label} {verdict.measured}" for label, verdict in named[:_NAMED])
-    more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    count = f"of {len(verdicts)}"
-    if failed:
-        head = f"fails in {len(failed)} {count}"
-    else:
-        head = f"{len(verdicts) - len(unshown)} {count} shown"
-    advice = "; ".join(dict.fromkeys(v.advice for _, v in named if v.advice))
-    limits = [(one.at_least, one.at_most) for _, own in verdicts for one in own.figures]
-    if len(limits) != len(figures):
-        limits = [(None, None)] * len(figures)
+    advice = (advice for one in failed or unshown for advice in one.advice)
     return subject.verdict(
         outcome,
-        threshold=threshold,
-        measured=f"{head}; {shown}{more}",
-        brief=head,
+        replace(about or Every(), parts=tuple(part(label, one) for label, one in verdicts)),
         figures=tuple(
-            JudgedFigure(*figure, *own) for figure, own in zip(figures, limits, strict=True)
+            replace(figure, label=label) for label, one in verdicts for figure in one.figures
         ),
-        advice=advice,
+        advice=tuple(dict.fromkeys(advice)),
+    )
+
+
+def part(label: str, verdict: Verdict) -> Part:
+    """A verdict as one of several conditions."""
+    overruled = verdict.overruled.found if verdict.overruled else ""
+    return Part(
+        label=label,
+        outcome=verdict.outcome,
+        result=verdict.result,
+        n_figures=len(verdict.figures),
+        problem=overruled or verdict.problem,
     )
 
 
@@ -137,21 +131,13 @@ def judge_monotonic(
     holds = [_shown(d, up=up) for d in differences]
     broken = [_excluded(d, up=up) for d in differences]
     not_shown = [figure for figure, shown in zip(figures, holds, strict=True) if not shown]
-    reversed_ = [figure for figure, shown in zip(figures, broken, strict=True) if shown]
     outcome = outcome_of(holds=all(holds), broken=any(broken))
-    culprits = reversed_ or not_shown
-    brief = measured = f"{sum(holds)} of {counted_text(len(holds), 'steps')} shown"
-    if culprits:
-        measured += "; " + ", ".join(f"{name} {e.text(apart_from=(0,))}" for name, e in culprits)
     limits = (0.0, None) if up else (None, 0.0)
     return subject.verdict(
         outcome,
-        threshold=f"{direction} along {', '.join(labels)}",
-        measured=measured,
+        Ordered(direction=direction, labels=tuple(labels)),
         figures=tuple(JudgedFigure(*figure, *limits) for figure in figures),
         advice=advice_for(outcome, subject, [(figure, (0.0,)) for figure in not_shown]),
-        brief=brief,
-        bound=direction,
     )
 
 
@@ -179,25 +165,17 @@ def judge_pareto(
     undecided = [label for label, rival in others.items() if not _harmless(rival, higher)]
     dominating = [label for label in undecided if _dominates(others[label], higher)]
     outcome = outcome_of(holds=not undecided, broken=bool(dominating))
-    named = dominating or undecided
-    if named:
-        values = ", ".join(
-            f"{label} {e.text(apart_from=(0,))}" for name in named for label, e in figures[name]
-        )
-        brief = f"{'dominated by' if dominating else 'open against'} {', '.join(named)}"
-        measured = f"{'dominated by' if dominating else 'undecided against'} {values}"
-    else:
-        brief = measured = f"dominated by none of {len(others)}"
     return subject.verdict(
         outcome,
-        threshold=f"on the Pareto front of {', '.join(metric.name for metric in objectives)}",
-        measured=measured,
+        ParetoFront(
+            objectives=tuple(metric.name for metric in objectives),
+            others=tuple(others),
+            against=tuple(dominating or undecided),
+        ),
         figures=tuple(JudgedFigure(*figure) for own in figures.values() for figure in own),
         advice=advice_for(
             outcome, subject, nearest_to_decided(figures[label] for label in undecided)
         ),
-        brief=brief,
-        bound="Pareto front",
     )
 
 

@@ -168,6 +168,7 @@ class ComparedPairs:
         medians: of all runs of each variant.
         cost_unit: of the costs in `pairs`.
         pairs: in the order they ran.
+        processes: of each variant, if they ran several pairs; None if each pair had new ones.
         elapsed_s: duration of the runs.
         watched: the machine during the comparison.
         drafted_and_accepted: in a gate of speculation, two counts for each prompt of each build.
@@ -184,6 +185,7 @@ class ComparedPairs:
     medians: tuple[float, float]
     cost_unit: Literal["ns", "nJ"] = "ns"
     pairs: tuple[PairFacts, ...]
+    processes: int | None = None
     elapsed_s: float | None = None
     watched: MachineSeen | None = None
     drafted_and_accepted: tuple[tuple[tuple[int, int], ...], ...] = ()

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
+from pytest_asperf.analysis.results import (
+    JudgedFigure,
+    Limit,
+    Limits,
+    Operator,
+    WithinLimits,
+)
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
     RATIO,
@@ -17,7 +23,7 @@ from pytest_asperf.analysis.stats.estimate import (
     counted_text,
     limit_text,
 )
-from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.errors import Advice, ConfigError, shown
 
 #: An estimate with its label.
@@ -43,52 +49,46 @@ def outcome_of(*, holds: bool, broken: bool) -> Outcome:
     return Outcome.PASS if holds else Outcome.INCONCLUSIVE
 
 
-def why_open(estimate: Estimate) -> str:
-    """The reason why an assertion about a figure is not decided."""
-    if estimate.has_interval:
-        return ""
-    return f"{estimate.basis} {'gives' if estimate.n == 1 else 'give'} no interval"
-
-
 def advice_for(
     outcome: Outcome, subject: Subject, undecided: Sequence[tuple[Figure, tuple[float, ...]]]
-) -> str:
+) -> tuple[Advice, ...]:
     """Nothing after PASS, the subject's remedy after FAIL, otherwise how to decide each figure."""
     if outcome is Outcome.PASS:
-        return ""
+        return ()
     if outcome is Outcome.FAIL:
-        return subject.if_failed
+        return (Advice(subject.if_failed),)
     labelled = [(label, _would_decide(e, limits)) for (label, e), limits in undecided]
-    texts = (text if label == subject.name else f"{label}: {text}" for label, text in labelled)
-    return "; ".join(texts)
+    return tuple(
+        one if label == subject.name else Advice(f"{label}: {one.text}", settings=one.settings)
+        for label, one in labelled
+    )
 
 
-def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> str:
+def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> Advice:
     if not estimate.has_interval:
         if estimate.needed is None:
             least = f" ({estimate.method})" if estimate.method.startswith("needs ") else ""
-            return f"measure more than {estimate.basis}{least}"
+            return Advice(f"measure more than {estimate.basis}{least}")
         needed = counted_text(estimate.needed, estimate.counted)
-        return str(Advice(f"measure {needed}", **_setting(estimate, estimate.needed)))
+        return Advice(f"measure {needed}", settings=_setting(estimate, estimate.needed))
     total = _needed(estimate, limits)
     if total > _PRACTICABLE * estimate.n:
-        return "too near the limit for more measurements to decide: set another limit"
+        return Advice("too near the limit for more measurements to decide: set another limit")
     more = math.ceil(total - estimate.n)
     two_digits = round(more, 2 - len(str(more))) if more > 99 else more
-    advice = Advice(
+    return Advice(
         f"about {two_digits} more {estimate.counted} would decide it if the figure stays where "
         "it is",
-        **_setting(estimate, estimate.n + two_digits),
+        settings=_setting(estimate, estimate.n + two_digits),
     )
-    return str(advice)
 
 
-def _setting(estimate: Estimate, total: int) -> dict[str, int]:
+def _setting(estimate: Estimate, total: int) -> list[tuple[str, str]]:
     """The setting of the number to measure, with its value."""
     if estimate.repetitions is not None:
-        return {"repetitions": math.ceil(total * estimate.repetitions / estimate.n)}
+        return [("repetitions", str(math.ceil(total * estimate.repetitions / estimate.n)))]
     key = _SETTINGS.get(estimate.counted)
-    return {key: total} if key else {}
+    return [(key, str(total))] if key else []
 
 
 def _needed(estimate: Estimate, limits: tuple[float, ...]) -> float:
@@ -153,15 +153,12 @@ _EXAMPLES: Final = {
     RATIO: 'a factor such as 1.5, or "40%"',
 }
 
-Operator = Literal["<", "<=", ">", ">="]
-BELOW: Final = frozenset({"<", "<="})
 _WORDS: Final[Mapping[Operator, str]] = {
     "<": "below",
     "<=": "at most",
     ">": "above",
     ">=": "at least",
 }
-_SIGNS: Final[Mapping[Operator, str]] = {"<": "<", "<=": "≤", ">": ">", ">=": "≥"}
 #: By operator: the evidence for it, and against it.
 _SHOWN: Final[Mapping[Operator, tuple[_Shown, _Shown]]] = {
     "<": (Estimate.shown_below, Estimate.shown_at_least),
@@ -186,11 +183,7 @@ def judge_limits(estimate: Estimate, limits: Limits, subject: Subject) -> Verdic
     values = tuple(limit.value for limit in limits)
     return subject.verdict(
         outcome,
-        threshold=limits_text(limits),
-        measured=estimate.text(apart_from=values),
-        brief=estimate.brief(apart_from=values),
-        bound=_bound_text(limits),
-        why=why_open(estimate) if outcome is Outcome.INCONCLUSIVE else "",
+        WithinLimits(limits=limits),
         figures=(JudgedFigure(subject.name, estimate, low, high),),
         advice=advice_for(outcome, subject, [((subject.name, estimate), values)]),
     )
@@ -228,37 +221,6 @@ def judge_within(
     return judge_limits(estimate, limits, subject)
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The limit that a quantity is compared with.
-
-    Attributes:
-        operator: compares the quantity with it.
-        value: in `unit`.
-        unit: that the verdict is shown in.
-        factor: of the quantity's own unit in `unit`.
-    """
-
-    operator: Operator
-    value: float
-    unit: str
-    factor: float = 1.0
-
-    @property
-    def is_upper(self) -> bool:
-        """True if the quantity must be below it."""
-        return self.operator in BELOW
-
-    def like(self, other: Limit) -> Limit:
-        """This limit in the unit of another one."""
-        value = self.value / self.factor * other.factor
-        return replace(self, value=value, unit=other.unit, factor=other.factor)
-
-
-#: The operands of a comparison: one limit, or a lower and an upper one in one unit.
-Limits: TypeAlias = tuple[Limit, ...]
-
-
 def ends_of(limits: Limits) -> Accepted:
     """The lower and the upper limit, None if there is none."""
     ends = {limit.is_upper: limit.value for limit in limits}
@@ -267,26 +229,9 @@ def ends_of(limits: Limits) -> Accepted:
 
 def limits_text(limits: Limits) -> str:
     """Limits in words: ``at least 1.5x``, ``at least 1.5x and at most 1.8x``."""
-    return " and ".join(f"{_WORDS[one.operator]} {_value_text(one)}" for one in limits)
-
-
-def threshold_text(operator: Operator, limit: float, unit: str) -> str:
-    """A comparison with a limit in words: ``at least 1.5x``."""
-    return limits_text((Limit(operator, limit, unit),))
-
-
-def _bound_text(limits: Limits) -> str:
-    """Limits for a figure, in its unit."""
-    if len(limits) > 1:
-        text = " to ".join(map(_value_text, limits))
-    else:
-        text = "".join(f"{_SIGNS[one.operator]} {_value_text(one)}" for one in limits)
-    unit = limits[0].unit
-    return text.replace(f" {unit}", "") if unit else text
-
-
-def _value_text(limit: Limit) -> str:
-    return limit_text(limit.value, limit.unit)
+    return " and ".join(
+        f"{_WORDS[one.operator]} {limit_text(one.value, one.unit)}" for one in limits
+    )
 
 
 def read_limit(

@@ -14,7 +14,8 @@ from typing import ClassVar, Final, Literal, TypedDict, Unpack
 from pytest_asperf.analysis.facts import Compared
 from pytest_asperf.analysis.guards.guard import Consequence, GuardFinding, Voids
 from pytest_asperf.analysis.outcome import Outcome as Outcome  # noqa: PLC0414  # re-exported
-from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.results import AnyResult, JudgedFigure
+from pytest_asperf.errors import Advice, advised
 
 Source = Literal["live", "recorded", "predicted"]
 
@@ -40,9 +41,11 @@ class Subject:
     brief: str = ""
     if_failed: str = "compare what ran with the last run that passed; the interval excludes noise"
 
-    def verdict(self, outcome: Outcome, *, measured: str, **judged: Unpack[Judgment]) -> Verdict:
+    def verdict(
+        self, outcome: Outcome, result: AnyResult | None, **judged: Unpack[Judgment]
+    ) -> Verdict:
         """A verdict on it."""
-        return self.of(Verdict(outcome=outcome, subject="", measured=measured, **judged))
+        return self.of(Verdict(outcome=outcome, subject="", result=result, **judged))
 
     def of(self, verdict: Verdict) -> Verdict:
         """The verdict, with this subject instead of its own."""
@@ -58,25 +61,11 @@ class Subject:
 class Judgment(TypedDict, total=False):
     """The parts of a verdict that judging may add, as `Verdict` describes them."""
 
-    threshold: str
-    bound: str
-    brief: str
     figures: tuple[JudgedFigure, ...]
-    why: str
-    rests_on: str
-    advice: str
+    problem: str
+    advice: tuple[Advice, ...]
     details: tuple[str, ...]
     compared: Compared | None
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedFigure:
-    """A judged estimate, with its accepted limits; None is no limit, or an unknown one."""
-
-    label: str
-    estimate: Estimate
-    at_least: float | None = None
-    at_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +74,7 @@ class JudgedRecord:
 
     Attributes:
         subject: what it is about.
-        advice: what to do; empty after a PASS.
+        advice: what to do, each with the settings to change; empty after a PASS.
         details: further remarks, one line each.
         note: remarks on the measurement.
         about: labels that a plugin gave it: what its test is about.
@@ -94,7 +83,7 @@ class JudgedRecord:
     """
 
     subject: str
-    advice: str = ""
+    advice: tuple[Advice, ...] = ()
     details: tuple[str, ...] = ()
     note: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
@@ -110,14 +99,11 @@ class Verdict(JudgedRecord):
         outcome: PASS, FAIL, INCONCLUSIVE or INVALID.
         source: `live`, `recorded` or `predicted`, or a plugin's word for a verdict that it excused.
         subject_brief: the subject in a table, if it is another.
-        threshold: the assertion's limit in words, such as ``below 1 %``.
-        bound: the limit in a table, if it is another: ``< 1 %``.
-        measured: the result, in one phrase.
-        brief: the result in a table, if it is another phrase.
+        result: the assertion and what was found, by its own `kind`; None if `problem` is all.
         figures: every estimate judged, with its label and limits.
-        why: why it is not decided, in a few words.
-        rests_on: the basis of the result, if it is no number of observations.
+        problem: the event that broke the measurement, in the words of who reported it.
         guards: the guards' findings.
+        overruled: the finding that changed the outcome.
         compared: the measurements of two variants, if the assertion compares them.
         facts: the run record, as label and text.
         builds: baseline and candidate of a gate.
@@ -128,14 +114,11 @@ class Verdict(JudgedRecord):
     outcome: Outcome
     source: str = "live"
     subject_brief: str = ""
-    threshold: str = ""
-    bound: str = ""
-    measured: str
-    brief: str = ""
+    result: AnyResult | None = None
     figures: tuple[JudgedFigure, ...] = ()
-    why: str = ""
-    rests_on: str = ""
+    problem: str = ""
     guards: tuple[GuardFinding, ...] = ()
+    overruled: GuardFinding | None = None
     compared: Compared | None = None
     facts: tuple[tuple[str, str], ...] = ()
     builds: tuple[str, str] | None = None
@@ -143,9 +126,7 @@ class Verdict(JudgedRecord):
     def __bool__(self) -> bool:
         """True if it is a PASS, and otherwise raised: a verdict is there to be asserted."""
         if self.outcome is not Outcome.PASS:
-            raise AssertionError(
-                f"{self.outcome}: {self.subject} {self.threshold}: {self.measured}"
-            )
+            raise AssertionError(f"{self.outcome}: {self.subject}")
         return True
 
     def plain(self) -> Verdict:
@@ -154,29 +135,30 @@ class Verdict(JudgedRecord):
 
 
 def judge_invalid(
-    subject: Subject, threshold: str, problems: Iterable[str], *, remedy: str
+    subject: Subject,
+    problems: Iterable[str],
+    *,
+    advice: str | Advice,
+    result: AnyResult | None = None,
 ) -> Verdict:
     """The verdict on a broken measurement."""
     first, *rest = problems
     return subject.verdict(
-        Outcome.INVALID, threshold=threshold, measured=first, advice=remedy, details=tuple(rest)
+        Outcome.INVALID, result, problem=first, advice=(advised(advice),), details=tuple(rest)
     )
 
 
-def broken(verdict: Verdict, problem: str, *, remedy: str) -> Verdict:
+def broken(verdict: Verdict, problem: str, *, advice: str | Advice) -> Verdict:
     """INVALID instead of a verdict whose measurement is broken; without its figures."""
     return replace(
         verdict,
-        brief="",
-        bound="",
-        why="",
-        rests_on="",
         outcome=Outcome.INVALID,
-        measured=problem,
-        advice=remedy,
+        problem=problem,
+        advice=(advised(advice),),
         details=(),
         figures=(),
         guards=(),
+        overruled=None,
         compared=None,
     )
 
@@ -191,21 +173,14 @@ def guarded(
     """
     findings = tuple(guard_findings)
     voiding = [finding for finding in findings if finding.voids not in spared]
-    broken, doubtful = (
-        next((finding for finding in voiding if finding.consequence is consequence), None)
-        for consequence in (Consequence.INVALID, Consequence.INCONCLUSIVE)
-    )
-    found = replace(verdict, guards=(*verdict.guards, *findings))
-    if broken:
-        found = replace(found, outcome=Outcome.INVALID, measured=broken.found, brief="", why="")
-        return replace(found, advice=broken.remedy)
-    if doubtful and verdict.outcome in {Outcome.PASS, Outcome.FAIL}:
-        return replace(
-            found,
-            outcome=Outcome.INCONCLUSIVE,
-            measured=f"{verdict.measured}, but {doubtful.found}",
-            brief=verdict.brief or verdict.measured,
-            advice=doubtful.remedy,
-            why=doubtful.found,
-        )
-    return found
+    verdict = replace(verdict, guards=(*verdict.guards, *findings))
+    can_change: dict[Consequence, Collection[Outcome]] = {
+        Consequence.INVALID: set(Outcome),
+        Consequence.INCONCLUSIVE: {Outcome.PASS, Outcome.FAIL},
+    }
+    for consequence, outcomes in can_change.items():
+        found = next((one for one in voiding if one.consequence is consequence), None)
+        if found is not None and verdict.outcome in outcomes:
+            outcome = Outcome(consequence)
+            return replace(verdict, outcome=outcome, overruled=found, advice=(found.advice,))
+    return verdict

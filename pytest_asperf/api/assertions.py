@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.combined_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.results import RatioSide
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
 from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
@@ -34,7 +35,6 @@ from pytest_asperf.measure.validity import twin_trips
 from pytest_asperf.verdicts.readings import vetted_order
 from pytest_asperf.verdicts.speculation import (
     PLACES,
-    RatioSide,
     gain_verdict,
     lossless_verdict,
     output_verdict,

@@ -10,13 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from pytest_asperf.analysis.limit_verdict import (
-    Limit,
-    Limits,
-    Operator,
     judge_limits,
     limits_text,
     read_limit,
 )
+from pytest_asperf.analysis.results import Limit, Limits, Operator, Sides, WithinLimits
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
@@ -96,7 +94,7 @@ class Found:
         runs: the runs behind it, if a spread or a busy host can matter near a limit.
         per_rate: the quantity for each unit of `runs`.
         remarks: on how it was measured, one line each.
-        before: text before the quantity in a table, such as the PPL before its change.
+        sides: the values that it was made of, such as the PPL of its change.
         check: examines the verdict last, for conditions of some outcomes only.
     """
 
@@ -106,7 +104,7 @@ class Found:
     runs: GuardedRates | None = None
     per_rate: float = 1.0
     remarks: tuple[str, ...] = ()
-    before: str = ""
+    sides: Sides | None = None
     check: Callable[[Verdict], Verdict] | None = None
 
 
@@ -244,9 +242,8 @@ class Quantity(NoTruthValue, ABC):
         if limit.unit != estimate.unit:
             estimate = estimate.scaled(limit.factor, limit.unit)
         verdict = judge_limits(estimate, limits, found.subject)
-        verdict = replace(verdict, details=found.remarks)
-        if found.before:
-            verdict = replace(verdict, brief=f"{found.before}, {verdict.brief}")
+        result = WithinLimits(limits=limits, sides=found.sides)
+        verdict = replace(verdict, result=result, details=found.remarks)
         if found.runs is not None:
             unit = found.per_rate * limit.factor
             values = (limit.value for limit in limits)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.results import Sides
 from pytest_asperf.analysis.stats.chunk_intervals import (
     chunk_mean_interval,
     chunk_ratio_interval,
     paired_differences,
 )
-from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, number_text
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoTruthValue
 from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name
@@ -185,10 +186,10 @@ class Scored(Quantity):
         findings = tuple(f for rung in self.rungs for f in rung.guard_findings())
         if len(self.rungs) > 1:
             findings += _incomparable([rung.result() for rung in self.rungs])
-        before = ""
+        sides = None
         if self.kind == "change" and len(self.rungs) == 1:
-            before = number_text(self.rungs[0].result().comparison.ppl.value, 4)
-        return Found(self._estimate(self.values()), subject, findings, before=before)
+            sides = Sides(values=(self.rungs[0].result().comparison.ppl.value,))
+        return Found(self._estimate(self.values()), subject, findings, sides=sides)
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, of the same tokens."""

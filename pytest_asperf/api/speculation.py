@@ -28,7 +28,7 @@ from pytest_asperf.records.taken import speculation_record
 from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.limit_verdict import Limits
+    from pytest_asperf.analysis.results import Limits
     from pytest_asperf.config.spec import ModelRef, Pairing
     from pytest_asperf.measure.ab_speed import Budget
     from pytest_asperf.measure.experiment import Experiment

@@ -55,8 +55,8 @@ class Rate(TimedQuantity):
 
         def check(verdict: Verdict) -> Verdict:
             if bound.doubt:
-                remedy = str(Advice("name this machine's chip, or name none", "hardware"))
-                return broken(verdict, bound.doubt, remedy=remedy)
+                advice = Advice("name this machine's chip, or name none", "hardware")
+                return broken(verdict, bound.doubt, advice=advice)
             if verdict.outcome is Outcome.PASS or n_bytes > bound.cache_bytes:
                 return verdict
             problem = (
@@ -64,7 +64,7 @@ class Rate(TimedQuantity):
                 f"{memory_text(bound.cache_bytes)} last-level cache: memory does not bound it"
             )
             remedy = "measure a model several times the cache's size"
-            return broken(verdict, problem, remedy=remedy)
+            return broken(verdict, problem, advice=remedy)
 
         what = f"utilization of {bound.gbs:.4g} GB/s ({bound.kind}) by"
         per_rate = share.point / result.rate.point

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.guards import GuardFinding, Voids
-from pytest_asperf.analysis.limit_verdict import Limit, Limits
+from pytest_asperf.analysis.results import Limit, Limits
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.spread import cv_interval, cv_ratio_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded

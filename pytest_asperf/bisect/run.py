@@ -31,6 +31,7 @@ from pytest_asperf.errors import BuildError, CacheError, EngineError, printable
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.hardware.records import load_record, machine_key, store_record
+from pytest_asperf.report.result_text import in_words
 
 if TYPE_CHECKING:
     from pytest_asperf.bisect.candidates import Candidate
@@ -318,7 +319,9 @@ def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed:
         elapsed_s = time.monotonic() - began
         return JudgedGate(Outcome.INVALID, printable(error.what), elapsed_s, is_unmade=is_unmade)
     elapsed_s = time.monotonic() - began
-    return JudgedGate(verdict.outcome, printable(verdict.measured), elapsed_s, result.effect)
+    return JudgedGate(
+        verdict.outcome, printable(in_words(verdict).measured), elapsed_s, result.effect
+    )
 
 
 def _seed_of(gate: GateStep, seed: int) -> int:

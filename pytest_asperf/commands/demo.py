@@ -27,6 +27,7 @@ def demo() -> None:
     not the one to be shown, as on a machine that is too busy.
     """
     from pytest_asperf.commands.demo_claims import demo_claims, found
+    from pytest_asperf.report.verdict_text import advice_text
 
     project = open_project(chunks=_CHUNKS, repetitions="3", max_seconds="20")
     began, out = time.monotonic(), Console(highlight=False)
@@ -49,7 +50,7 @@ def demo() -> None:
             if verdict.outcome is not claim.expected:
                 why = f"Should be {claim.expected}."
                 broken = verdict.outcome is Outcome.INVALID
-                advice.append(verdict.advice if broken else _BUSY)
+                advice.append(advice_text(verdict.advice) if broken else _BUSY)
             print_verdict(out, verdict.outcome, f"{claim.title}: {found(verdict)}", why)
     print_text(out, "")
     for what_to_do in dict.fromkeys(advice):

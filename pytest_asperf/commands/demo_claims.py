@@ -22,6 +22,7 @@ from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.in_force import Hardware, detect
 from pytest_asperf.measure.validity import BandwidthBounds
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import VerdictError
 
 if TYPE_CHECKING:
@@ -62,14 +63,14 @@ class DemoClaim:
                 raise
             # A guard's error begins with the workload and the file, which the title names.
             problem = error.what.partition(": ")[2] or error.what
-            return judge_invalid(Subject(self.title, "live"), "", [problem], remedy=error.remedy)
+            return judge_invalid(Subject(self.title, "live"), [problem], advice=error.advice)
         return made[0] if isinstance(made, tuple) else made
 
 
 def found(verdict: Verdict) -> str:
     """The basis of a verdict: the figure with its interval, or the fault."""
     if not verdict.figures:
-        return verdict.measured
+        return in_words(verdict).measured
     figure = verdict.figures[0].estimate
     return f"{figure.text()} ({figure.n} {figure.counted})"
 

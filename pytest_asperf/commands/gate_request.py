@@ -102,7 +102,7 @@ class GateRequest:
     @property
     def limits_text(self) -> str:
         """The limits that are accepted, in a sentence."""
-        from pytest_asperf.verdicts.ratio import faster_text
+        from pytest_asperf.report.result_text import faster_text
 
         budget, ppl = self.limits.budget, f"ΔPPL below {100 * self.limits.max_ppl_delta:g} %."
         if self.limits.max_kld != MOST_KLD:

@@ -117,9 +117,11 @@ class NightReport:
         """Note tonight's pairs, and the changes since the last run."""
         self._since = "something changed" if changes else self._since
         self._remarks += [f"changed: {change}" for change in changes]
+        from pytest_asperf.report.gate_text import measured_text
+
         broken = [result for result in outcome.results if result.word in _BROKEN]
         for result in broken:
-            self._remarks.append(f"{result.word}: {result.cell.name}: {result.measured}")
+            self._remarks.append(f"{result.word}: {result.cell.name}: {measured_text(result)}")
         if broken or len(outcome.results) < len(outcome.plan.cells):
             n, whole = len(outcome.results) - len(broken), len(outcome.plan.cells)
             self._answer(f"only {n} of {whole} checks were measured", ExitCode.INVALID)

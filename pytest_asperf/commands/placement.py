@@ -36,7 +36,7 @@ def placement(
     from pytest_asperf.hardware.compute_plan import DEVICES, UNITS, read_plan
     from pytest_asperf.records.codec import encode
     from pytest_asperf.report.sections import CheckLine, Section
-    from pytest_asperf.verdicts.placement import ladder, rung_text
+    from pytest_asperf.verdicts.placement import ladder
 
     if units not in UNITS:
         raise unknown_word("--units", units, UNITS)
@@ -56,7 +56,7 @@ def placement(
         planned.append(CheckLine(f"not on ANE ({other or 'no device'})", "measured", text))
     seen = [CheckLine(f.guard, "invalid", f.found, f.remedy) for f in plan.guard_findings]
     observed = list(ladder("ANE").items())[1:]
-    seen += [CheckLine(name, "unknown", rung_text(verdict)) for name, verdict in observed]
+    seen += [CheckLine(name, "unknown", verdict.problem) for name, verdict in observed]
     sections = Section("planned", tuple(planned)), Section("what ran", tuple(seen))
     last_line = f"planned by {plan.made}; a test with model.placement(…, observed=…) shows what ran"
     print_sections(sections, last_line=last_line)

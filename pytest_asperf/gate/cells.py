@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.workload import EXAMPLES, Workload, parse_workload
-from pytest_asperf.errors import AsperfError, ConfigError, printable, shown, suggest
+from pytest_asperf.errors import AsperfError, ConfigError, shown, suggest
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.stats.estimate import Estimate
@@ -81,8 +81,6 @@ _EXAMPLES: Final = (
     *EXAMPLES,
     "jtg128",
 )
-
-_LONGEST: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +198,6 @@ class CellResult:
         counts = sorted((one.estimate for one in figures), key=lambda estimate: estimate.n)
         most = {one.counted: one.basis for one in counts if one.basis}
         return ", ".join(sorted(most.values()))
-
-    @property
-    def measured(self) -> str:
-        """The measured effect with its interval, or why there is none."""
-        failed = "" if self.error is None else self.error.what
-        return printable(failed if self.verdict is None else self.verdict.measured, _LONGEST)
 
     def unbroken(self) -> Verdict:
         """The verdict, unless the measurement broke.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_asperf.analysis.results import EngineFailure, RunsAsBaseline
 from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
@@ -108,20 +109,16 @@ def shows_a_build(error: AsperfError) -> bool:
 def inability(subject: Subject, failures: tuple[EngineError, ...]) -> Verdict:
     """The verdict on a candidate that failed where the baseline ran, with the log's last words."""
     last = failures[-1]
-    how = list(dict.fromkeys(map(_manner, failures)))
-    measured = f"candidate {_twice(last)}" if len(how) == 1 else f"candidate {', then '.join(how)}"
+    advice = Advice(
+        "the candidate cannot do what the baseline does: find the change between the builds, or "
+        "report it to the engine with the log above"
+    )
     return subject.verdict(
         Outcome.FAIL,
-        threshold="runs as the baseline does",
-        measured=f"{measured}, baseline ran twice in between",
-        advice="the candidate cannot do what the baseline does: find the change between the "
-        "builds, or report it to the engine with the log above",
+        RunsAsBaseline(failures=tuple(EngineFailure(one.did, one.manner) for one in failures)),
+        advice=(advice,),
         details=(last.what, *(last.detail or "").splitlines()),
     )
-
-
-def _twice(error: EngineError) -> str:
-    return f"{error.did} twice{f' ({error.manner})' if error.manner else ''}"
 
 
 def _manner(error: EngineError) -> str:
@@ -287,9 +284,8 @@ class _BuildComparison:
         """The result of a check for which no time was left."""
         verdict = self._subject(cell).verdict(
             Outcome.INCONCLUSIVE,
-            threshold="as in the baseline",
-            measured=f"not begun: the budget of {self.schedule.max_seconds:g} s was spent",
-            advice=str(Advice("allow more time", "max_seconds")),
+            RunsAsBaseline(max_seconds=self.schedule.max_seconds),
+            advice=(Advice("allow more time", "max_seconds"),),
         )
         return CellResult(cell, 0.0, verdict)
 
@@ -360,7 +356,7 @@ class _BuildComparison:
             return None
         remarks = filter(None, (error.why, again.remark))
         problems = (error.what, *remarks, *(error.detail or "").splitlines())
-        return judge_invalid(subject, "as in the baseline", problems, remedy=error.remedy)
+        return judge_invalid(subject, problems, advice=error.advice, result=RunsAsBaseline())
 
     def _subject(self, cell: GateCell) -> Subject:
         base, candidate = (build.name for build in self.builds)

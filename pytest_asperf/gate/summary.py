@@ -81,7 +81,7 @@ def _record(result: CellResult) -> AnyRecord:
         return result.verdict
     what = f"{result.cell.name} {result.cell.what}"
     if result.error is None:
-        return BrokenRecord(outcome=NOT_RUN, subject=what, found=result.measured)
+        return BrokenRecord(outcome=NOT_RUN, subject=what, found="")
     return broken_record(what, result.error, NOT_RUN)
 
 

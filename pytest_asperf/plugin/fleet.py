@@ -17,7 +17,7 @@ import pytest
 
 from pytest_asperf import __version__
 from pytest_asperf.config.settings import session_option
-from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.errors import Advice, AsperfError, printable
 from pytest_asperf.plugin.carried import worker_of
 from pytest_asperf.plugin.registration import was_configured
 from pytest_asperf.plugin.stash import session_of
@@ -41,7 +41,9 @@ class Absent:
 
     def noted(self) -> Noted:
         """Its record in a report."""
-        record = BrokenRecord(subject="machine", found=printable(self.what), advice=self.remedy)
+        record = BrokenRecord(
+            subject="machine", found=printable(self.what), advice=(Advice(self.remedy),)
+        )
         return Noted(self.machine, record, self.machine)
 
 

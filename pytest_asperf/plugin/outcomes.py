@@ -16,7 +16,7 @@ from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.records.taken import broken_record
 from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
-from pytest_asperf.report.verdict_text import VerdictError, claim_text, short_note
+from pytest_asperf.report.verdict_text import VerdictError, claim_line, claim_text, short_note
 from pytest_asperf.report.wrapping import columns_of, wrapped
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
 
 
 def _in_short(error: VerdictError) -> str:
-    return printable(f"{claim_text(error.verdict)}: {error.verdict.measured}")
+    return printable(claim_line(error.verdict))
 
 
 def _outcome(error: BaseException | None) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, broken
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.published.findings import Finding, Findings, load_findings
 from pytest_asperf.published.findings.checks import CheckLimits
@@ -22,6 +21,7 @@ from pytest_asperf.published.records.model import (
     Spread,
 )
 from pytest_asperf.report.history import estimate_of
+from pytest_asperf.report.result_text import in_words
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.compared_reports import OnMachine
@@ -45,7 +45,8 @@ class PublishedFigures:
         findings = load_findings(settings.findings, settings.records)
         for finding, title, verdict in _judged(findings, alike):
             yield f"{verdict.outcome} {finding.id}: {finding.statement}"
-            yield f"  on {title}: {verdict.measured}, {verdict.threshold}"
+            said = in_words(verdict)
+            yield f"  on {title}: {said.measured}, {said.threshold}"
 
 
 def _judged(
@@ -62,8 +63,9 @@ def _judged(
                 verdict = _by_ratio(finding.across, here, subject)
             if verdict is None or finding.engine not in {"", key.engine}:
                 continue
-            if any(one.value.outcome == Outcome.INVALID for one in every):
-                verdict = replace(verdict, outcome=Outcome.INVALID, figures=())
+            if invalid := [one for one in every if one.value.outcome == Outcome.INVALID]:
+                problem = f"{invalid[0].report.name} is INVALID"
+                verdict = broken(verdict, problem, advice="measure it again")
             yield finding, key.title, verdict
 
 

@@ -16,7 +16,7 @@ from pytest_asperf.api.quantity import Found, LimitText, settle
 from pytest_asperf.api.scored import Scored
 from pytest_asperf.api.throughput import Rate
 from pytest_asperf.config.workload import is_workload
-from pytest_asperf.errors import ConfigError, suggest
+from pytest_asperf.errors import Advice, ConfigError, suggest
 from pytest_asperf.plugin.stash import Notebook
 from pytest_asperf.published.findings import load_findings
 from pytest_asperf.published.findings.evidence import Evidence, published_estimate
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WHERE: Final = "assert_as_published"
 #: By the name of an engine in a document, the engines here that are it.
 _ENGINES: Final = {"llama.cpp": ("llama_cpp", "llama_tools"), "MLX": ("mlx",)}
-_TOO_WIDE: Final = (
+_TOO_WIDE: Final = Advice(
     "more runs here would not decide it: the published figure is too uncertain; allow a larger "
     "difference with within=, or name a figure with a smaller spread"
 )
@@ -180,7 +180,7 @@ def _judge(live: _Live, cell: RecordedCell, within: float) -> Verdict:
     verdict = judge(independent_change(base, live.figure), subject)
     exactly = Estimate.exact(live.figure.point, live.figure.unit)
     if judge(independent_change(base, exactly), subject).outcome is Outcome.INCONCLUSIVE:
-        verdict = replace(verdict, advice=_TOO_WIDE)
+        verdict = replace(verdict, advice=(_TOO_WIDE,))
     verdict = replace(
         verdict,
         details=(

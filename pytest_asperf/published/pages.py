@@ -18,6 +18,7 @@ from pytest_asperf.published.records import derived_checks
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import Noted
 from pytest_asperf.report.lines import first_line
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.sections import CheckLine, Section
 from pytest_asperf.report.wrapping import wrapped
 
@@ -99,7 +100,7 @@ def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict
         "verdict": str(verdict.outcome),
         "because": finding.because,
         "published": published_text(finding, findings.evidence),
-        "measured": verdict.measured,
+        "measured": in_words(verdict).measured,
         "figures": [{"label": one.label, **encode(one.estimate)} for one in verdict.figures],
         "rests_on": _ids(verdict),
         "tables": cited(finding),
@@ -114,7 +115,7 @@ def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section
         ("verdict", f"{verdict.outcome}, as {finding.because}"),
         ("means", finding.reading),
         *([("published", published)] if published else []),
-        ("figures", verdict.measured),
+        ("figures", in_words(verdict).measured),
         ("scope", scope_text(finding)),
         *([("asserted live", finding.instead)] if finding.instead else []),
         *_figures(verdict, findings),
@@ -198,7 +199,7 @@ def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
     lines = [
         f"**{_escaped(finding.statement)}.** {_escaped(finding.reading)}\n",
         f"* published: {_escaped(published)}" if published else "",
-        f"* figures: {_escaped(verdict.measured)}",
+        f"* figures: {_escaped(in_words(verdict).measured)}",
         f"* {verdict.outcome}, as {_escaped(finding.because)}",
         f"* scope: {_escaped(scope_text(finding))}",
         f"* figures from: {', '.join(f'`{table}`' for table in cited(finding))}",

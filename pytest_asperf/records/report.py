@@ -11,7 +11,7 @@ from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.hardware.machine import Gpu
 from pytest_asperf.records.codec import MALFORMED, decode, decode_as, encode
 from pytest_asperf.records.kinds import AnyRecord, Noted
-from pytest_asperf.records.schema_1 import upgraded
+from pytest_asperf.records.schema_1 import upgraded, worded
 
 SCHEMA: Final = 2
 #: Keys of a row in addition to its record's.
@@ -178,7 +178,8 @@ def row_data(noted: Noted) -> dict[str, Any]:
 def row_of(data: Mapping[str, Any]) -> Noted:
     """The noted record in plain data; it raises the errors of `codec.decode`."""
     around = {key: decode(str, data[key]) for key in AROUND if key in data}
-    return Noted(record=decode_as(AnyRecord, data), **around)
+    row = worded(data) if isinstance(data.get("advice"), str) else data
+    return Noted(record=decode_as(AnyRecord, row), **around)
 
 
 def read(document: object, where: str) -> Report:

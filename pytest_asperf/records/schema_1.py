@@ -20,7 +20,7 @@ _OUTCOMES: Final = ("", *Outcome, NOT_RUN)
 _SIDES: Final = ("baseline", "candidate")
 _OF_BOTH: Final = ("outcome", "subject", "note", "elapsed_s")
 _ABOUT: Final = ("finding", "statement", "published", "recorded")
-_OF_VERDICT: Final = ("source", "threshold", "bound", "measured", "brief", "why")
+_WORDS: Final = ("threshold", "bound", "measured", "brief", "why", "rests_on")
 #: Keys that early files lack, or later ones have.
 _ESTIMATE: Final = {"method": "", "counted": "samples", "confidence": 0.9}
 
@@ -44,7 +44,7 @@ def _judged(row: Table, raw: Table) -> dict[str, Any]:
     own["about"] = {key: row[key] for key in _ABOUT if row.get(key)}
     if not (row.get("threshold") or raw.get("figures") or "comparison" in raw):
         broken = {"kind": "broken", "found": row["measured"], "watched": raw.get("machine")}
-        return own | broken
+        return worded(own | broken)
     builds = raw.get("builds")
     verdict = {
         "kind": "verdict",
@@ -54,7 +54,14 @@ def _judged(row: Table, raw: Table) -> dict[str, Any]:
         "builds": builds,
         "compared": _compared(raw.get("comparison", {}), builds or ("", "")),
     }
-    return own | _some(row, _OF_VERDICT) | verdict
+    return worded(own | _some(row, ("source", *_WORDS)) | verdict)
+
+
+def worded(row: Table) -> dict[str, Any]:
+    """A verdict or a failure in today's form, of a time when its result and advice were texts."""
+    advice = row.get("advice", "")
+    result = {"kind": "words", **_some(row, _WORDS)} if row["kind"] == "verdict" else None
+    return {**row, "advice": [{"text": advice, "settings": []}] * bool(advice), "result": result}
 
 
 def _figure(data: Table) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
 from statistics import fmean, harmonic_mean, median
 from typing import TYPE_CHECKING, Literal
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs, MachineSeen, PairFacts
-from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import AsperfError, MeasurementError
 from pytest_asperf.measure.paired_runner import Pair, figure_of
@@ -73,6 +72,7 @@ def compared_pairs(
             replace(_pair(pair, sign), evidence_for_fail=fail, evidence_for_pass=accept)
             for pair, (fail, accept) in zip(pairs.pairs, pairs.test.course, strict=True)
         ),
+        processes=None if pairs.is_fresh else pairs.n_processes,
         elapsed_s=pairs.elapsed_s,
         watched=result.surroundings.watched.facts(),
     )
@@ -122,16 +122,16 @@ def compared_chunks(comparison: PplComparison) -> ComparedChunks:
     )
 
 
-def side_texts(pairs: WorkloadPairs, *, in_total: bool = False) -> tuple[str, str, str]:
-    """Median or total of baseline and candidate as text, and the unit."""
+def middles(pairs: WorkloadPairs, *, in_total: bool = False) -> tuple[float, float]:
+    """Median or mean of the runs of baseline and candidate, in the workload's unit."""
     workload = pairs.workload
-    middle = (
-        (harmonic_mean if workload.is_rate and not workload.metered else fmean)
-        if in_total
-        else median
+    if not in_total:
+        return _medians(pairs.pairs, workload)
+    mean: Callable[[list[float]], float] = (
+        harmonic_mean if workload.is_rate and not workload.metered else fmean
     )
-    base, candidate = (number_text(middle(side)) for side in _turns(pairs.pairs, workload))
-    return base, candidate, workload.unit
+    base, candidate = map(mean, _turns(pairs.pairs, workload))
+    return base, candidate
 
 
 def _pair(pair: Pair, sign: int) -> PairFacts:
@@ -170,7 +170,7 @@ def broken_record(
         outcome=outcome,
         subject=what,
         found=error.what,
-        advice=error.remedy,
+        advice=(error.advice,),
         details=(error.why, *(error.detail or "").splitlines()),
         watched=seen if isinstance(seen, MachineSeen) else None,
     )

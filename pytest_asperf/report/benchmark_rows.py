@@ -19,6 +19,8 @@ from pytest_asperf.records.kinds import (
 )
 from pytest_asperf.report.lines import facts_of
 from pytest_asperf.report.measurements import Run, SideRun, entries
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import claim_text
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.facts import Ran
@@ -104,8 +106,8 @@ def _timed(noted: Noted) -> Iterator[_Timed]:
     if isinstance(record, Verdict):
         if record.outcome == "INVALID":  # times of other work than the requested one
             return
-        claim = f"{record.subject} {record.threshold}".strip()
-        info = {"claim": claim, "outcome": record.outcome, "measured": record.measured}
+        measured = in_words(record).measured
+        info = {"claim": claim_text(record), "outcome": record.outcome, "measured": measured}
     elif isinstance(record, ThroughputRecord):
         info = {"rate": encode(record.estimate), "loads": record.loads, "sha256": record.ran.sha256}
     elif isinstance(record, SpeculationRecord):

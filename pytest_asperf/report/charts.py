@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.analysis.verdict import JudgedFigure
+    from pytest_asperf.analysis.results import JudgedFigure
     from pytest_asperf.records.kinds import SpeculationRecord
     from pytest_asperf.report.lines import Series
     from pytest_asperf.report.report_data import LevelSet, SideBySide

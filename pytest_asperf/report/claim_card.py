@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.analysis.verdict import JudgedFigure
+    from pytest_asperf.analysis.results import JudgedFigure
     from pytest_asperf.report.lines import Line, Series
 
 #: More charts or rows than these would hide the others.

@@ -10,7 +10,8 @@ from pytest_asperf.analysis.outcome import NOT_RUN, Outcome
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import facts_of_builds
-from pytest_asperf.report.verdict_text import lab_note
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import advice_text, lab_note
 from pytest_asperf.report.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.summary import GateOutcome
 
 LEFT_OUT: Final = "left out"
+#: An error may be of any length.
+_LONGEST: Final = 400
 
 
 def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
@@ -71,10 +74,17 @@ def _row(result: CellResult) -> SummaryRow:
         result.word,
         cell.name,
         printable(cell.what),
-        result.measured,
+        measured_text(result),
         result.counted,
         result.elapsed_s,
     )
+
+
+def measured_text(result: CellResult) -> str:
+    """The measured effect with its interval, or why there is none; safe to print."""
+    failed = "" if result.error is None else result.error.what
+    said = failed if result.verdict is None else in_words(result.verdict).measured
+    return printable(said, _LONGEST)
 
 
 def notes(results: Sequence[CellResult]) -> list[str]:
@@ -92,8 +102,12 @@ def notes(results: Sequence[CellResult]) -> list[str]:
         elif verdict.figures or verdict.details:
             text = lab_note(verdict, with_ran=False)
         else:  # nothing was measured, so the assertion adds nothing
-            text = f"{verdict.outcome}: {printable(verdict.measured)}"
-            text += f"\n  what to do: {printable(verdict.advice)}" if verdict.advice else ""
+            text = f"{verdict.outcome}: {printable(in_words(verdict).measured)}"
+            text += (
+                f"\n  what to do: {printable(advice_text(verdict.advice))}"
+                if verdict.advice
+                else ""
+            )
         cells.setdefault(text, []).append(f"{result.cell.name} {printable(result.cell.what)}")
     return [f"{', '.join(heads)}\n{text}" for text, heads in cells.items()]
 

@@ -15,7 +15,7 @@ from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.measurements import table
 
 if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import JudgedFigure
+    from pytest_asperf.analysis.results import JudgedFigure
     from pytest_asperf.records.kinds import Noted
 
 #: A report as plain data.
@@ -75,7 +75,10 @@ class Claim:
 
 
 #: Words of each row, for any kind; a record that has the key keeps its own.
-WORDS: Final = ("outcome", "source", "model", "subject", "measured", "basis")
+WORDS: Final = (
+    *("outcome", "source", "model", "subject", "threshold", "bound"),
+    *("measured", "brief", "basis", "why"),
+)
 #: The columns of an assertion.
 COLUMNS: Final = tuple(each.name for each in fields(Claim))
 

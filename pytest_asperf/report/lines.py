@@ -22,7 +22,7 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
-from pytest_asperf.analysis.verdict import OVERSUBSCRIBED, JudgedFigure, JudgedRecord, Verdict
+from pytest_asperf.analysis.verdict import OVERSUBSCRIBED, JudgedRecord, Verdict
 from pytest_asperf.records.kinds import (
     AnyRecord,
     BrokenRecord,
@@ -37,9 +37,12 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     ThroughputRecord,
 )
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import advice_text
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
+    from pytest_asperf.analysis.results import JudgedFigure, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +169,11 @@ def _in_words(record: AnyRecord) -> Iterator[Line]:
         case SpeculationRecord():
             yield from _speculation(record)
         case Verdict():
+            said = in_words(record)
             # Reports once had the guards' findings among the details too.
-            details = dict.fromkeys((*record.details, *_guard_texts(record.guards)))
-            yield replace(_judged(_verdict(record), record), details=tuple(details))
+            remarks = (*said.details, *_guard_texts(record.guards))
+            line = _judged(_verdict(record, said), record)
+            yield replace(line, details=tuple(dict.fromkeys(remarks)))
         case BrokenRecord(subject=subject, found=found):
             yield _judged(Line(record=record, subject=subject, measured=found, brief=found), record)
         case _:
@@ -305,27 +310,27 @@ def _speculation(record: SpeculationRecord) -> Iterator[Line]:
         yield replace(about, basis=basis, brief=text)
 
 
-def _verdict(record: Verdict) -> Line:
+def _verdict(record: Verdict, said: Words) -> Line:
     bases = [figure.estimate.basis for figure in record.figures if figure.estimate.basis]
     return Line(
         record=record,
         subject=record.subject,
         what=record.subject_brief,
-        measured=record.measured,
-        brief=record.brief or record.measured,
-        basis=record.rests_on or next(iter(bases), ""),
-        threshold=record.threshold,
-        bound=record.bound or record.threshold,
+        measured=said.measured,
+        brief=said.brief or said.measured,
+        basis=said.rests_on or next(iter(bases), ""),
+        threshold=said.threshold,
+        bound=said.bound or said.threshold,
         source=record.source,
         figures=record.figures,
-        why=record.why,
+        why=said.why,
     )
 
 
 def _judged(line: Line, record: JudgedRecord) -> Line:
     return replace(
         line,
-        advice=record.advice,
+        advice=advice_text(record.advice),
         details=record.details,
         elapsed_s=record.elapsed_s,
         about=record.about,

@@ -22,8 +22,8 @@ from pytest_asperf.report.report_data import OUTCOMES, LevelSet, ReportData, Sid
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+    from pytest_asperf.analysis.results import JudgedFigure
     from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import JudgedFigure
     from pytest_asperf.records.kinds import SpeculationRecord
     from pytest_asperf.report.lines import Line
     from pytest_asperf.report.markup import Child

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.errors import printable
+from pytest_asperf.report.result_text import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_asperf.analysis.stats.estimate import Estimate
     from pytest_asperf.analysis.verdict import Verdict
+    from pytest_asperf.errors import Advice
 
 #: The reason for no other verdict, if there is nothing to add.
 _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}
@@ -35,7 +37,17 @@ class VerdictError(AssertionError):
 
 def claim_text(verdict: Verdict) -> str:
     """The assertion as one phrase."""
-    return f"{verdict.subject} {verdict.threshold}"
+    return f"{verdict.subject} {in_words(verdict).threshold}".rstrip()
+
+
+def claim_line(verdict: Verdict) -> str:
+    """The assertion and what was measured, as one phrase."""
+    return f"{claim_text(verdict)}: {in_words(verdict).measured}"
+
+
+def advice_text(advice: Iterable[Advice]) -> str:
+    """The advice as one phrase."""
+    return "; ".join(map(str, advice))
 
 
 def line(verdict: Verdict) -> str:
@@ -45,8 +57,7 @@ def line(verdict: Verdict) -> str:
         *([verdict.source] if verdict.source != "live" else []),
     ]
     tail = f" ({', '.join(basis)})" if basis else ""
-    claim = printable(claim_text(verdict))
-    return f"{verdict.outcome}  {claim}: {printable(verdict.measured)}{tail}"
+    return f"{verdict.outcome}  {printable(claim_line(verdict))}{tail}"
 
 
 def short_note(verdict: Verdict) -> tuple[str, ...]:
@@ -54,12 +65,13 @@ def short_note(verdict: Verdict) -> tuple[str, ...]:
     facts = dict(verdict.facts)
     sides = ("", "candidate ", "target ")
     kept = [facts.get(f"{side}{label}", "") for label in _KEPT for side in sides]
-    limit = verdict.bound or verdict.threshold
-    found = (verdict.brief or verdict.measured, f"wanted {limit}" if limit else "")
+    said = in_words(verdict)
+    limit = said.bound or said.threshold
+    found = (said.brief or said.measured, f"wanted {limit}" if limit else "")
     lines = (
         (str(verdict.outcome), f"{verdict.subject_brief or verdict.subject}: {', '.join(found)}"),
-        ("why", verdict.why or _WHY.get(verdict.outcome, "")),
-        ("do", verdict.advice),
+        ("why", said.why or _WHY.get(verdict.outcome, "")),
+        ("do", advice_text(verdict.advice)),
         ("ran", any(kept) and ", ".join([*filter(None, kept), "-v for all"])),
     )
     return tuple(f"{head:13} {printable(text, 300)}" for head, text in lines if text)
@@ -67,18 +79,20 @@ def short_note(verdict: Verdict) -> tuple[str, ...]:
 
 def lab_note(verdict: Verdict, *, with_ran: bool = True) -> str:
     """The verdict as a lab note of several lines, safe to print; with the run record, or not."""
-    rows = [("assertion", claim_text(verdict)), ("measured", verdict.measured)]
-    rows += [("", detail) for detail in (*verdict.details, *map(str, verdict.guards))]
+    said = in_words(verdict)
+    rows = [("assertion", claim_text(verdict)), ("measured", said.measured)]
+    remarks = (*said.details, *map(str, verdict.guards))
+    rows += [("", remark) for remark in remarks]
     if len(verdict.figures) == 1:
         rows += [("interval", _how(verdict.figures[0].estimate))]
     else:
         each = ((one.label, one.estimate) for one in verdict.figures)
         rows += [("intervals", f"{label} {estimate}; {_how(estimate)}") for label, estimate in each]
-    rows += [("threshold", verdict.threshold)]
+    rows += [("threshold", said.threshold)]
     facts = verdict.facts if with_ran else ()
     rows += [(f"ran ({verdict.source})", f"{k}: {v}") for k, v in facts]
     if verdict.advice:
-        rows += [("what to do", verdict.advice)]
+        rows += [("what to do", advice_text(verdict.advice))]
     return "\n".join([f"{verdict.outcome}: {_MEANING[verdict.outcome]}", *_table(rows)])
 
 

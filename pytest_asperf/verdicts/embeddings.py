@@ -9,9 +9,10 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.limit_verdict import judge_limit
+from pytest_asperf.analysis.results import SameVectors
 from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
 from pytest_asperf.analysis.verdict import guarded
-from pytest_asperf.verdicts.paired import build_subject, differences
+from pytest_asperf.verdicts.paired import build_subject
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.verdict import Verdict
@@ -46,35 +47,19 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
         ("smallest cosine from the baseline", comparison.drift, limit),
         ("in a batch from alone", candidate.drift, most),
     )
-    figures = tuple((label, Estimate.exact(1 - apart, RATIO)) for label, apart, _ in parts)
-    verdicts = [
-        (label, judge_limit(estimate, ">=", 1 - accepted, subject))
-        for (label, estimate), (_, _, accepted) in zip(figures, parts, strict=True)
+    judged = [
+        (label, judge_limit(Estimate.exact(1 - apart, RATIO), ">=", 1 - accepted, subject))
+        for label, apart, accepted in parts
     ]
-    threshold = f"every cosine at least {_cosine_text(limit)}"
-    verdict = joined(verdicts, figures, subject, threshold)
-    shown = tuple(_cosine_text(apart) for _, apart, _ in parts)
-    measured = f"smallest cosine {shown[0]} from the baseline, {shown[1]} in a batch from alone"
-    of_base = f"{_cosine_text(base.drift)} in a batch from alone"
-    details = (
-        f"baseline: {of_base}, {_cosine_text(base.between)} between two texts (median)",
-        *(
-            f"{side}: pooling {ran.context.pooling}"
-            for side, ran in zip(("baseline", "candidate"), comparison.ran, strict=True)
-            if ran.context and ran.context.pooling
-        ),
-        *differences(*comparison.ran),
+    pooled = tuple(
+        f"{side}: pooling {ran.context.pooling}"
+        for side, ran in zip(("baseline", "candidate"), comparison.ran, strict=True)
+        if ran.context and ran.context.pooling
     )
     verdict = replace(
-        verdict,
-        measured=measured,
-        details=details,
-        brief=f"cosine {shown[0]}, in a batch {shown[1]}",
-        bound=f"≥ {_cosine_text(limit)}",
+        joined(judged, subject),
+        result=SameVectors(drift=base.drift, between=base.between),
+        details=pooled,
         compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
     return guarded(verdict, [shared] if shared else [])
-
-
-def _cosine_text(distance: float) -> str:
-    return f"{1 - distance:.6f}"

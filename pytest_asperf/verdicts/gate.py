@@ -11,21 +11,27 @@ from typing import TYPE_CHECKING, Final
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, threshold_text
+from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
+from pytest_asperf.analysis.results import (
+    Every,
+    JudgedFigure,
+    Limit,
+    Sides,
+    WithinLimits,
+    WithinTolerance,
+)
 from pytest_asperf.analysis.stats.estimate import (
+    CHANGE,
     DECISION_CONFIDENCE,
     SHARE,
     Estimate,
     counted_text,
-    limit_text,
     number_text,
-    percent_text,
 )
 from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import (
-    JudgedFigure,
     Outcome,
     Subject,
     Verdict,
@@ -33,7 +39,7 @@ from pytest_asperf.analysis.verdict import (
     judge_invalid,
 )
 from pytest_asperf.errors import Advice
-from pytest_asperf.records.taken import compared_chunks, compared_pairs, side_texts
+from pytest_asperf.records.taken import compared_chunks, compared_pairs, middles
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.paired import (
     AGAIN,
@@ -41,16 +47,14 @@ from pytest_asperf.verdicts.paired import (
     build_subject,
     coverage,
     detectable,
-    differences,
     disturbances,
     examined_verdict,
     fitness,
     nothing_finished,
     ratio_of,
-    uncovered,
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
-from pytest_asperf.verdicts.speculation import divergence_text, parting_text
+from pytest_asperf.verdicts.speculation import output_verdict
 
 if TYPE_CHECKING:
     from pytest_asperf.analysis.guards import GuardFinding
@@ -85,47 +89,43 @@ def speed_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
 def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> Verdict:
     complaint = "using more energy" if pairs.workload.metered else "slower"
     subject = build_subject(pairs.workload.name, result.ran, complaint)
-    threshold = f"within +{percent_text(test.tolerance)}"
+    metered = pairs.workload.metered
+    within = WithinTolerance(
+        tolerance=test.tolerance, floor=test.floor, cost="energy" if metered else "time"
+    )
     details = (
         *_before(pairs),
-        zone_text(test),
-        *(energy_notes(result.phases) if pairs.workload.metered else total_time_notes(pairs)),
+        *(energy_notes(result.phases) if metered else total_time_notes(pairs)),
         coverage(pairs, result),
-        *differences(*result.ran),
         *disturbances(result),
         # A machine's noise is measured for workloads of one model.
         *([] if pairs.workload.kind == "sd" else [detectable(pairs, result)]),
         *fitness(result),
     )
     if not pairs.pairs:
-        return nothing_finished(subject, threshold, "pair", details, stopped=result.interrupted)
-    outcome = test.outcome_if_stopped
-    label, decisive = "", test
-    if isinstance(test, TotalTimeTest) and test.decisive is test.total:
-        label, decisive = "total time", test.total
-    base, candidate, unit = side_texts(pairs, in_total=bool(label))
-    brief = f"{base} → {candidate} {unit}, " + time_text(
-        decisive.estimate, test.tolerance, "energy" if pairs.workload.metered else label or "time"
-    )
-    why = ""
-    if isinstance(test, TotalTimeTest) and outcome is Outcome.INCONCLUSIVE and test.is_held_up:
-        why = f"up to {percent_text(math.expm1(sum(test.mean)))} on average over the pairs"
-    said = "; ".join(filter(None, (f"{brief}, but {why}" if why else brief, uncovered(pairs))))
+        return nothing_finished(subject, within, details, stopped=result.interrupted)
+    outcome, decisive, label = test.outcome_if_stopped, test, pairs.workload.name
+    is_total = isinstance(test, TotalTimeTest) and test.decisive is test.total
+    if isinstance(test, TotalTimeTest):
+        if is_total:
+            decisive, label = test.total, "total time"
+        if not metered:
+            other = None if _is_plain(pairs) else (test if is_total else test.total).estimate
+            within = replace(within, cost="total time" if is_total else "time", other=other)
+        if outcome is Outcome.INCONCLUSIVE and test.is_held_up:
+            within = replace(within, mean=math.expm1(sum(test.mean)))
+    values = middles(pairs, in_total=is_total)
+    within = replace(within, sides=Sides(values=values, unit=pairs.workload.unit))
     if test.wald_bound is not None:
         details = (f"Wald's bound: {test.wald_bound} pairs, for any sequential test", *details)
-    name, ratio = label or pairs.workload.name, ratio_of(pairs, decisive)
     verdict = subject.verdict(
         outcome,
-        threshold=threshold,
-        measured=said,
-        figures=(JudgedFigure(name, ratio, at_most=1 + test.tolerance),),
+        within,
+        figures=(JudgedFigure(label, ratio_of(pairs, decisive), at_most=1 + test.tolerance),),
         advice=advice_on_pairs(
             outcome, subject, test.expected_pairs_left, _WITHIN, stopped=result.interrupted
         ),
         details=details,
-        brief=brief,
-        bound=f"≤ +{percent_text(test.tolerance)}",
-        why=why,
         compared=compared_pairs(pairs, result, ("baseline", "candidate")),
     )
     findings = (*energy_findings(pairs, result), *_queued(pairs, result))
@@ -154,28 +154,18 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     if test is None:
         raise ValueError("PPL was not requested")
     subject = _of_text(comparison, "ΔPPL", "worse")
-    threshold = f"below {percent_text(test.limit)}"
+    below = _below(test, CHANGE)
     details = _drawn(comparison, test.n, test.n_chunks_total)
     if not test.n:
-        return nothing_finished(
-            subject, threshold, "chunk", details, stopped=comparison.interrupted
-        )
+        return nothing_finished(subject, below, details, stopped=comparison.interrupted)
     estimate = test.estimate
     outcome = test.outcome or Outcome.INCONCLUSIVE
-    advice = "" if outcome is Outcome.PASS else subject.if_failed
-    why = ""
-    if outcome is Outcome.INCONCLUSIVE:
-        why, advice = _undecided(comparison, test)
     verdict = subject.verdict(
         outcome,
-        threshold=threshold,
-        measured=estimate.text(apart_from=(test.limit,)),
+        below,
         figures=(JudgedFigure("ΔPPL", estimate, at_most=test.limit),),
-        advice=advice,
+        advice=_advice(outcome, subject, comparison, test),
         details=details,
-        brief=estimate.brief(apart_from=(test.limit,)),
-        bound=f"< {percent_text(test.limit)}",
-        why=why,
         compared=compared_chunks(comparison),
     )
     guard_finding = guards.impossible_gain(estimate.point)
@@ -192,43 +182,33 @@ def kld_verdict(comparison: PplComparison) -> Verdict:
         if_failed="the candidate prefers other tokens than the baseline: look for the kernel, "
         "template or default that changed; a change of PPL alone is what ppl judges",
     )
-    parts = ("mean KLD", drift.kld), ("changed top tokens", drift.changed)
-    threshold = " and ".join(
-        f"{label} {threshold_text('<', test.limit, test.unit)}" for label, test in parts
-    )
+    parts = ("mean KLD", drift.kld), ("top tokens changed", drift.changed)
     details = _drawn(comparison, drift.n, drift.n_chunks_total)
     if not drift.n:
-        return nothing_finished(
-            subject, threshold, "chunk", details, stopped=comparison.interrupted
+        below = _below(drift.kld, drift.kld.unit)
+        return nothing_finished(subject, below, details, stopped=comparison.interrupted)
+    judged = [
+        (
+            label,
+            replace(
+                judge_below(test.estimate, test.limit, subject), result=_below(test, test.unit)
+            ),
         )
-    figures = tuple((label, test.estimate) for label, test in parts)
-    verdict = joined(
-        [(label, judge_below(test.estimate, test.limit, subject)) for label, test in parts],
-        figures,
-        subject,
-        threshold,
-    )
-    outcome = drift.outcome or Outcome.INCONCLUSIVE
-    why, advice = "", "" if outcome is Outcome.PASS else subject.if_failed
-    if outcome is Outcome.INCONCLUSIVE:
-        why, advice = _undecided(comparison, drift.kld)
-    shown = [
-        estimate.text(apart_from=(t.limit,))
-        for (_, t), (_, estimate) in zip(parts, figures, strict=True)
+        for label, test in parts
     ]
-    measured = f"mean KLD {shown[0]}, top tokens changed {shown[1]}"
+    outcome = drift.outcome or Outcome.INCONCLUSIVE
     return replace(
-        verdict,
+        joined(judged, subject, Every(of="quantities")),
         outcome=outcome,
-        measured=measured,
-        advice=advice,
+        advice=_advice(outcome, subject, comparison, drift.kld),
         details=(f"largest KLD of a position {number_text(drift.largest, 2)} nats", *details),
-        brief=f"KLD {number_text(figures[0][1].point, 2)} nats, "
-        f"tops changed {percent_text(figures[1][1].point, 2)}",
-        bound=f"< {limit_text(drift.kld.limit, drift.kld.unit)}",
-        why=why,
         compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
+
+
+def _below(test: ChunksTest, unit: str) -> WithinLimits:
+    limits = (Limit("<", test.limit, unit),)
+    return WithinLimits(limits=limits, counted="chunk", out_of=test.n_chunks_total)
 
 
 def _of_text(comparison: PplComparison, what: str, complaint: str) -> Subject:
@@ -239,16 +219,21 @@ def _of_text(comparison: PplComparison, what: str, complaint: str) -> Subject:
 
 def _drawn(comparison: PplComparison, n: int, n_total: int) -> tuple[str, ...]:
     scored = f"{n} of {n_total} chunks in random order"
-    return (f"{scored}, seed {comparison.seed}", *differences(*comparison.ran))
+    return (f"{scored}, seed {comparison.seed}",)
 
 
-def _undecided(comparison: PplComparison, test: ChunksTest) -> tuple[str, str]:
-    """The reason why chunks decided nothing, and the advice."""
-    why = f"{test.n} of {counted_text(test.n_chunks_total, 'chunks')} scored"
+def _advice(
+    outcome: Outcome, subject: Subject, comparison: PplComparison, test: ChunksTest
+) -> tuple[Advice, ...]:
+    """The advice after a verdict on chunks."""
+    if outcome is Outcome.PASS:
+        return ()
+    if outcome is Outcome.FAIL:
+        return (Advice(subject.if_failed),)
     if comparison.interrupted:
-        return why, AGAIN
+        return (AGAIN,)
     at_least = counted_text(test.min_chunks, "chunks")
-    return why, str(Advice(f"score {at_least} at least", "max_seconds", chunks="all"))
+    return (Advice(f"score {at_least} at least", "max_seconds", chunks="all"),)
 
 
 def logit_ways(drift: Drift) -> tuple[str, str, str]:
@@ -286,30 +271,24 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
             f"the largest KLD of {ways}": (candidate.largest_kld, base.largest_kld, largest),
         }
     )
-    figures = (
-        ("mean KLD", Estimate.exact(candidate.mean_kld, "nats")),
-        ("largest KLD", Estimate.exact(candidate.largest_kld, "nats")),
-    )
-    verdicts = [
-        (label, judge_below(estimate, limit, subject))
-        for (label, estimate), limit in zip(figures, (mean, largest), strict=True)
+    judged = [
+        (label, judge_below(Estimate.exact(kld, "nats"), limit, subject))
+        for label, kld, limit in (
+            ("mean KLD", candidate.mean_kld, mean),
+            ("largest KLD", candidate.largest_kld, largest),
+        )
     ]
+    below = WithinLimits(limits=(Limit("<", mean, "nats"),), baseline=base.mean_kld)
+    judged[0] = (judged[0][0], replace(judged[0][1], result=below))
     by_build = tuple(
         f"{side}: mean KLD {number_text(drift.mean_kld, 2)} nats, largest "
         f"{number_text(drift.largest_kld, 2)} at {drift.place}, same likeliest token at "
         f"{100 * drift.same_top:.1f} %"
         for side, drift in (("baseline", base), ("candidate", candidate))
     )
-    threshold = f"mean KLD below {number_text(mean, 2)} nats, none above {number_text(largest, 2)}"
-    verdict = joined(verdicts, figures, subject, threshold)
-    shown, of_base = (number_text(d.mean_kld, 2) for d in (candidate, base))
-    tail = f"largest {number_text(candidate.largest_kld, 2)}"
     verdict = replace(
-        verdict,
-        measured=f"mean KLD {shown} nats ({of_base} in the baseline), {tail}",
-        details=(*by_build, *differences(*comparison.ran)),
-        brief=f"mean KLD {shown} nats, {tail}",
-        bound=f"< {number_text(mean, 2)} nats",
+        joined(judged, subject, Every(of="quantities")),
+        details=by_build,
         compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
     return guarded(verdict, [shared] if shared else [])
@@ -334,42 +313,34 @@ def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> 
         ran=speed.facts,
     )
     limit = -min(_LESS_SUPPLIED, sum(base.supplied) / len(base.supplied) / 2)
-    threshold = (
-        f"{speed.threshold}, not {number_text(-100 * limit, 2)} points less supplied, lossless"
-    )
     accepted_of = tuple(
         f"{side}: {counts.accepted} of {counts.drafted} drafted tokens accepted"
         for side, counts in (("baseline", base), ("candidate", candidate))
     )
-    output = tuple(divergence_text(comparison.categories, d) for d in comparison.divergences)
-    details = (*accepted_of, *output, *speed.details)
+    details = (*accepted_of, *speed.details)
     if not base.accepted:
         problem = f"the baseline accepts none of {base.drafted} drafted tokens"
-        remedy = "use another draft, or another baseline"
-        return replace(judge_invalid(subject, threshold, [problem], remedy=remedy), details=details)
+        advice = "use another draft, or another baseline"
+        verdict = judge_invalid(subject, [problem], advice=advice, result=speed.result)
+        return replace(verdict, details=details)
+    categories = comparison.categories
     verdicts = [
         ("time", speed),
         (
             "change of the share that the draft supplies",
             _supplied_verdict(comparison.counts, limit, subject, comparisons),
         ),
-        ("output", _output_verdict(comparison, subject)),
+        ("output", output_verdict(comparison.divergences, categories, len(categories), subject)),
     ]
-    figures = tuple((label, one.estimate) for label, own in verdicts for one in own.figures)
-    verdict = joined(verdicts, figures, subject, threshold)
-    accepted = ", ".join(f"{c.accepted}/{c.drafted}" for c in comparison.counts)
-    measured = f"{verdict.measured}; accepted {accepted}"
+    accepted = (base.accepted, base.drafted), (candidate.accepted, candidate.drafted)
     by_prompt = tuple(side.by_prompt for side in comparison.counts)
     compared = speed.compared
     if isinstance(compared, ComparedPairs):
         compared = replace(compared, drafted_and_accepted=by_prompt)
     return replace(
-        verdict,
-        measured=measured,
+        joined(verdicts, subject, Every(of="checks", accepted=accepted)),
         details=details,
         guards=speed.guards,
-        brief=speed.brief,
-        bound=speed.bound,
         compared=compared,
     )
 
@@ -390,55 +361,26 @@ def _supplied_verdict(
     return judge_above(change, limit, replace(subject, if_failed=advice))
 
 
-def _output_verdict(comparison: SpeculationComparison, subject: Subject) -> Verdict:
-    is_changed = any(d.guard_finding for d in comparison.divergences)
-    outcome = Outcome.FAIL if is_changed else Outcome.PASS
-    measured = parting_text(comparison.divergences, len(comparison.categories))
-    advice = str(guards.Guard.DIVERGENT_OUTPUT.remedy) if is_changed else ""
-    return subject.verdict(outcome, threshold="lossless", measured=measured, advice=advice)
-
-
-def zone_text(test: PairedTest) -> str:
-    """The meaning of a gate's PASS and FAIL, in words."""
-    floor, limit = percent_text(test.floor), percent_text(test.tolerance)
-    return f"PASS excludes +{limit}; FAIL does not, and shows more than +{floor}"
-
-
-def time_text(change: Estimate, tolerance: float, time: str = "time") -> str:
-    """A change of a time with its direction: ``+62 % slower [50, 74]``."""
-    figure, interval = change.brief_parts(apart_from=(tolerance,))
-    is_more, tail = change.shown_above(0), ""
-    if time == "energy":
-        what = "more energy" if is_more else "energy"
-    elif is_more:
-        what, tail = "slower", " in all" if time != "time" else ""
-    else:
-        what, tail = time, ", faster" if change.shown_below(0) else ""
-    return " ".join(filter(None, (figure, what, interval))) + tail
-
-
 def total_time_notes(pairs: WorkloadPairs) -> tuple[str, ...]:
-    """The ratio of the total time, and a build that runs at two speeds, one remark each."""
+    """The kind of times that are compared, and a build that runs at two speeds, one remark each."""
     test = pairs.test
     if not isinstance(test, TotalTimeTest) or not pairs.pairs:
         return ()
     if percentile := pairs.workload.percentile:
         counted = "tokens" if pairs.workload.generates else "requests"
         return (f"of each build's {counted} in a pair the p{percentile} is compared",)
-    if all(len(pair.baseline_costs) == 1 for pair in pairs.pairs):
+    if _is_plain(pairs):
         return ("one run of each build a pair: only their mean shows a minority of slow runs",)
-    # The judged one is in the verdict's own line.
-    label, beside = ("total time", test.total)
-    if test.decisive is test.total:
-        label, beside = ("the median pair", test)
-    other = f"{label}: {time_text(beside.estimate, test.tolerance)}"
     if not test.parts:
-        return (other,)
+        return ()
     arm, ratio = _uneven_arm(pairs)
-    return (
-        other,
-        f"two speeds: the {arm}'s slowest quarter of runs needs {ratio:.2f} times its median",
-    )
+    return (f"two speeds: the {arm}'s slowest quarter of runs needs {ratio:.2f} times its median",)
+
+
+def _is_plain(pairs: WorkloadPairs) -> bool:
+    """True if the total time shows nothing further: percentiles, or single runs."""
+    single = all(len(pair.baseline_costs) == 1 for pair in pairs.pairs)
+    return single or bool(pairs.workload.percentile)
 
 
 def _uneven_arm(pairs: WorkloadPairs) -> tuple[str, float]:

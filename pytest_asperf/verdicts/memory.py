@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, fit, judge_fit
-from pytest_asperf.analysis.combined_verdict import joined
+from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, fit
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import predicted_against_measured
-from pytest_asperf.analysis.limit_verdict import judge_limit
-from pytest_asperf.analysis.stats.estimate import Estimate, memory_text, number_text, percent_text
+from pytest_asperf.analysis.results import FitsMemory, Growth, JudgedFigure, MemoryGrowth
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
-from pytest_asperf.errors import ConfigError, ModelError
+from pytest_asperf.errors import Advice, ConfigError, ModelError
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
-from pytest_asperf.verdicts.paired import build_subject, differences
+from pytest_asperf.verdicts.paired import build_subject
 
 if TYPE_CHECKING:
     from pytest_asperf.config.spec import ModelRef
@@ -30,7 +29,7 @@ _MIB: Final = 2**20
 #: resident memory differs between processes of one build (docs/benchmarks.md).
 _COUNTED_SLACK: Final = _MIB
 _RSS_SLACK: Final = 8 * _MIB
-_TOO_LARGE: Final = "use a smaller quantization, a shorter context or a quantized KV cache"
+_TOO_LARGE: Final = "use a smaller quantization, a shorter context or q8_0 KV types"
 
 
 def predicted_fit(
@@ -50,7 +49,7 @@ def predicted_fit(
     ran = (("sizes", demand.basis), ("KV cache", f"K {type_k}, V {type_v}"))
     subject = _subject(ref.title, demand.context, hardware)
     subject = replace(subject, source="predicted", ran=ran)
-    return replace(judge_fit(fit(memory, [demand]), subject), rests_on="sizes")
+    return judge_fit(fit(memory, [demand]), subject)
 
 
 def measured_fit(
@@ -61,21 +60,36 @@ def measured_fit(
     If its sizes are known, the prediction from them is compared with that.
     """
     allocated = result.memory
-    verdict = judge_fit(
-        Fit(memory, allocated.weights, allocated.kv, allocated.compute),
-        replace(_subject(result.ran.model, result.n_ctx, hardware), ran=result.ran.rows()),
-    )
-    verdict = replace(verdict, rests_on="allocated")
+    subject = replace(_subject(result.ran.model, result.n_ctx, hardware), ran=result.ran.rows())
+    held = Fit(memory, allocated.weights, allocated.kv, allocated.compute)
     try:
         demand = expected_demand(ref, result)
     except ModelError as err:
-        return replace(verdict, details=(*verdict.details, f"not predicted: {err.what}"))
+        return replace(judge_fit(held, subject), details=(f"not predicted: {err.what}",))
     pairs = ((demand.weights_bytes, allocated.weights), (demand.kv_bytes, allocated.kv))
-    known = [(a / 2**20, b / 2**20) for a, b in pairs if a > 0 and b > 0]
-    guard_findings = [predicted_against_measured(a, b, unit="MiB") for a, b in known]
-    sizes = " and ".join(f"{number_text(a, 4)} and {number_text(b, 4)} MiB" for a, b in known)
-    verdict = replace(verdict, details=(*verdict.details, f"predicted and allocated: {sizes}"))
-    return guarded(verdict, filter(None, guard_findings))
+    known = tuple((a, b) for a, b in pairs if a > 0 and b > 0)
+    findings = [predicted_against_measured(a / _MIB, b / _MIB, unit="MiB") for a, b in known]
+    return guarded(judge_fit(held, subject, known), filter(None, findings))
+
+
+def judge_fit(sizes: Fit, subject: Subject, expected: tuple[tuple[int, int], ...] = ()) -> Verdict:
+    """Judge the assertion that models fit in a memory.
+
+    It is arithmetic on sizes, so it is never INCONCLUSIVE. `expected` has predicted and allocated
+    bytes, if both are known.
+    """
+    return subject.verdict(
+        Outcome.PASS if sizes.fits else Outcome.FAIL,
+        FitsMemory(fit=sizes, is_predicted=subject.source == "predicted", expected=expected),
+        figures=tuple(
+            JudgedFigure(label, Estimate.exact(size / 2**30, "GiB"), at_most=limit / 2**30)
+            for label, size, limit in (
+                ("with the KV cache", sizes.needed_bytes, sizes.memory.usable_bytes),
+                ("weights", sizes.weights_bytes, sizes.weights_limit_bytes),
+            )
+        ),
+        advice=() if sizes.fits else (Advice(subject.if_failed),),
+    )
 
 
 def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
@@ -91,31 +105,24 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
         if_failed="the candidate needs more memory: look for a cache of another type or size, "
         "buffers that grew, or weights that are copied",
     )
-    sizes = _sizes(comparison.base), _sizes(comparison.candidate)
-    figures, verdicts, rows = [], [], []
-    for (label, slack, base), (_, _, candidate) in zip(*sizes, strict=True):
+    parts, figures = [], []
+    sizes = zip(_sizes(comparison.base), _sizes(comparison.candidate), strict=True)
+    for (label, slack, base), (_, _, candidate) in sizes:
         growth = Estimate.exact((candidate - base) / _MIB, "MiB")
         limit = (base * tolerance + slack) / _MIB
-        figures.append((f"growth of {label}", growth))
-        verdicts.append((label, judge_limit(growth, "<=", limit, subject)))
-        rows.append(f"{label}: {memory_text(base)} → {memory_text(candidate)}")
-    threshold = (
-        f"at most +{percent_text(tolerance)} of each, and {memory_text(_COUNTED_SLACK)} by the "
-        f"engine's count or {memory_text(_RSS_SLACK)} of its process"
-    )
-    verdict = joined(verdicts, tuple(figures), subject, threshold)
-    grown = [
-        row for row, (_, one) in zip(rows, verdicts, strict=True) if one.outcome is not Outcome.PASS
-    ]
-    counted = (comparison.base.counted.total, comparison.candidate.counted.total)
-    brief = " → ".join(map(memory_text, counted))
-    measured = "; ".join(grown) or f"{brief} by the engine's count, {rows[-2]}, {rows[-1]}"
-    return replace(
-        verdict,
-        measured=measured,
-        brief="; ".join(grown) or brief,
-        bound=f"≤ +{percent_text(tolerance)}",
-        details=(*rows, *differences(*comparison.ran)),
+        figures.append(JudgedFigure(f"growth of {label}", growth, at_most=limit))
+        parts.append(Growth(label, base, candidate, is_too_much=not growth.shown_at_most(limit)))
+    is_larger = any(part.is_too_much for part in parts)
+    return subject.verdict(
+        Outcome.FAIL if is_larger else Outcome.PASS,
+        MemoryGrowth(
+            tolerance=tolerance,
+            counted_slack=_COUNTED_SLACK,
+            process_slack=_RSS_SLACK,
+            parts=tuple(parts),
+        ),
+        figures=tuple(figures),
+        advice=(Advice(subject.if_failed),) if is_larger else (),
         compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
 

@@ -16,6 +16,7 @@ from pytest_asperf.errors import Advice
 from pytest_asperf.measure.timed_work import NOT_EXAMINED, ExaminedRun
 
 if TYPE_CHECKING:
+    from pytest_asperf.analysis.results import AnyResult
     from pytest_asperf.analysis.stats.ratio_test import RatioTest
     from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
     from pytest_asperf.measure.noise import Calibration
@@ -75,21 +76,14 @@ def _shown(*sides: ExaminedRun | None) -> Iterator[str]:
 
 
 #: The advice if Ctrl-C ended a measurement.
-AGAIN: Final = "run it again to its end"
+AGAIN: Final = Advice("run it again to its end")
 
 
 def coverage(pairs: WorkloadPairs, result: ABResult) -> str:
-    """The variance that the pairs cover, and how their order can be repeated."""
+    """The variance that fresh processes cover, and how the order can be repeated."""
     cores = "cores drawn for each pair; " if result.draws_cores else ""
-    processes = uncovered(pairs) or "new processes for each pair"
-    return f"{processes}; {cores}random order, seed {result.budget.seed}"
-
-
-def uncovered(pairs: WorkloadPairs) -> str:
-    """The number of processes, if some ran several pairs; otherwise empty."""
-    if pairs.is_fresh:
-        return ""
-    return f"{_processes(pairs)} of each build, how processes differ is not covered"
+    fresh = "new processes for each pair; " if pairs.is_fresh else ""
+    return f"{fresh}{cores}random order, seed {result.budget.seed}"
 
 
 def ratio_of(pairs: WorkloadPairs, test: PairedTest | RatioTest) -> Estimate:
@@ -124,17 +118,11 @@ def ran_rows(
 
 
 def nothing_finished(
-    subject: Subject, threshold: str, what: str, details: tuple[str, ...], *, stopped: bool
+    subject: Subject, result: AnyResult, details: tuple[str, ...], *, stopped: bool
 ) -> Verdict:
     """The verdict if not one unit was finished: it was stopped from outside, or time ran out."""
-    advice = AGAIN if stopped else str(Advice("allow more time", "max_seconds"))
-    return subject.verdict(
-        Outcome.INCONCLUSIVE,
-        threshold=threshold,
-        measured=f"no {what} was finished",
-        advice=advice,
-        details=details,
-    )
+    advice = AGAIN if stopped else Advice("allow more time", "max_seconds")
+    return subject.verdict(Outcome.INCONCLUSIVE, result, advice=(advice,), details=details)
 
 
 def advice_on_pairs(
@@ -144,45 +132,23 @@ def advice_on_pairs(
     reason: str,
     *,
     stopped: bool,
-) -> str:
+) -> tuple[Advice, ...]:
     """The advice after a verdict on pairs; the reason is why more of them might not decide."""
     if outcome is Outcome.PASS:
-        return ""
+        return ()
     if outcome is Outcome.FAIL:
-        return subject.if_failed
+        return (Advice(subject.if_failed),)
     if stopped:
-        return AGAIN
+        return (AGAIN,)
     if pairs_left is None:
-        return (
+        text = (
             f"more pairs will not decide this: the effect lies {reason}, or the machine is too "
             "noisy. Run `asperf doctor`, or change the tolerance"
         )
+        return (Advice(text),)
     more = counted_text(pairs_left, "more pairs")
-    advice = Advice(
-        f"about {more} would decide it, fewer on a quieter machine (asperf doctor)",
-        "max_pairs",
-        "max_seconds",
-    )
-    return str(advice)
-
-
-def differences(base: Provenance, candidate: Provenance) -> tuple[str, ...]:
-    """The facts that differ between the variants, one line each; the model's row names the variant.
-
-    The cost of a client is measured in each variant, and differs by chance.
-    """
-    before, after = (
-        {label: text for label, text in ran.rows()[1:] if label != "client"}
-        for ran in (base, candidate)
-    )
-    # The origin of a build, for one, may be known for one of them only.
-    sides = ((label, before.get(label), after.get(label)) for label in {**before, **after})
-    differing = [
-        f"differs: {label} {a or 'not known'} -> {b or 'not known'}"
-        for label, a, b in sides
-        if a != b
-    ]
-    return tuple(differing) or ("the two run records do not differ",)
+    text = f"about {more} would decide it, fewer on a quieter machine (asperf doctor)"
+    return (Advice(text, "max_pairs", "max_seconds"),)
 
 
 def gate_note(pairs: WorkloadPairs, result: ABResult) -> str:

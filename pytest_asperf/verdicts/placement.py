@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from pytest_asperf.analysis.combined_verdict import joined
+from pytest_asperf.analysis.combined_verdict import joined, part
 from pytest_asperf.analysis.guards.arms import IDENTICAL
 from pytest_asperf.analysis.limit_verdict import judge_within
+from pytest_asperf.analysis.results import Differs, Every
 from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
+from pytest_asperf.errors import Advice
 
 if TYPE_CHECKING:
     from pytest_asperf.hardware.compute_plan import ComputePlan, Device
@@ -61,13 +63,6 @@ def ladder(
     return rungs
 
 
-def rung_text(verdict: Verdict) -> str:
-    """The figure with its limit, or the reason why it is unavailable."""
-    if not verdict.figures:
-        return verdict.measured
-    return f"{verdict.outcome}, {verdict.measured}, wanted {verdict.threshold}"
-
-
 def placement_verdict(
     name: str, rungs: Ladder, device: Device, plan: ComputePlan | None, seen: EnergyResult | None
 ) -> Verdict:
@@ -76,30 +71,31 @@ def placement_verdict(
     A statement about a plan needs the plan. One about a run needs the plan if there is one, energy
     on the rail and a GPU near idle; and the latency if the GPU's was given.
     """
-    ran = (
-        *(seen.ran.rows() if seen else ()),
-        *((("plan by", plan.made),) if plan else ()),
-        *((rung, rung_text(verdict)) for rung, verdict in rungs.items()),
-    )
+    ran = (*(seen.ran.rows() if seen else ()), *((("plan by", plan.made),) if plan else ()))
     verb = "ran" if seen else "is planned"
     subject = replace(_SUBJECT, name=f"{name} {verb} on {device}", ran=ran)
-    if seen:
-        needed = [(rung, v) for rung, v in rungs.items() if v.figures or "energy" in rung]
-        figures = tuple((rung, v.figures[0].estimate) for rung, v in needed if v.figures)
-        verdict = joined(needed, figures, subject, "by every line of evidence")
-        verdict = replace(verdict, bound="every line of evidence")
-    else:
-        verdict = subject.of(rungs["plan"])
-        if verdict.outcome is Outcome.INCONCLUSIVE:
-            verdict = replace(verdict, advice="assert less: the plan leaves this cost open")
+    counted = {
+        rung: bool(v.figures or "energy" in rung) if seen else rung == "plan"
+        for rung, v in rungs.items()
+    }
+    verdict = joined(
+        [(rung, v) for rung, v in rungs.items() if counted[rung]],
+        subject,
+        Every(
+            of="evidence",
+            further=tuple(part(rung, v) for rung, v in rungs.items() if not counted[rung]),
+            operations=len(plan.operations) if plan and not seen else None,
+        ),
+    )
+    if not seen and verdict.outcome is Outcome.INCONCLUSIVE:
+        advice = Advice("assert less: the plan leaves this cost open")
+        verdict = replace(verdict, advice=(advice,))
     if plan is None:
         return verdict
     others = plan.elsewhere(device)[:_SHOWN]
     texts = [f"{op} {percent_text(cost)} ({on or 'no device'})" for op, on, cost in others]
     details = (f"not on {device}: {', '.join(texts)}",) if texts else ()
-    basis = "" if seen else f"{len(plan.operations)} operations"
-    verdict = replace(verdict, rests_on=basis, details=(*verdict.details, *details))
-    return guarded(verdict, plan.guard_findings)
+    return guarded(replace(verdict, details=details), plan.guard_findings)
 
 
 def _rail(device: Device, observed: EnergyResult | None, **limits: float) -> Verdict:
@@ -119,13 +115,14 @@ def _latency(observed: EnergyResult | None, gpu_path: EnergyResult | None) -> Ve
     change = unpaired_change_interval(gpu_path.token_s, observed.token_s)
     same = judge_within(change, _SUBJECT, at_least=-IDENTICAL, at_most=IDENTICAL)
     outcome = _OPPOSITE.get(same.outcome, same.outcome)
-    wanted = f"more than {percent_text(IDENTICAL)} from the GPU's"
     (figure,) = same.figures
     figures = (replace(figure, at_least=None, at_most=None),)
-    return replace(same, outcome=outcome, threshold=wanted, figures=figures)
+    unlike = Differs(share=IDENTICAL, device="GPU")
+    return replace(same, outcome=outcome, result=unlike, figures=figures)
 
 
 def _unavailable(reason: str) -> Verdict:
     """The result of a quantization without a figure, if one is needed."""
-    remedy = "make it measurable (asperf doctor), or assert on the plan alone"
-    return _SUBJECT.verdict(Outcome.INCONCLUSIVE, measured=f"unavailable: {reason}", advice=remedy)
+    advice = Advice("make it measurable (asperf doctor), or assert on the plan alone")
+    problem = f"unavailable: {reason}"
+    return _SUBJECT.verdict(Outcome.INCONCLUSIVE, None, problem=problem, advice=(advice,))

@@ -8,35 +8,27 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.limit_verdict import (
-    Limit,
-    Limits,
-    ends_of,
-    judge_limits,
-    limits_text,
-)
+from pytest_asperf.analysis.limit_verdict import ends_of, judge_limits
+from pytest_asperf.analysis.results import Limit, Limits, Sides, WithinLimits
 from pytest_asperf.analysis.stats.estimate import (
     RATIO,
     Estimate,
     counted_text,
     number_text,
-    percent_text,
 )
 from pytest_asperf.analysis.verdict import Subject, Verdict, broken
-from pytest_asperf.records.taken import compared_pairs, side_texts
+from pytest_asperf.records.taken import compared_pairs, middles
 from pytest_asperf.verdicts.energy import energy_notes
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,
     coverage,
-    differences,
     disturbances,
     examined_verdict,
     fitness,
     nothing_finished,
     ran_rows,
     ratio_of,
-    uncovered,
 )
 
 if TYPE_CHECKING:
@@ -102,15 +94,15 @@ def paired_verdict(
     (pairs,) = result.by_workload
     remarks = (*terms_texts(terms, claim.names), *cost_of_serving(result, claim.names))
     if pairs.pairs:
-        below, above, unit = side_texts(pairs)
+        below, above = map(number_text, middles(pairs))
         names = zip(claim.names, (above, below), strict=True)
-        listed = ", ".join(f"{name} {middle} {unit}" for name, middle in names)
+        listed = ", ".join(f"{name} {middle} {pairs.workload.unit}" for name, middle in names)
         remarks += (f"medians of the runs: {listed}",)
     if not result.same_tokens:
         remarks += ("the two get different tokens",)
     verdict = _judged(pairs, result, subject, claim, remarks)
     if twins:
-        return broken(verdict, twins, remedy="name two that differ")
+        return broken(verdict, twins, advice="name two that differ")
     return verdict
 
 
@@ -157,20 +149,12 @@ def cost_of_serving(result: ABResult, names: tuple[str, str]) -> tuple[str, ...]
 
 def gain_verdict(pairs: WorkloadPairs, result: ABResult) -> Verdict:
     """The verdict on a workload of a candidate build that is asserted to be faster."""
-    cost = "energy" if pairs.workload.metered else "time"
     subject = build_subject(pairs.workload.name, result.ran, "not better by that much")
     by = result.budget.least_gain
     names, most = ("candidate", "baseline"), Limit("<=", 1 / (1 + by), RATIO)
     # For times, as everything in a gate.
     claim = PairedClaim(names, pairs.workload.name, (most,), is_rate=False)
-    verdict = _judged(pairs, result, subject, claim, differences(*result.ran))
-    threshold = "less energy" if pairs.workload.metered else faster_text(by)
-    return replace(verdict, threshold=f"{threshold} ({number_text(most.value)}x the {cost})")
-
-
-def faster_text(by: float) -> str:
-    """The threshold of the assertion to be faster by a fraction."""
-    return f"faster by {percent_text(by)} or more" if by else "faster"
+    return _judged(pairs, result, subject, claim, faster_by=by)
 
 
 def _judged(
@@ -179,24 +163,29 @@ def _judged(
     subject: Subject,
     claim: PairedClaim,
     remarks: tuple[str, ...] = (),
+    *,
+    faster_by: float | None = None,
 ) -> Verdict:
     """The verdict on one workload of a result."""
-    energy = energy_notes(result.phases) if pairs.workload.metered else ()
+    metered = pairs.workload.metered
+    energy = energy_notes(result.phases) if metered else ()
     details = (*remarks, *energy, coverage(pairs, result), *disturbances(result), *fitness(result))
+    within = WithinLimits(limits=claim.limits, counted="pair", faster_by=faster_by, metered=metered)
     if not pairs.pairs:
-        wanted = limits_text(claim.limits)
-        return nothing_finished(subject, wanted, "pair", details, stopped=result.interrupted)
+        return nothing_finished(subject, within, details, stopped=result.interrupted)
     test, estimate = pairs.test, claim.estimate(pairs)
     verdict = judge_limits(estimate, claim.limits, subject)
     outcome = test.outcome_if_stopped
-    below, above, unit = side_texts(pairs)
-    sides = f"{below} → {above}" if claim.names[0] == "candidate" else f"{above} / {below}"
+    is_change, values = claim.names[0] == "candidate", middles(pairs)
+    sides = Sides(
+        values=values if is_change else values[::-1],
+        unit=pairs.workload.unit,
+        is_change=is_change,
+    )
     verdict = replace(
         verdict,
         outcome=outcome,
-        measured="; ".join(filter(None, (verdict.measured, uncovered(pairs)))),
-        brief=f"{sides} {unit}, {verdict.brief}",
-        why="",
+        result=replace(within, sides=sides),
         figures=(replace(verdict.figures[0], label=pairs.workload.name),),
         advice=advice_on_pairs(
             outcome,

@@ -5,42 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE, first_divergence
-from pytest_asperf.analysis.limit_verdict import Limits, judge_below, judge_limits, why_open
+from pytest_asperf.analysis.limit_verdict import judge_below, judge_limits
+from pytest_asperf.analysis.results import (
+    Answer,
+    GainAnswer,
+    GainRule,
+    JudgedFigure,
+    Limits,
+    Parting,
+    RatioSide,
+    SameTexts,
+    SameTokens,
+    Sides,
+    SpeculationGain,
+    TextParting,
+    WithinLimits,
+)
 from pytest_asperf.analysis.speculation_model import (
     acceptance_text,
     best_text,
     break_even_text,
     split_text,
 )
-from pytest_asperf.analysis.stats.estimate import (
-    CHANGE,
-    Estimate,
-    counted_text,
-    limit_text,
-    number_text,
-)
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import (
-    JudgedFigure,
     Outcome,
     Subject,
     Verdict,
     guarded,
     judge_invalid,
 )
-from pytest_asperf.errors import Advice, shown
-from pytest_asperf.verdicts.paired import ran_rows
+from pytest_asperf.errors import Advice, advised, shown
+from pytest_asperf.verdicts.paired import AGAIN, ran_rows
 
 if TYPE_CHECKING:
     from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
     from pytest_asperf.measure.texts import Outputs
 
-
-RatioSide = Literal["above", "below"]
 
 #: Bound on a FAIL of a sampler that has the target's distribution.
 _ALPHA: Final = 0.05
@@ -49,11 +55,13 @@ PLACES_TOLERANCE: Final = 0.05
 #: Tokens that are sampled: enough that a distance of none is shown to be below the tolerance.
 PLACES: Final = 6000
 
-_ABOVE_GAINS: Final = (Outcome.PASS, "it gains where the rule predicts it")
-_ABOVE_NONE: Final = (Outcome.FAIL, "no gain where the rule promises one")
-_ABOVE_OPEN: Final = (Outcome.INCONCLUSIVE, "neither a gain nor its absence is shown")
-_BELOW_GAINS: Final = (Outcome.FAIL, "a gain below the ratio: the rule is too strict here")
-_BELOW_NONE: Final = (Outcome.PASS, "no gain is shown below the rule's ratio")
+#: By the side of the rule's ratio and the answer there.
+_OUTCOMES: Final = {
+    ("above", "gain"): Outcome.PASS,
+    ("above", "no gain"): Outcome.FAIL,
+    ("below", "gain"): Outcome.FAIL,
+    ("below", "no gain"): Outcome.PASS,
+}
 
 _BUDGET: Final = Advice("measure more pairs", "max_pairs", "max_seconds")
 
@@ -75,41 +83,31 @@ def gain_verdict(
         sides = ["above"]
     elif result.ratio.shown_below(when_ratio):
         sides = ["below"]
-    by_side = {side: _on_side(result.gain, side, at_least, only) for side in sides}
-    outcomes = {outcome for outcome, _ in by_side.values()}
+    answers = tuple(GainAnswer(side, _answer(result.gain, side, at_least, only)) for side in sides)
+    outcomes = {_outcome(answer) for answer in answers}
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
-    answer = " or ".join(dict.fromkeys(text for _, text in by_side.values()))
-    gain = result.gain.text(apart_from=(at_least,))
+    rule = GainRule(when_ratio=when_ratio, at_least=at_least, only=only, answers=answers)
     verdict = subject.verdict(
         outcome,
-        threshold=_rule(when_ratio, at_least, only),
-        measured=f"{answer}: gain {gain} at a ratio of {result.ratio.text()}, "
-        f"{_break_even(result)}, compared with the rule's {when_ratio:g} x",
+        _gain(result, rule),
         figures=(
             JudgedFigure("gain", result.gain, at_least if sides == ["above"] else None),
             JudgedFigure("speed ratio", result.ratio),
         ),
         advice=_advice(outcome, sides, result),
         details=_details(result),
-        brief=_rates(result, at_least),
-        bound=f"> {limit_text(at_least, CHANGE)} from {number_text(when_ratio)}x",
-        why=_why(sides, outcome, result),
     )
     return guarded(verdict, result.guard_findings)
 
 
 def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     """The finished pairs of a measurement that was stopped from outside."""
-    stopped = f"stopped after {counted_text(len(result.pairs), 'pairs')}"
     verdict = subject.verdict(
         Outcome.INCONCLUSIVE,
-        measured=f"{stopped}: gain {result.gain.text()} at a ratio of {result.ratio.text()}, "
-        f"{_break_even(result)}; outputs were not compared",
+        _gain(result),
         figures=(JudgedFigure("gain", result.gain), JudgedFigure("speed ratio", result.ratio)),
-        advice="run it again to its end",
+        advice=(AGAIN,),
         details=_details(result),
-        brief=_rates(result),
-        why=stopped,
     )
     return guarded(verdict, result.guard_findings)
 
@@ -117,8 +115,8 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
 def compared_gain_verdict(result: SpeculationResult, subject: Subject, limits: Limits) -> Verdict:
     """The verdict on the gain against limits, for any speed ratio."""
     verdict = judge_limits(result.gain, limits, subject)
-    brief = _rates(result, *(limit.value for limit in limits))
-    verdict = replace(verdict, details=_details(result), brief=brief)
+    within = WithinLimits(limits=limits, sides=_rates(result))
+    verdict = replace(verdict, result=within, details=_details(result))
     return guarded(verdict, result.guard_findings)
 
 
@@ -127,10 +125,8 @@ def lossless_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
     # The assertion itself judges changes of the output.
     others = [f for f in result.guard_findings if f.voids is not Voids.ALL_BUT_OUTPUT]
     n_prompts = len({run.prompt for run in result.runs})
-    verdict = replace(
-        output_verdict(result.divergences, result.categories, n_prompts, subject),
-        rests_on=result.gain.basis,
-    )
+    n_pairs = len(result.pairs)
+    verdict = output_verdict(result.divergences, result.categories, n_prompts, subject, n_pairs)
     return guarded(verdict, others)
 
 
@@ -139,17 +135,26 @@ def output_verdict(
     categories: Sequence[str],
     n_prompts: int,
     subject: Subject,
+    n_pairs: int | None = None,
 ) -> Verdict:
     """Judge the assertion by the places at which outputs diverge."""
-    parted = [d for d in divergences if d.guard_finding]
+    parted = tuple(
+        Parting(
+            prompt=one.prompt,
+            category=categories[one.prompt],
+            position=one.position,
+            tokens=one.tokens,
+            batched=one.margin.batched,
+            single=one.margin.single,
+            is_tie=one.guard_finding is None,
+        )
+        for one in divergences
+    )
+    differs = not all(one.is_tie for one in parted)
     return subject.verdict(
-        Outcome.FAIL if parted else Outcome.PASS,
-        threshold=f"first differences within {NEAR_TIE:g} of the likeliest token's logit",
-        measured=parting_text(divergences, n_prompts),
-        brief=_parting(divergences, n_prompts),
-        bound="lossless",
-        advice=str(Guard.DIVERGENT_OUTPUT.remedy) if parted else "",
-        details=tuple(divergence_text(categories, d) for d in divergences),
+        Outcome.FAIL if differs else Outcome.PASS,
+        SameTokens(n_prompts=n_prompts, parted=parted, near_tie=NEAR_TIE, n_pairs=n_pairs),
+        advice=(advised(Guard.DIVERGENT_OUTPUT.remedy),) if differs else (),
     )
 
 
@@ -178,64 +183,61 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
     verdict = judge_below(estimate, PLACES_TOLERANCE, subject)
     if distance > half:
         advice = "the output is not the target's: look at how drafted tokens are accepted"
-        return replace(verdict, outcome=Outcome.FAIL, advice=advice)
+        return replace(verdict, outcome=Outcome.FAIL, advice=(Advice(advice),))
     return verdict
 
 
-def _on_side(
-    gain: Estimate, side: RatioSide, at_least: float, only: RatioSide | None
-) -> tuple[Outcome, str]:
-    """The outcome if the ratio is on the asserted side, in words too."""
+def _answer(gain: Estimate, side: RatioSide, at_least: float, only: RatioSide | None) -> Answer:
+    """The answer if the ratio is on this side."""
     if only not in {None, side}:
-        return Outcome.PASS, f"only ratios {only} the rule's are gated, and this one is not"
+        return "not gated"
     if not gain.has_interval:
-        return Outcome.INCONCLUSIVE, "too few pairs"
-    shown, excluded = gain.shown_above(at_least), gain.shown_at_most(at_least)
-    if side == "below":
-        return _BELOW_GAINS if shown else _BELOW_NONE
-    if shown:
-        return _ABOVE_GAINS
-    return _ABOVE_NONE if excluded else _ABOVE_OPEN
+        return "too few pairs"
+    if gain.shown_above(at_least):
+        return "gain"
+    is_none = side == "below" or gain.shown_at_most(at_least)
+    return "no gain" if is_none else "not shown"
 
 
-def _rates(result: SpeculationResult, *limits: float) -> str:
-    """The rate without and with the draft, and the gain."""
-    rates = " → ".join(map(number_text, (result.alone_rate, result.speculative_rate)))
-    return f"{rates} tok/s, {result.gain.brief(apart_from=limits or (0.0,))}"
+def _outcome(one: GainAnswer) -> Outcome:
+    if one.answer == "not gated":
+        return Outcome.PASS
+    return _OUTCOMES.get((one.side, one.answer), Outcome.INCONCLUSIVE)
 
 
-def _why(sides: Sequence[RatioSide], outcome: Outcome, result: SpeculationResult) -> str:
-    """The reason why an asserted gain is not decided."""
-    if outcome is not Outcome.INCONCLUSIVE:
-        return ""
-    if not result.gain.has_interval:
-        return why_open(result.gain)
-    return "" if len(sides) == 1 else "the speed ratio may be above or below the rule's"
+def _gain(result: SpeculationResult, rule: GainRule | None = None) -> SpeculationGain:
+    even = result.break_even_ratio
+    return SpeculationGain(
+        rule=rule,
+        rates=_rates(result),
+        break_even=even if even < math.inf else None,
+        mean_length=result.counts.mean_length,
+        verifying=result.verifying,
+    )
 
 
-def _rule(when_ratio: float, at_least: float, only: RatioSide | None) -> str:
-    limit = limit_text(at_least, CHANGE)
-    parts: dict[RatioSide, str] = {
-        "above": f"above {limit} at a speed ratio of {when_ratio:g} x or more",
-        "below": f"not above {limit} at a lower one",
-    }
-    return parts[only] if only else ", ".join(parts.values())
+def _rates(result: SpeculationResult) -> Sides:
+    """The rate without and with the draft."""
+    return Sides(values=(result.alone_rate, result.speculative_rate), unit="tok/s")
 
 
-def _advice(outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationResult) -> str:
+def _advice(
+    outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationResult
+) -> tuple[Advice, ...]:
     if outcome is Outcome.PASS:
-        return ""
+        return ()
     if outcome is Outcome.INCONCLUSIVE:
-        return str(_BUDGET)
+        return (_BUDGET,)
     best, gain = result.best_k
-    if sides == ["below"]:
-        even = _break_even(result)
-        return f"use {even} instead of the rule of thumb, for this pair here"
-    return (
+    text = (
         f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; "
         "otherwise use a "
         "draft that is faster or accepted more often, or decode without one"
     )
+    if sides == ["below"]:
+        even = result.break_even_ratio, result.counts.mean_length, result.verifying
+        text = f"use {break_even_text(*even)} instead of the rule of thumb, for this pair here"
+    return (Advice(text),)
 
 
 def _details(result: SpeculationResult) -> tuple[str, ...]:
@@ -258,44 +260,8 @@ def _details(result: SpeculationResult) -> tuple[str, ...]:
     return accepted, predicted, f"time: {split_text(result.time_split)}; rollback by {rolled}", how
 
 
-def _break_even(result: SpeculationResult) -> str:
-    return break_even_text(result.break_even_ratio, result.counts.mean_length, result.verifying)
-
-
-def parting_text(divergences: Sequence[Divergence], n_prompts: int) -> str:
-    """On how many prompts outputs part, and how near to a tie."""
-    if not divergences:
-        on = f" on all of {n_prompts} prompts" if n_prompts > 1 else ""
-        return f"the same tokens{on}"
-    widest = max(d.margin.largest for d in divergences)
-    prompts = len({d.prompt for d in divergences})
-    return (
-        f"outputs part on {prompts} of {n_prompts} prompts, first differences up to {widest:.3g} "
-        "below the likeliest token's logit"
-    )
-
-
-def _parting(divergences: Sequence[Divergence], n_prompts: int) -> str:
-    """The verdict in few words."""
-    prompts = len({d.prompt for d in divergences})
-    same = f"{n_prompts - prompts} of {counted_text(n_prompts, 'prompts')} the same"
-    near = not any(d.guard_finding for d in divergences)
-    return f"{same}{', otherwise near-ties' if divergences and near else ''}"
-
-
-def divergence_text(categories: Sequence[str], parting: Divergence) -> str:
-    """The place at which outputs diverge, and by how much."""
-    batched, single = parting.margin.batched, parting.margin.single
-    return (
-        f"{categories[parting.prompt]} prompt {parting.prompt + 1}, token {parting.position + 1}: "
-        f"{parting.tokens[0]} alone, {parting.tokens[1]} with the draft; below the likeliest by "
-        f"{batched[0]:.3g} and {batched[1]:.3g} in the batch, by {single[0]:.3g} and "
-        f"{single[1]:.3g} in a single step"
-    )
-
-
-_SAME: Final = "identical"
-#: Characters that are shown of two texts from where they part.
+#: Differing texts that a verdict keeps, and characters of each from where they part.
+_KEPT: Final = 3
 _SHOWN: Final = 40
 
 
@@ -313,28 +279,31 @@ def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int)
     )
     if not any(one for one, _ in outputs.texts):
         problem = f"{names[0]} generated no text"
-        return judge_invalid(subject, _SAME, [problem], remedy="see what its `text` matches")
+        return judge_invalid(
+            subject, [problem], advice="see what its `text` matches", result=SameTexts()
+        )
     if outputs.again != outputs.texts[0][0]:
-        where = _where(outputs.texts[0][0], outputs.again)
-        problem = f"{names[0]} does not repeat itself: {where}"
-        return judge_invalid(subject, _SAME, [problem], remedy="have it sample greedily")
+        n, (first, again) = _parting(outputs.texts[0][0], outputs.again)
+        found = f"from character {n} on {shown(first, 2 * _SHOWN)} and {shown(again, 2 * _SHOWN)}"
+        problem = f"{names[0]} does not repeat itself: {found}"
+        return judge_invalid(
+            subject, [problem], advice="have it sample greedily", result=SameTexts()
+        )
     parted = [(n, *pair) for n, pair in enumerate(outputs.texts, 1) if pair[0] != pair[1]]
-    n_prompts = len(outputs.texts)
-    measured = f"{n_prompts - len(parted)} of {n_prompts} outputs of {n_tokens} tokens are the same"
     return subject.verdict(
         Outcome.FAIL if parted else Outcome.PASS,
-        threshold=_SAME,
-        measured=measured,
-        brief=f"{n_prompts - len(parted)}/{n_prompts} the same",
-        bound=_SAME,
-        advice=subject.if_failed if parted else "",
+        SameTexts(
+            n_prompts=len(outputs.texts),
+            n_same=len(outputs.texts) - len(parted),
+            n_tokens=n_tokens,
+            parted=tuple(TextParting(n, *_parting(one, other)) for n, one, other in parted[:_KEPT]),
+        ),
+        advice=(Advice(subject.if_failed),) if parted else (),
         compared=ComparedSides(ran=(outputs.ran[0].facts(), outputs.ran[1].facts())),
-        details=tuple(f"prompt {n}: {_where(one, other)}" for n, one, other in parted[:3]),
     )
 
 
-def _where(one: str, other: str) -> str:
-    """The place at which two texts diverge, in words."""
+def _parting(one: str, other: str) -> tuple[int, tuple[str, str]]:
+    """The character at which two texts diverge, from 1, and how each continues."""
     n = first_divergence(list(map(ord, one)), list(map(ord, other))) or 0
-    sides = " and ".join(shown(text[n : n + _SHOWN], 2 * _SHOWN) for text in (one, other))
-    return f"from character {n + 1} on {sides}"
+    return n + 1, (one[n : n + _SHOWN], other[n : n + _SHOWN])

@@ -15,14 +15,11 @@ from pytest_asperf.analysis.capacity import (
     MemoryCapacity,
     Verification,
     fit,
-    judge_fit,
     kv_cache_bytes,
     payoff,
     speed_ratio,
     tg_bound,
 )
-from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.report.verdict_text import lab_note, line
 
 SIZES = st.integers(1, 2**42)
 CONTEXTS = st.integers(0, 2**21)
@@ -105,16 +102,6 @@ def test_a_draft_takes_memory_too() -> None:
     """Models that are loaded together have to fit together."""
     assert fit(SHARED, [demand(59 * 10**9)]).fits
     assert not fit(SHARED, [demand(59 * 10**9), demand(2 * 10**9)]).fits
-
-
-@pytest.mark.parametrize(("weights_gb", "outcome"), [(10, Outcome.PASS), (61, Outcome.FAIL)])
-def test_a_fit_becomes_a_verdict_with_its_figures(weights_gb: int, outcome: Outcome) -> None:
-    """The note names the comparison, and advises if it failed."""
-    verdict = judge_fit(fit(SHARED, [demand(weights_gb * 10**9)]), Subject("m fits", "live"))
-    assert verdict.outcome is outcome
-    assert bool(verdict.advice) is (outcome is Outcome.FAIL)
-    assert f"weights {weights_gb / 1.073741824:.3g} GiB of 55.9 GiB" in lab_note(verdict)
-    assert "m fits weights below 60 % of memory" in line(verdict)
 
 
 def test_the_ratio_follows_from_what_is_read() -> None:

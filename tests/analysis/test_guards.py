@@ -13,6 +13,7 @@ from pytest_asperf.analysis.guards import Consequence, Guard, GuardFinding, Void
 from pytest_asperf.analysis.limit_verdict import judge_above
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
 
 if TYPE_CHECKING:
@@ -377,8 +378,9 @@ def test_guards_come_before_verdicts(limit: float, consequence: Consequence) -> 
     assert after.outcome is expected
     assert after.guards == (_trip(WARNING, Guard.SD_BOUND), guard_finding)
     assert str(guard_finding) in lab_note(after)
-    assert (after.advice == guard_finding.remedy) is (after.outcome is not plain.outcome)
-    assert after.measured.endswith(guard_finding.found) is (after.outcome is not plain.outcome)
+    assert (after.advice == (guard_finding.advice,)) is (after.outcome is not plain.outcome)
+    measured = in_words(after).measured
+    assert measured.endswith(guard_finding.found) is (after.outcome is not plain.outcome)
     assert guarded(plain, []) == plain
 
 
@@ -389,7 +391,7 @@ def test_a_guard_voids_its_kind_of_assertion_alone(guard: Guard) -> None:
     plain = judge_above(estimate, 0.5, Subject("tg8", "live"))
     finding = guard.finding("found", "the rule")
     spared = guarded(plain, [finding], spared={guard.voids})
-    assert (spared.outcome, spared.advice, spared.guards) == (Outcome.PASS, "", (finding,))
+    assert (spared.outcome, spared.advice, spared.guards) == (Outcome.PASS, (), (finding,))
     others = set(Voids) - {guard.voids}
     assert guarded(plain, [finding], spared=others).outcome is Outcome(guard.consequence)
 

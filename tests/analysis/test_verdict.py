@@ -17,11 +17,13 @@ from pytest_asperf.analysis.limit_verdict import (
     parse_percent,
 )
 from pytest_asperf.analysis.metrics import PPL, SIZE, TG
+from pytest_asperf.analysis.results import Limit, WithinLimits
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.percentiles import percentile_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, judge_invalid
-from pytest_asperf.errors import ConfigError, printable
-from pytest_asperf.report.verdict_text import lab_note, line
+from pytest_asperf.errors import Advice, ConfigError, printable
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import advice_text, lab_note, line
 
 SUBJECT = Subject(
     "ΔPPL asperf-target Q6_K vs F16",
@@ -137,13 +139,17 @@ def test_note_holds_all_parts() -> None:
 def test_inconclusive_says_what_would_decide() -> None:
     """Halving the half-width needs four times the chunks; the advice names the number."""
     verdict = judge_below(change(0.9, 0.2), 0.01, SUBJECT)
-    assert "about 190 more chunks would decide it" in verdict.advice
+    assert "about 190 more chunks would decide it" in advice_text(verdict.advice)
 
 
 def test_a_figure_on_the_limit_gets_honest_advice() -> None:
     """If no practicable number of chunks would decide, the advice is another limit."""
-    assert "decide: set another limit" in judge_below(change(1.0, 0.2), 0.01, SUBJECT).advice
-    assert "decide: set another limit" in judge_below(change(0.999, 0.2), 0.01, SUBJECT).advice
+    assert "decide: set another limit" in advice_text(
+        judge_below(change(1.0, 0.2), 0.01, SUBJECT).advice
+    )
+    assert "decide: set another limit" in advice_text(
+        judge_below(change(0.999, 0.2), 0.01, SUBJECT).advice
+    )
 
 
 def test_too_few_samples_are_inconclusive() -> None:
@@ -159,14 +165,14 @@ def test_too_few_samples_are_inconclusive() -> None:
     )
     verdict = judge_below(few, 100, SUBJECT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "more than 3 repetitions (needs at least 5 repetitions)" in verdict.advice
+    assert "more than 3 repetitions (needs at least 5 repetitions)" in advice_text(verdict.advice)
 
 
 def test_a_percentile_of_tokens_is_decided_by_more_runs() -> None:
     """Tokens come with their runs, so the advice is a number of runs, and that many do."""
     runs = [[2.0] * 40 + [1.0] * 88, *[[1.0] * 128] * 9]
     few = percentile_interval(runs, 95, unit="ms", counted="tokens")
-    advice = judge_below(few, 100, SUBJECT).advice
+    advice = advice_text(judge_below(few, 100, SUBJECT).advice)
     found = re.search(r"measure [0-9]+ tokens: repetitions = ([0-9]+)$", advice)
     assert found, advice
     assert len(runs) < int(found[1]) < 100
@@ -195,15 +201,15 @@ def test_monotonic_needs_every_step(
         LADDER, [change(-p, h) for p, h in steps], SUBJECT, direction="falling"
     )
     assert rising.outcome == falling.outcome == outcome
-    assert phrase in rising.measured
-    assert rising.threshold == "rising along F16, Q8_0, Q6_K, Q5_K_M"
+    assert phrase in in_words(rising).measured
+    assert in_words(rising).threshold == "rising along F16, Q8_0, Q6_K, Q5_K_M"
 
 
 def test_monotonic_advice_names_the_open_step() -> None:
     """The advice is about the step that is open, not about those already shown."""
     steps = [change(1, 0.5), change(2, 0.5), change(3, 6)]
-    advice = judge_monotonic(LADDER, steps, SUBJECT, direction="rising").advice
-    assert advice.startswith("Q6_K → Q5_K_M: about 190 more chunks")
+    (advice,) = judge_monotonic(LADDER, steps, SUBJECT, direction="rising").advice
+    assert advice.text.startswith("Q6_K → Q5_K_M: about 190 more chunks")
 
 
 def test_monotonic_refuses_a_wrong_number_of_steps() -> None:
@@ -234,8 +240,9 @@ def test_pareto_fails_and_names_the_dominating_candidate() -> None:
     others = {"Q4": [size(-700), change(-1, 0.5)], "Q4 b": [size(900), change(-0.4, 0.1)]}
     verdict = judge_pareto(others, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.measured == "dominated by Q4 size -700.0 MB, Q4 PPL -1.00 % [-1.50, -0.50]"
-    assert verdict.advice == SUBJECT.if_failed
+    found = "dominated by Q4 size -700.0 MB, Q4 PPL -1.00 % [-1.50, -0.50]"
+    assert in_words(verdict).measured == found
+    assert verdict.advice == (Advice(SUBJECT.if_failed),)
 
 
 def test_pareto_is_open_where_a_smaller_candidate_may_be_as_good() -> None:
@@ -243,7 +250,7 @@ def test_pareto_is_open_where_a_smaller_candidate_may_be_as_good() -> None:
     others = {"Q5_K_M": [size(-300), change(0.2, 0.4)], "Q8_0": [size(900), change(-0.4, 0.1)]}
     verdict = judge_pareto(others, (SIZE, PPL), SUBJECT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.advice.startswith("Q5_K_M PPL: about 190 more chunks")
+    assert verdict.advice[0].text.startswith("Q5_K_M PPL: about 190 more chunks")
 
 
 def test_pareto_twins_do_not_dominate_each_other() -> None:
@@ -268,9 +275,9 @@ def test_pareto_refuses_an_empty_comparison() -> None:
 
 def test_invalid_says_what_broke() -> None:
     """A broken measurement carries every problem and its remedy, and no figure."""
-    verdict = judge_invalid(
-        SUBJECT, "below 1 %", ["3 failed decodes", "wrong device"], remedy="fix"
-    )
+    below = WithinLimits(limits=(Limit("<", 0.01, CHANGE),))
+    problems = ["3 failed decodes", "wrong device"]
+    verdict = judge_invalid(SUBJECT, problems, advice="fix", result=below)
     assert line(verdict) == "INVALID  ΔPPL asperf-target Q6_K vs F16 below 1 %: 3 failed decodes"
     assert "wrong device" in lab_note(verdict)
     assert "what to do: fix" in lab_note(verdict)

@@ -18,6 +18,8 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE
 from pytest_asperf.api.measurement_context import NoRecord
 from pytest_asperf.api.quantity import Figure, Found
 from pytest_asperf.api.scored import Scored
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import advice_text
 from pytest_asperf.verdicts.readings import GuardedRates
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ def test_a_broken_measurement_is_invalid_on_either_side() -> None:
     broken = figure(41, 42, 43, guard_findings=(finding,))
     for verdict in (broken >= 40, broken <= 40, broken / figure(1, 1, 1) >= 40):
         assert verdict.outcome is Outcome.INVALID
-        assert verdict.advice == Guard.THROTTLED.remedy
+        assert advice_text(verdict.advice) == Guard.THROTTLED.remedy
 
 
 def test_a_spread_matters_only_near_the_limit() -> None:
@@ -130,7 +132,7 @@ def test_a_verdict_is_a_value() -> None:
     verdict = figure(39, 40.5, 42) >= "60 tok/s"
     assert isinstance(verdict, Verdict)
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.threshold == "at least 60 tok/s"
+    assert in_words(verdict).threshold == "at least 60 tok/s"
     assert verdict.figures[0].estimate.point == 40.5
 
 
@@ -154,10 +156,10 @@ def test_chained_limits_are_one_assertion(low: float, high: float, outcome: str)
         with pytest.raises(VerdictError) if outcome != "PASS" else nullcontext() as raised:
             chain()
         (row,) = book.rows
-        assert (row.outcome, row.bound) == (outcome, f"{low} to {high}")
-        assert row.threshold == f"at least {low} tok/s and at most {high} tok/s"
+        assert (row.outcome, in_words(row).bound) == (outcome, f"{low} to {high}")
+        assert in_words(row).threshold == f"at least {low} tok/s and at most {high} tok/s"
         assert [(one.at_least, one.at_most) for one in row.figures] == [(low, high)]
-        assert raised is None or row.threshold in str(raised.value)
+        assert raised is None or in_words(row).threshold in str(raised.value)
     assert not book.forgotten
 
 
@@ -185,9 +187,9 @@ def test_a_chain_is_one_assertion_without_pytest(form: str) -> None:
     book, names = Book(waits=True), dict[str, Any]()
     exec(compile(PLAIN, "helper.py", "exec"), names)  # noqa: S102  # as an imported helper is
     names[form](figure(39, 40.5, 42, record=book), 30, 60)
-    assert {(row.outcome, row.bound) for row in book.rows} == {("PASS", "30 to 60")}
+    assert {(row.outcome, in_words(row).bound) for row in book.rows} == {("PASS", "30 to 60")}
     names["value"](figure(39, 40.5, 42, record=book), 40, 60)
-    assert [verdict.bound for verdict in book.waiting] == ["40 to 60"]
+    assert [in_words(verdict).bound for verdict in book.waiting] == ["40 to 60"]
     assert [row.outcome for row in book.rows[-2:]] == ["PASS", "INCONCLUSIVE"]
 
 
@@ -202,7 +204,7 @@ def test_separate_assertions_on_one_quantity_stay_separate() -> None:
         assert compare(quantity, limit)
     low, high = quantity >= 34, quantity <= 41
     assert (low.outcome, high.outcome) == ("PASS", "INCONCLUSIVE")
-    assert [row.bound for row in book.rows] == [
+    assert [in_words(row).bound for row in book.rows] == [
         *("≥ 31", "≤ 61", "≥ 32", "≤ 62", "≥ 33", "≤ 63", "≥ 34", "≤ 41")
     ]
 
@@ -213,7 +215,7 @@ def test_a_chain_of_limits_in_two_units_has_one() -> None:
     ratio = replace(figure(99, 100, 101) / figure(100.5, 100.5, 100.5), record=book)
     assert "95%" <= ratio <= 1.05
     assert "500 MB" < figure(1, 1, 1, "GiB", book) <= "2 GiB"
-    assert [row.threshold for row in book.rows] == [
+    assert [in_words(row).threshold for row in book.rows] == [
         "at least 95 % and at most 105 %",
         "above 500 MB and at most 2147.48 MB",
     ]
@@ -300,7 +302,7 @@ def test_sizes_are_shown_in_the_unit_of_the_limit() -> None:
     assert size <= "1074 MB"
     verdict = size <= "1073 MB"
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.measured == "1074 MB"
+    assert in_words(verdict).measured == "1074 MB"
     assert (size <= "1 GiB").outcome is Outcome.PASS
 
 

@@ -60,7 +60,7 @@ def test_another_verdict_is_said_to_be_one(
     demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a verdict is not the expected one, the sentence names it, and the command fails."""
-    open_one = Verdict(outcome=Outcome.INCONCLUSIVE, subject="x", measured="0 pairs")
+    open_one = Verdict(outcome=Outcome.INCONCLUSIVE, subject="x", problem="0 pairs")
     claim = DemoClaim("tg32 of two builds", Outcome.PASS, "Equally fast.", lambda: open_one)
     monkeypatch.setattr("pytest_asperf.commands.demo_claims.demo_claims", lambda *_: [claim])
     monkeypatch.setattr(
@@ -89,7 +89,7 @@ def test_a_claims_verdict_is_what_a_test_would_report() -> None:
     """A broken measurement is INVALID, another verdict is itself, and a mistake is an error."""
     broken = MeasurementError("all NaN", why="no numbers", remedy="look at the file")
     assert _raising(broken).verdict().outcome is Outcome.INVALID
-    failed = Verdict(outcome=Outcome.FAIL, subject="x", measured="2")
+    failed = Verdict(outcome=Outcome.FAIL, subject="x")
     assert _raising(VerdictError(failed)).verdict() is failed
     with pytest.raises(ConfigError):
         _raising(ConfigError("no such model", why="it is measured", remedy="name one")).verdict()

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from pytest_asperf.analysis.outcome import ExitCode
+from pytest_asperf.analysis.results import JudgedFigure, Words
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import JudgedFigure, Outcome, Subject
+from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.config.spec import ModelRef, ModelSpec
-from pytest_asperf.errors import ModelError
+from pytest_asperf.errors import Advice, ModelError
 from pytest_asperf.gate.cells import CellResult, GateCell, parse_gated
 from pytest_asperf.gate.plan import GatePlan, LeftOut
 from pytest_asperf.gate.summary import (
@@ -45,10 +46,9 @@ def _result(
     subject = Subject("tg128 m in new / m in old", "live", RAN)
     verdict = subject.verdict(
         outcome,
-        threshold="within +5 %",
-        measured=told,
+        Words(threshold="within +5 %", measured=told),
         figures=(JudgedFigure("tg128", RATIO),),
-        advice="look",
+        advice=(Advice("look"),),
     )
     return CellResult(cell or _cell(), 3.0, verdict)
 

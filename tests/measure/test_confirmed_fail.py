@@ -16,6 +16,7 @@ from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, Wo
 from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
@@ -78,7 +79,9 @@ def test_a_slow_process_is_no_slow_build(
     assert (pairs.test.outcome, len(pairs.pairs), pairs.n_processes) == (outcome, n_pairs, 1)
     assert next(left, None) is None
     verdict = speed_verdict(pairs, result)
-    assert "1 process of each build, how processes differ is not covered" in verdict.measured
+    assert (
+        "1 process of each build, how processes differ is not covered" in in_words(verdict).measured
+    )
     assert verdict.figures[0].estimate.basis == f"{n_pairs} pairs of 1 process"
     was_repeated = len(ratios) > 1
     assert (pairs.failed_before is not None) == was_repeated
@@ -92,7 +95,7 @@ def test_a_fail_of_new_processes_needs_no_others(monkeypatch: pytest.MonkeyPatch
     (pairs,) = result.by_workload
     assert (pairs.test.outcome, pairs.n_processes) == (Outcome.FAIL, 7)
     verdict = speed_verdict(pairs, result)
-    assert "process" not in verdict.measured
+    assert "process" not in in_words(verdict).measured
     assert verdict.figures[0].estimate.basis == "7 pairs"
 
 

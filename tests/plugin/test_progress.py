@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 HIDDEN_CURSOR = "\x1b[?25l"
 #: A verdict whose every line is too long for the terminal.
 LONG = """
+from pytest_asperf.analysis.results import Words
 from pytest_asperf.analysis.verdict import Outcome, Subject
+from pytest_asperf.errors import Advice
 from pytest_asperf.report.verdict_text import VerdictError
 
 def test_long(hardware):
     subject = Subject("a long name " * 8, "live", (("model", "m"), ("sha256", "5a")))
-    failed = subject.verdict(
-        Outcome.FAIL, threshold="below 1 %", measured="2 %", advice="take another " * 20
-    )
+    said, advice = Words(threshold="below 1 %", measured="2 %"), Advice("take another " * 20)
+    failed = subject.verdict(Outcome.FAIL, said, advice=(advice,))
     raise VerdictError(failed)
 """
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from jsonschema import Draft202012Validator
 
 from pytest_asperf.analysis.limit_verdict import judge_below, judge_within
+from pytest_asperf.analysis.results import JudgedFigure, Limit, WithinLimits, Words
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import JudgedFigure, Subject, Verdict, judge_invalid
+from pytest_asperf.analysis.verdict import Subject, Verdict, judge_invalid
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.errors import Advice
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
@@ -202,10 +204,9 @@ def gate(candidate: float, *, n: int = 40) -> Verdict:
     )
     return Subject("tg16 fake in b / fake in a", "live", ran).verdict(
         test.outcome,
-        threshold="within +5 %",
-        measured=ratio.text(),
+        Words(threshold="within +5 %", measured=ratio.text()),
         figures=(JudgedFigure("tg16", ratio, at_most=1.05),),
-        advice="find the change between the builds",
+        advice=(Advice("find the change between the builds"),),
         details=("differs: engine a 1 -> a 2",),
         compared=compared_pairs(pairs, result, sides),
     )
@@ -237,7 +238,8 @@ def invalid(model: str = "fake") -> Verdict:
     """An assertion whose measurement broke."""
     subject = Subject(f"tg16 {model}", "live", _RAN)
     problems = ["logits are NaN in 3 of 8 runs", "the first at token 12"]
-    return judge_invalid(subject, "at least 1 tok/s", problems, remedy="mend the model")
+    asserted = WithinLimits(limits=(Limit(">=", 1.0, "tok/s"),))
+    return judge_invalid(subject, problems, advice="mend the model", result=asserted)
 
 
 def not_run(subject: str = "pp16 fake") -> BrokenRecord:

@@ -11,8 +11,9 @@ from rich.cells import cell_len
 
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.results import JudgedFigure
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import JudgedFigure, Verdict
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.report.claims_table import (
     Screen,
     brief_text,
@@ -37,7 +38,7 @@ FIGURES = st.sampled_from(
 
 def claim(outcome: str = "PASS", test: str = "a.py::test_it", **changed: Any) -> Line:
     """A verdict's line."""
-    record = Verdict(outcome=Outcome(outcome), subject="tg8 m:Q8_0", measured="in many words")
+    record = Verdict(outcome=Outcome(outcome), subject="tg8 m:Q8_0")
     fields: dict[str, Any] = {
         "record": record,
         "subject": "tg8 m:Q8_0",
@@ -75,7 +76,7 @@ def ran_as(name: str, title: str) -> Verdict:
     """A verdict on a model's file."""
     ran = replace(samples.ran(name), address=name, title=title, sha256="0123456789ab")
     compared = ComparedSides(ran=(ran, ran))
-    return Verdict(outcome=Outcome.PASS, subject="x", measured="y", compared=compared)
+    return Verdict(outcome=Outcome.PASS, subject="x", compared=compared)
 
 
 def lines(*rows: Line, screen: Screen | None = None) -> list[str]:

@@ -51,7 +51,7 @@ def test_a_file_is_named_as_in_the_repository(
 
 def test_a_gates_cell_names_no_file(job: Path) -> None:
     """A finding and published figures are warnings: they fail no job."""
-    recorded = Verdict(outcome=Outcome.FAIL, subject="a claim", measured="1 %", source="recorded")
+    recorded = Verdict(outcome=Outcome.FAIL, subject="a claim", problem="1 %", source="recorded")
     lines = github.tell(samples.read([("tg16 fake", samples.gate(1.3)), ("t.py::t", recorded)]))
     assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning"]
     assert lines[0].startswith("::error title=FAIL tg16 fake::")
@@ -62,7 +62,7 @@ def test_a_gates_cell_names_no_file(job: Path) -> None:
 @given(st.text(max_size=40))
 def test_a_name_is_no_command(job: Path, name: str) -> None:
     """A line stays one line, and each of its two parts stays where it is."""
-    row = Verdict(outcome=Outcome.FAIL, subject=name, measured=name)
+    row = Verdict(outcome=Outcome.FAIL, subject=name, problem=name)
     (line,) = github.tell(samples.read([(f"{name}::t{name}", row)]))
     assert len(line.splitlines()) == 1
     head, _, text = line.removeprefix("::error ").partition("::")

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.results import Words
 from pytest_asperf.analysis.verdict import Verdict
-from pytest_asperf.errors import printable
+from pytest_asperf.errors import Advice, printable
 from pytest_asperf.report.markdown import escape, markdown
 from tests.report import sample_reports as samples
 
@@ -63,9 +64,7 @@ def test_a_finding_says_what_it_states_and_where_its_figures_are_from() -> None:
     row = Verdict(
         outcome=Outcome.FAIL,
         subject="q4-size",
-        measured="69 %",
-        rests_on="1 figure",
-        threshold="at least 73 %",
+        result=Words(measured="69 %", rests_on="1 figure", threshold="at least 73 %"),
         source="recorded",
         about={"statement": "Q4 is a quarter of F16"},
     )
@@ -96,7 +95,8 @@ def test_several_reports_follow_one_another() -> None:
 @given(st.text(max_size=60), st.text(min_size=1, max_size=60))
 def test_foreign_text_stays_in_its_cell(name: str, told: str) -> None:
     """For any name of a model or an engine, a row has its columns, and shows the text."""
-    row = Verdict(outcome=Outcome.FAIL, subject=name or "m", measured=told, rests_on="7 pairs")
+    said = Words(measured=told, rests_on="7 pairs")
+    row = Verdict(outcome=Outcome.FAIL, subject=name or "m", result=said)
     (line,) = (line for line in _markdown(row).splitlines() if line.startswith("| ❌"))
     cells = _cells(line)
     assert len(cells) == 5
@@ -119,8 +119,8 @@ def test_a_note_cannot_end_its_block(text: str) -> None:
     row = Verdict(
         outcome=Outcome.FAIL,
         subject=f"</summary>{text}",
-        measured=text,
-        advice=f"</details>{text}",
+        problem=text,
+        advice=(Advice(f"</details>{text}"),),
         details=(f"</details>{text}",),
     )
     lines = _markdown(row).splitlines()
@@ -132,7 +132,7 @@ def test_a_note_cannot_end_its_block(text: str) -> None:
 def test_only_the_worst_claims_have_notes() -> None:
     """A page of notes would hide the tables; only their number is printed."""
     details = tuple(map(str, range(99)))
-    row = Verdict(outcome=Outcome.FAIL, subject="m", measured="z", details=details)
+    row = Verdict(outcome=Outcome.FAIL, subject="m", problem="z", details=details)
     text = _markdown(*[row] * 40)
     assert text.count("<details>") == 30
     assert "10 more assertions did not pass." in text

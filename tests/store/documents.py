@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.facts import ComparedPairs, PairFacts, Ran
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.results import JudgedFigure, Words
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import JudgedFigure, Verdict
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.kinds import Noted, ThroughputRecord
 from pytest_asperf.records.report import row_data
 
@@ -113,7 +114,7 @@ def gated(
         outcome=Outcome(outcome),
         source=source,
         subject="tg128 m",
-        measured="in words",
+        result=Words(measured="in words"),
         figures=(JudgedFigure("tg128", estimate(ratio, "")),),
         compared=ComparedPairs(**(known | compared)),
     )

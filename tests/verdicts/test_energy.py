@@ -25,6 +25,7 @@ from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
@@ -96,7 +97,9 @@ def test_a_counter_that_power_contradicts_decides_nothing() -> None:
     """400 W by the counter, 90 W by the separate power; 396 W is near enough."""
     verdict = _verdict(_phase("gpu", 90.0), Watched())
     assert verdict.outcome is Outcome.INVALID
-    assert "gpu counter counts 400 W, and the other counter shows 90 W" in verdict.measured
+    assert (
+        "gpu counter counts 400 W, and the other counter shows 90 W" in in_words(verdict).measured
+    )
     assert _verdict(_phase("gpu", 396.0), Watched()).outcome is Outcome.PASS
 
 

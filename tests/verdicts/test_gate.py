@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_asperf.analysis.facts import ScoredText
-from pytest_asperf.analysis.limit_verdict import Limit
+from pytest_asperf.analysis.results import Limit
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
@@ -27,7 +27,8 @@ from pytest_asperf.measure.embeddings import EmbeddedTexts, EmbeddingsComparison
 from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.speculation_result import Counts, Divergence, SpeculationComparison
-from pytest_asperf.report.verdict_text import lab_note
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import advice_text, lab_note
 from pytest_asperf.verdicts.embeddings import embeddings_verdict
 from pytest_asperf.verdicts.gate import (
     logits_verdict,
@@ -147,8 +148,8 @@ def test_speculation_that_is_as_fast_and_as_often_accepted_passes() -> None:
     """All three parts are shown, and the counts of both builds stated."""
     verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12)), 2)
     assert verdict.outcome is Outcome.PASS
-    assert "3 of 3 shown" in verdict.measured
-    assert "accepted 480/768, 480/768" in verdict.measured
+    assert "3 of 3 shown" in in_words(verdict).measured
+    assert "accepted 480/768, 480/768" in in_words(verdict).measured
 
 
 def test_acceptance_that_dies_fails_at_full_speed() -> None:
@@ -156,9 +157,9 @@ def test_acceptance_that_dies_fails_at_full_speed() -> None:
     found = _speculation(([34, 30, 38] * 4, [1] + [0] * 11))
     verdict = speculation_verdict(found, 2)
     assert verdict.outcome is Outcome.FAIL
-    assert "change of the share that the draft supplies -5" in verdict.measured
-    assert "accepted 408/768, 1/768" in verdict.measured
-    assert "how it is rolled back" in verdict.advice
+    assert "change of the share that the draft supplies -5" in in_words(verdict).measured
+    assert "accepted 408/768, 1/768" in in_words(verdict).measured
+    assert "how it is rolled back" in advice_text(verdict.advice)
 
 
 def test_acceptance_that_was_low_may_not_die_either() -> None:
@@ -189,7 +190,7 @@ def test_slower_speculation_fails() -> None:
     """The time is judged as that of any workload."""
     verdict = speculation_verdict(_speculation(([40] * 12, [40] * 12), ratio=0.3), 2)
     assert verdict.outcome is Outcome.FAIL
-    assert "fails in 1 of 3; time 0.001 → 0.001 ms, +35.0 % slower" in verdict.measured
+    assert "fails in 1 of 3; time 0.001 → 0.001 ms, +35.0 % slower" in in_words(verdict).measured
 
 
 @pytest.mark.parametrize(("gap", "outcome"), [(0.1, Outcome.PASS), (4.0, Outcome.FAIL)])
@@ -206,7 +207,7 @@ def test_a_baseline_that_accepts_nothing_is_no_baseline() -> None:
     """Dead speculation in the baseline leaves nothing to lose, and is INVALID."""
     verdict = speculation_verdict(_speculation(([0] * 12, [0] * 12)), 2)
     assert verdict.outcome is Outcome.INVALID
-    assert "accepts none of 768" in verdict.measured
+    assert "accepts none of 768" in in_words(verdict).measured
 
 
 def test_users_who_wait_for_slots_are_a_warning() -> None:
@@ -268,8 +269,8 @@ def test_slow_runs_in_the_minority_fail_by_total_time() -> None:
     """The judged interval is the total's, and the two speeds of the candidate are reported."""
     verdict = _speed([1000] * 6 + [1500] * 4)
     assert verdict.outcome is Outcome.FAIL
-    assert verdict.measured.startswith("1,000,000 → 833,333 tok/s, +20.00 % slower [")
-    assert verdict.measured.endswith("] in all")
+    assert in_words(verdict).measured.startswith("1,000,000 → 833,333 tok/s, +20.00 % slower [")
+    assert in_words(verdict).measured.endswith("] in all")
     assert verdict.figures[0].estimate.low > 1.05
     assert "two speeds: the candidate's slowest quarter of runs needs 1.50 times" in lab_note(
         verdict
@@ -295,7 +296,7 @@ def test_slow_pairs_among_fast_ones_say_why_they_do_not_pass() -> None:
         pairs.add(Pair((1000,), (candidate_ns,), candidate_first=False))
     verdict = speed_verdict(pairs, _result(pairs, Budget(0.05, 35, 60, 1)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.measured.endswith("but up to 10.4 % on average over the pairs")
+    assert in_words(verdict).measured.endswith("but up to 10.4 % on average over the pairs")
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
@@ -311,8 +312,8 @@ def test_two_to_four_chunks_decide_no_ppl(n: int, difference: float, decided: Ou
     )
     assert verdict.outcome is (decided if n == 5 else Outcome.INCONCLUSIVE)
     if n < 5:
-        assert verdict.why == f"{n} of {n} chunks scored"
-        assert verdict.advice.startswith("score 5 chunks at least")
+        assert in_words(verdict).why == f"{n} of {n} chunks scored"
+        assert advice_text(verdict.advice).startswith("score 5 chunks at least")
 
 
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
@@ -330,7 +331,7 @@ def test_no_finished_pair_advises_by_its_reason(*, interrupted: bool, advice: st
     result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=interrupted)
     claim = PairedClaim(("a", "b"), "tg8", (Limit(">=", 1.5, RATIO),), is_rate=True)
     for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
-        assert (verdict.outcome, verdict.advice) == (Outcome.INCONCLUSIVE, advice)
+        assert (verdict.outcome, advice_text(verdict.advice)) == (Outcome.INCONCLUSIVE, advice)
 
 
 def test_ctrl_c_after_some_pairs_advises_to_run_it_again() -> None:
@@ -341,4 +342,4 @@ def test_ctrl_c_after_some_pairs_advises_to_run_it_again() -> None:
     result = replace(_result(pairs, Budget(0.05, 30, 60, 1)), interrupted=True)
     claim = PairedClaim(("a", "b"), "tg8", (Limit(">=", 0.96, RATIO),), is_rate=True)
     for verdict in (speed_verdict(pairs, result), paired_verdict(result, claim)):
-        assert verdict.advice == "run it again to its end"
+        assert advice_text(verdict.advice) == "run it again to its end"

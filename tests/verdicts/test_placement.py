@@ -10,7 +10,8 @@ import pytest
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
-from pytest_asperf.report.verdict_text import claim_text, lab_note
+from pytest_asperf.report.result_text import in_words
+from pytest_asperf.report.verdict_text import advice_text, claim_text, lab_note
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 from tests.power_samples import energy
 
@@ -48,7 +49,8 @@ def _judged(
 
 
 def _proof(verdict: Verdict) -> dict[str, str]:
-    return dict(verdict.facts)
+    told = (detail.partition(": ") for detail in in_words(verdict).details)
+    return {name: text for name, _, text in told}
 
 
 @pytest.mark.parametrize(("at_least", "outcome"), [(0.9, Outcome.PASS), (0.95, Outcome.FAIL)])
@@ -69,8 +71,8 @@ def test_a_plan_that_leaves_its_cost_open_decides_nothing() -> None:
     plan = parse_plan(text, where="m", function="decode")
     verdict = _judged(None, plan, at_least=0.6)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.advice == "assert less: the plan leaves this cost open"
-    assert "62 % [50, 70]" in verdict.measured
+    assert advice_text(verdict.advice) == "assert less: the plan leaves this cost open"
+    assert "62 % [50, 70]" in in_words(verdict).measured
     assert "bounds: cost that the plan gives to no device" in lab_note(verdict)
 
 
@@ -114,8 +116,8 @@ def test_a_rail_that_stands_still_is_unavailable_and_no_zero() -> None:
     assert verdict.outcome is Outcome.INCONCLUSIVE
     reason = "unavailable: ANE (powermetrics) did not move: idle, or dead"
     assert _proof(verdict)["ANE energy"] == reason
-    assert reason in verdict.measured
-    assert "asperf doctor" in verdict.advice
+    assert reason in in_words(verdict).measured
+    assert "asperf doctor" in advice_text(verdict.advice)
 
 
 def test_a_compiler_that_refused_the_model_is_invalid() -> None:
@@ -124,7 +126,7 @@ def test_a_compiler_that_refused_the_model_is_invalid() -> None:
     plan = parse_plan(text, "E5RT: ANECCompile() FAILED: error -14", where="m")
     verdict = _judged(None, plan)
     assert verdict.outcome is Outcome.INVALID
-    assert "ANECCompile() FAILED" in verdict.measured
+    assert "ANECCompile() FAILED" in in_words(verdict).measured
 
 
 def test_work_on_the_gpu_has_no_rung_that_wants_it_idle() -> None:

@@ -18,6 +18,7 @@ from pytest_asperf.measure.speculation_result import (
     SpeculationResult,
     SuitePair,
 )
+from pytest_asperf.report.result_text import in_words
 from pytest_asperf.verdicts.speculation import gain_verdict, lossless_verdict, sampled_verdict
 from pytest_asperf.worker.speculation import Generation, Round
 from tests.engine_facts import context
@@ -123,7 +124,7 @@ def test_one_side_alone_can_be_gated() -> None:
 def test_the_break_even_stands_beside_the_rule() -> None:
     """With 2 tokens a round and C(3) = 1.4, two drafted tokens may cost 0.6 steps: ratio 3.33."""
     verdict = gain_verdict(_result(), SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
-    assert "break-even at 3.33 x, compared with the rule's 2.5 x" in verdict.measured
+    assert "break-even at 3.33 x, compared with the rule's 2.5 x" in in_words(verdict).measured
 
 
 def test_where_verifying_costs_all_there_is_no_break_even() -> None:
@@ -131,7 +132,7 @@ def test_where_verifying_costs_all_there_is_no_break_even() -> None:
     result = _result((-0.3, -0.2), verify=2.0)
     verdict = gain_verdict(result, SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
     costs = "a round emits 2.00, and verifying it costs 2.00 steps"
-    assert f"no break-even: {costs}" in verdict.measured
+    assert f"no break-even: {costs}" in in_words(verdict).measured
 
 
 def test_the_prediction_is_of_counts_and_costs() -> None:
@@ -165,7 +166,7 @@ def test_a_gain_beyond_what_acceptance_allows_is_invalid() -> None:
     result = _result((1.9, 2.1), spoil={"speculative": _speculative(20, 0, STEP_NS // 3)})
     verdict = gain_verdict(result, SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
     assert verdict.outcome is Outcome.INVALID
-    assert "a round emits at most" in verdict.measured
+    assert "a round emits at most" in in_words(verdict).measured
 
 
 def _divergence(margin: float) -> Divergence:
@@ -176,7 +177,7 @@ def test_a_near_tie_is_lossless_and_its_margin_is_stated() -> None:
     """Rounding may decide between two tokens that are nearly tied."""
     verdict = lossless_verdict(_result(divergences=(_divergence(0.03),)), SUBJECT)
     assert verdict.outcome is Outcome.PASS
-    assert "up to 0.03 below" in verdict.measured
+    assert "up to 0.03 below" in in_words(verdict).measured
 
 
 def test_another_token_is_not_lossless() -> None:
@@ -184,7 +185,7 @@ def test_another_token_is_not_lossless() -> None:
     result = _result(divergences=(_divergence(2.0),))
     verdict = lossless_verdict(result, SUBJECT)
     assert verdict.outcome is Outcome.FAIL
-    assert "code prompt 1, token 8: 3 alone, 4 with the draft" in verdict.details[0]
+    assert "code prompt 1, token 8: 3 alone, 4 with the draft" in in_words(verdict).details[0]
     assert _judged(result) is Outcome.INVALID
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, Self
 
 from pytest_asperf.analysis.stats.estimate import number_text
-from pytest_asperf.errors import Advice
+from pytest_asperf.errors import Advice, advised
 
 
 class Consequence(StrEnum):
@@ -218,9 +218,14 @@ class GuardFinding:
         return f"{self.guard}: {self.found} ({self.rule})"
 
     @property
+    def advice(self) -> Advice:
+        """The remedy, and the settings to change for it."""
+        return advised(_NAMED[self.guard].remedy)
+
+    @property
     def remedy(self) -> str:
-        """The remedy."""
-        return str(_NAMED[self.guard].remedy)
+        """The remedy in words."""
+        return str(self.advice)
 
     @property
     def voids(self) -> Voids:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_asperf.analysis.guards import Consequence
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
+from pytest_asperf.errors import Advice
 from pytest_asperf.published.findings.validity import estimated_figures
 
 if TYPE_CHECKING:
     from pytest_asperf.published.findings.evidence import Evidence
     from pytest_asperf.published.findings.model import Finding
 
-_OPEN: Final = "more runs, published with n and spread, would decide it"
+_OPEN: Final = Advice("more runs, published with n and spread, would decide it")
 _FAILED: Final = "do not rely on the statement; `asperf findings --report md:-` shows the figures"
 
 
@@ -26,7 +26,7 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
     )
     verdict = finding.check.judge(evidence, subject)
     if verdict.outcome is Outcome.INCONCLUSIVE:
-        verdict = replace(verdict, advice=_OPEN)
+        verdict = replace(verdict, advice=(_OPEN,))
     declared = [
         guard_finding
         for guard in finding.guards
@@ -34,16 +34,8 @@ def judge_recorded(finding: Finding, evidence: Evidence) -> Verdict:
     ]
     guard_findings = (*declared, *estimated_figures(terms, evidence))
     left = guarded(verdict, guard_findings)
-    if left.outcome is not Outcome.INVALID:
-        return left
-    # A reader looks up the guard; the broken figures' result is left out.
-    first, *others = dict.fromkeys(
-        guard_finding.guard
-        for guard_finding in guard_findings
-        if guard_finding.consequence is Consequence.INVALID
-    )
-    also = f"; also {', '.join(others)}" if others else ""
-    return replace(left, measured=f"{first}: {left.measured}{also}", figures=())
+    # The broken figures' result is left out.
+    return replace(left, figures=()) if left.outcome is Outcome.INVALID else left
 
 
 def published_text(finding: Finding, evidence: Evidence) -> str:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.report.result_text import in_words
 
 if TYPE_CHECKING:
     from tests.published.findings.conftest import Judge
@@ -121,7 +122,7 @@ def test_a_guard_comes_before_a_pass(judge: Judge, lines: int) -> None:
         '[[finding.guard]]\nkind = "decode-errors"\nlines = "r/t/a/lines"\n',
     )
     assert (verdict.outcome is Outcome.INVALID) == (lines > 0)
-    assert verdict.measured.startswith("decode-errors: ") == (lines > 0)
+    assert in_words(verdict).measured.startswith("decode-errors: ") == (lines > 0)
     assert (verdict.figures == ()) == (lines > 0)
 
 
@@ -163,4 +164,4 @@ def test_an_estimate_shows_nothing(judge: Judge) -> None:
     """A figure without a measurement leaves an assertion open, however clear it looks."""
     verdict = judge("a = { guess = 100 }", check("above", values=["r/t/a/guess"], limit=1))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "estimate" in verdict.measured
+    assert "estimate" in in_words(verdict).measured
