@@ -151,8 +151,9 @@ def _fitted(
 ) -> list[str]:
     """Lines broken between words for a terminal, at most so many; files get them as they are."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
-    is_terminal = terminal is not None and terminal.isatty
-    width = columns_of(config.get_terminal_writer().fullwidth, is_terminal=is_terminal)
+    width = None
+    if terminal is not None:
+        width = columns_of(config.get_terminal_writer().fullwidth, is_terminal=terminal.isatty)
     if width is None:
         return list(lines)
     parts = [part for line in lines for part in wrapped(line, width, below=below)]
