@@ -254,5 +254,7 @@ def listing(words: Iterable[str]) -> str:
     text = ", ".join(valid)
     if len(text) <= _LONGEST_LISTING:
         return text
-    shown = text[: text.rindex(", ", 0, _LONGEST_LISTING)]
+    shown, _, _ = text[:_LONGEST_LISTING].rpartition(", ")
+    if not shown:
+        shown = _bounded(valid[0], _LONGEST_LISTING)
     return f"{shown} and {len(valid) - shown.count(', ') - 1} more"

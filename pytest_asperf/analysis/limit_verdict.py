@@ -67,8 +67,7 @@ def advice_for(
 def _would_decide(estimate: Estimate, limits: tuple[float, ...]) -> Advice:
     if not estimate.has_interval:
         if estimate.needed is None:
-            least = f" ({estimate.method})" if estimate.method.startswith("needs ") else ""
-            return Advice(f"measure more than {estimate.basis}{least}")
+            return Advice(f"measure more than {estimate.basis}")
         needed = counted_text(estimate.needed, estimate.counted)
         return Advice(f"measure {needed}", settings=_setting(estimate, estimate.needed))
     total = _needed(estimate, limits)

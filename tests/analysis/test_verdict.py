@@ -159,13 +159,14 @@ def test_too_few_samples_are_inconclusive() -> None:
         -math.inf,
         math.inf,
         3,
-        method="needs at least 5 repetitions",
+        method="Student's t",
         unit="tok/s",
         counted="repetitions",
+        needed=5,
     )
     verdict = judge_below(few, 100, SUBJECT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "more than 3 repetitions (needs at least 5 repetitions)" in advice_text(verdict.advice)
+    assert "measure 5 repetitions" in advice_text(verdict.advice)
 
 
 def test_a_percentile_of_tokens_is_decided_by_more_runs() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _cell_lines(output: str) -> list[list[str]]:
     """The words of the checks' lines in the summary."""
     lines = [line.split() for line in output.splitlines() if line.startswith("  ")]
-    return [words for words in lines if words[:1] in (["PASS"], ["FAIL"])]
+    return [words for words in lines if words[:1] in (["PASS"], ["FAIL"], ["INVALID"])]
 
 
 @pytest.fixture
@@ -112,14 +112,14 @@ def test_the_summary_of_a_github_job_is_added_to(
     assert step.read_text().startswith("before\n### ✅ 1 PASS\n\nPASS\\: current against")
 
 
-def test_prefill_that_disagrees_with_decoding_fails(gate: Command) -> None:
+def test_prefill_that_disagrees_with_decoding_in_both_builds_is_invalid(gate: Command) -> None:
     """Times are right, and PPL is equal in both builds: only this check sees it."""
     gate.script(noise_of_batches=2.0)
     done = gate("current", "current", "--workload", "tg32,ppl,logits")
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 4, done.output
     words = [words[:2] for words in _cell_lines(done.output)]
-    assert words == [["PASS", "tg32"], ["PASS", "ppl"], ["FAIL", "logits"]]
-    assert "the baseline's do as well" in done.output
+    assert words == [["PASS", "tg32"], ["PASS", "ppl"], ["INVALID", "logits"]]
+    assert "both have the fault" in done.output
 
 
 def test_a_crash_is_invalid_and_no_pass(gate: Command) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 import tempfile
 import tracemalloc
@@ -206,12 +207,12 @@ def test_what_is_not_a_file_is_refused_without_waiting_on_it(tmp_path: Path) -> 
         inspect_gguf(Path("a\0b"))
 
 
-def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path) -> None:
-    """The nearest known name is suggested, and all are listed."""
+def test_an_unknown_architecture_lists_known_ones(tmp_path: Path) -> None:
+    """The nearest known name is suggested, and the first names are listed."""
     path = write_gguf(tmp_path / "x.gguf", arch="lama")
     with pytest.raises(ModelError, match="unknown architecture 'lama'; did you mean 'llama'") as e:
         inspect_gguf(path)
-    assert "qwen2" in e.value.remedy
+    assert re.search(r"known are .*\barctic\b.* and \d+ more", e.value.remedy)
 
 
 def test_a_big_endian_file_is_refused(tmp_path: Path) -> None:

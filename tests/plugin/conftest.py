@@ -198,7 +198,7 @@ def project(
 ) -> Project:
     """A project whose model `fake` has three quantizations."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "400")
     # The same as own_lock does, undone when the test is over.
     monkeypatch.setattr(
         "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: session_cache / "lock"

@@ -79,8 +79,8 @@ def test_an_unknown_noise_is_told_once(gated: Project) -> None:
     result = gated.run("--asperf-candidate=current")
     result.assert_outcomes(passed=1)
     (note,) = _notes(result)
-    assert "not calibrated for tg32, pp64: run asperf calibrate --workload=tg32 --" in note
-    assert note.endswith("--workload=tg32 --workload=pp64")
+    assert "not calibrated for tg32, pp64: run `asperf calibrate --workload=tg32 --" in note
+    assert note.endswith("--workload=tg32 --workload=pp64`")
 
 
 def test_a_tolerance_below_the_noise_is_told(gated: Project, book: NoiseStore) -> None:

@@ -91,7 +91,9 @@ def test_a_spread_needs_five_runs(project: Project) -> None:
     project.script("f16", tg_ns_per_token=SPREAD)
     project.claims(HEAD.replace("throughput", "latency"), ['assert latency("tg8").cv < "1%"'])
     result = project.run("--asperf-repetitions=4")
-    result.stdout.fnmatch_lines(["test_it.py I *", "E   do *needs 5 loads*"])
+    result.stdout.fnmatch_lines(
+        ["test_it.py I *", "E   do *measure 5 loads: --asperf-repetitions=5"]
+    )
 
 
 LIVE = '@pytest.mark.model("asperf-draft:F16")\ndef test_it(throughput):\n    '

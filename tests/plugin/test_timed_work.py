@@ -22,6 +22,11 @@ def test_rate(throughput, latency, name):
     else:
         assert throughput(name) >= "1 tok/s"
 """
+#: A slow moment leaves too few independent tokens for an interval.
+TOKENS = """
+def test_tokens(latency):
+    assert (latency("itl64@d1024") <= "60 s").outcome in ("PASS", "INCONCLUSIVE")
+"""
 GATE = """
 def test_gate(gate):
     assert_no_regression(gate({names}), tolerance="5000%")
@@ -77,11 +82,11 @@ def test_a_gate_fails(live: Project, how: str) -> None:
 
 def test_a_sound_build_passes(live: Project) -> None:
     """The same workloads and the same gate pass with the library as it is."""
-    names = sorted({name for each in CASES.values() for name in each})
+    names = sorted({name for each in CASES.values() for name in each} - {"itl64@d1024"})
     gated = ", ".join(map(repr, ("pp512", "tg16@d1024", "logits@d1024", "ppl@d1024")))
-    live.test(HEAD + RATES.format(names=names) + GATE.format(names=gated))
+    live.test(HEAD + RATES.format(names=names) + TOKENS + GATE.format(names=gated))
     result = live.run(*QUICK, "--asperf-candidate=current", "--asperf-max-pairs=20", "-v")
-    result.assert_outcomes(passed=len(names) + 1)
+    result.assert_outcomes(passed=len(names) + 2)
 
 
 def test_a_lost_context_fails_in_logits_after_a_depth(live: Project) -> None:

@@ -48,20 +48,21 @@ def cv_interval(
     """
     array = _spread_out(values, counted)
     cv = _cv(array)
-    low, high, method = 0.0, math.inf, f"{_METHOD}; needs {LEAST_SAMPLES} {counted}"
+    low, high = 0.0, math.inf
     if len(array) >= LEAST_SAMPLES:
         half = t_quantile(len(array) - 1, confidence) * float(log_sd_error(array, confidence))
         centre = cv * math.sqrt(_inflation(len(array), confidence))
-        low, high, method = centre * math.exp(-half), centre * math.exp(half), _METHOD
+        low, high = centre * math.exp(-half), centre * math.exp(half)
     return Estimate(
         cv,
         min(low, cv),
         max(high, cv),
         len(array),
-        method=method,
+        method=_METHOD,
         unit=SHARE,
         counted=counted,
         confidence=confidence,
+        needed=LEAST_SAMPLES,
     )
 
 
@@ -84,10 +85,11 @@ def cv_ratio_interval(
         ratio * math.exp(-half),
         ratio * math.exp(half),
         n,
-        method=_METHOD if n >= LEAST_SAMPLES else f"{_METHOD}; needs {LEAST_SAMPLES} {counted}",
+        method=_METHOD,
         unit=RATIO,
         counted=f"{counted} each",
         confidence=confidence,
+        needed=LEAST_SAMPLES,
     )
 
 
