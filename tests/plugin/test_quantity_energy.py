@@ -19,8 +19,9 @@ HEAD = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    '
 CLAIM = 'assert energy("tg8") <= 1.0'
 
 
-def test_energy_against_limits(metered: Project) -> None:
+def test_energy_against_limits(metered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """J per token are power times time; the assertion names the rail, and unmeasured ones."""
+    monkeypatch.setenv("COLUMNS", "200")
     claims = {
         'assert energy("tg8") <= "1 J/token"': ".",
         'assert energy("tg8") < "50 mJ/token"': "F",
