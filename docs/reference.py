@@ -335,71 +335,10 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
-#: By module and heading, the public names, each with the members that a test may need.
-NAMES: Final[dict[str, dict[str, str]]] = {
-    "Assertions": dict.fromkeys(
-        (
-            "assert_ppl_delta",
-            "assert_no_regression",
-            "assert_sd_gain",
-            "assert_lossless",
-            "assert_monotonic",
-            "assert_pareto_optimal",
-            "assert_fits",
-            "assert_as_published",
-        ),
-        "",
-    ),
-    "Quantities": {
-        "Quantity": "estimate",
-        "Figure": "",
-        "Rate": "cv bandwidth_utilization",
-        "Time": "cv p95 p99 percentile ttft tpot prefill_share effective_rate handoff peak_memory",
-        "EnergyFigure": "rail net power rails ran_on",
-        "AllocatedMemory": "weights kv compute peak_rss",
-        "Quant": "ppl delta kld same_top size efficiency throughput latency energy memory",
-    },
-    "Values of fixtures": {
-        "Throughput": "__call__",
-        "Latency": "__call__ crossover",
-        "Energy": "__call__",
-        "Memory": "__call__ with_f16_cache",
-        "Model": "name quant label size disk disk_of placement scores",
-        "TokenScores": "mean_kld agrees",
-        "Ladder": "quants __getitem__ of",
-        "Gate": "__call__ baseline candidate",
-        "GatedWorkloads": "",
-        "GateSide": "throughput latency",
-        "Speculation": "gain acceptance acceptance_of ratio break_even verify_cost result"
-        " drafted_by drafted_on overhead_on on",
-        "RemoteOverhead": "change per_token per_drafted_token",
-        "PromptSpeculation": "",
-        "Hardware": "name profile is_this_machine is_one_of memory_gb cpu_cores gpu_cores"
-        " shares_memory headline",
-    },
-    "Results": {
-        "Estimate": "has_interval is_exact shown_below shown_above text",
-        "Verdict": "",
-        "Outcome": "",
-        "Subject": "",
-        "SpeculationResult": "break_even best_k",
-        "PairedTest": "estimate evidence_slower evidence_within",
-    },
-    "Errors": dict.fromkeys(
-        (
-            "VerdictError",
-            "AsperfError",
-            "ConfigError",
-            "ModelError",
-            "HardwareError",
-            "CacheError",
-            "BuildError",
-            "EngineError",
-            "MeasurementError",
-        ),
-        "",
-    ),
-}
+#: By heading, the public names, each with the members that a test may need.
+NAMES: Final[dict[str, dict[str, str]]] = tomllib.loads(
+    (HERE / "names.toml").read_text(encoding="utf-8")
+)
 #: Modules next to the package, with their public names.
 MODULES: Final[dict[ModuleType, str]] = {
     strategies: "prompts workloads settings quants ladders bits bounded",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 
@@ -250,11 +251,8 @@ def suggest(word: object, valid: Iterable[str], *, likeness: float = 0.6) -> str
 
 def listing(words: Iterable[str]) -> str:
     """The valid words as one sorted list for an error message, the last of many only counted."""
-    valid = sorted(words)
-    text = ", ".join(valid)
-    if len(text) <= _LONGEST_LISTING:
-        return text
-    shown, _, _ = text[:_LONGEST_LISTING].rpartition(", ")
-    if not shown:
-        shown = _bounded(valid[0], _LONGEST_LISTING)
-    return f"{shown} and {len(valid) - shown.count(', ') - 1} more"
+    valid = [_bounded(word, _LONGEST_LISTING) for word in sorted(words)]
+    ends = accumulate(len(word) + len(", ") for word in valid)
+    n_shown = max(1, sum(end - len(", ") <= _LONGEST_LISTING for end in ends))
+    more = f" and {len(valid) - n_shown} more" if n_shown < len(valid) else ""
+    return ", ".join(valid[:n_shown]) + more

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_asperf.config.markers import parse_hardware, parse_kv_ladder, parse_ladder, parse_model
-from pytest_asperf.errors import AsperfError, ConfigError, shown, suggest
+from pytest_asperf.errors import AsperfError, ConfigError, listing, shown, suggest
 
 
 class Hostile:
@@ -50,3 +50,11 @@ def test_a_setting_that_cannot_be_shown_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="n_gpu_layers: ") as caught:
         parse_model(("asperf-draft",), {"n_gpu_layers": value}, where="test_it")
     assert len(caught.value.what) < 300
+
+
+def test_a_list_is_bounded_by_words_and_by_its_only_word() -> None:
+    """What is left out is counted, and one word that is too long is cut in its middle."""
+    assert listing(f"name{n:03}" for n in range(100)).endswith("name025 and 74 more")
+    only = listing(["a" * 1000])
+    assert len(only) == 240
+    assert only.strip("a") == "…"

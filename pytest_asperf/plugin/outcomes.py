@@ -17,7 +17,7 @@ from pytest_asperf.records.taken import broken_record
 from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
 from pytest_asperf.report.verdict_text import VerdictError, claim_line, claim_text, short_note
-from pytest_asperf.report.wrapping import columns_of, wrapped
+from pytest_asperf.report.wrapping import reporter_columns, wrapped
 
 if TYPE_CHECKING:
     import pytest
@@ -150,10 +150,7 @@ def _fitted(
     lines: Iterable[str], config: pytest.Config, *, below: str, most: int | None = None
 ) -> list[str]:
     """Lines broken between words for a terminal, at most so many; files get them as they are."""
-    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
-    width = None
-    if terminal is not None:
-        width = columns_of(config.get_terminal_writer().fullwidth, is_terminal=terminal.isatty)
+    width = reporter_columns(config.pluginmanager.get_plugin("terminalreporter"))
     if width is None:
         return list(lines)
     parts = [part for line in lines for part in wrapped(line, width, below=below)]

@@ -159,7 +159,7 @@ def _within_limits(
     estimate = figures[0].estimate
     said = _with_figure(said, figures, values, _sides_text(result.sides))
     if result.baseline is not None:
-        baseline = f"({number_text(result.baseline, 2)} in the baseline)"
+        baseline = f"({number_text(result.baseline, 4)} in the baseline)"
         said = replace(said, measured=f"{said.measured} {baseline}")
     if result.where is not None:
         at = result.where.text(apart_from=(figures[0].at_most or 0.0,))

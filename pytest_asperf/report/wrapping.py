@@ -25,10 +25,17 @@ def columns_of(width: int, *, is_terminal: bool) -> int | None:
     return width if is_terminal or "COLUMNS" in os.environ else None
 
 
+def reporter_columns(terminal: Any) -> int | None:
+    """`columns_of` pytest's terminal reporter; None without one."""
+    if terminal is None:
+        return None
+    width = terminal.config.get_terminal_writer().fullwidth
+    return columns_of(width, is_terminal=bool(terminal.isatty))
+
+
 def say(terminal: Any, text: str, **markup: bool) -> None:
     """Print a text on pytest's terminal reporter, its lines broken at the width."""
-    width = terminal._tw.fullwidth  # noqa: SLF001  # no other way
-    columns = columns_of(width, is_terminal=bool(terminal.isatty))
+    columns = reporter_columns(terminal)
     for line in text.splitlines():
         for part in wrapped(line, columns):
             terminal.line(part, **markup)
