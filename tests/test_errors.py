@@ -53,7 +53,7 @@ def test_a_setting_that_cannot_be_shown_is_refused(value: object) -> None:
 
 
 def test_a_list_is_bounded_by_words_and_by_its_only_word() -> None:
-    """What is left out is counted, and one word that is too long is cut in its middle."""
+    """Names left out are counted, and one word that is too long is cut in its middle."""
     assert listing(f"name{n:03}" for n in range(100)).endswith("name025 and 74 more")
     only = listing(["a" * 1000])
     assert len(only) == 240
