@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 try:
     import hypothesis
@@ -22,14 +22,12 @@ except ImportError as error:
 
 from collections.abc import Callable
 
+from hypothesis.strategies import SearchStrategy
+
 from pytest_asperf.config.engines import LLAMA_FTYPES, Engine, level_engines, parse_engine
 from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.modelfiles.levels import NEED_IMPORTANCE
 from pytest_asperf.modelfiles.sizes import bits_per_weight
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
 
 __all__ = ["bits", "bounded", "ladders", "prompts", "quants", "settings", "workloads"]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGUFReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _HUGE = 1e30
 

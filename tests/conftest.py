@@ -13,16 +13,13 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_asperf
+from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import SETTING_NAMES
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineBuild
-    from pytest_asperf.hardware.machine import Machine
+from pytest_asperf.hardware.machine import Machine
 
 #: A checkout that is not installed has no entry point to be loaded by.
 _LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _INTERPRETER = """#!{python} -I
 import ctypes, importlib.abc, importlib.util, json, os, resource, signal, sys, time

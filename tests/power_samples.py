@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import plistlib
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
@@ -18,9 +18,6 @@ from pytest_asperf.measure.energy import EnergyResult
 from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.results import Provenance
 from tests.engine_facts import ENGINE, loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _COMMON = """
 import ctypes, llama_cpp as L

@@ -5,11 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _SET_TENSOR = 6
 

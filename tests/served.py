@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from tests.serving.fake_server import FakeServer, Step, chunked, head, sse
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def answer(payload: Any, status: str = "200 OK") -> list[Step]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 import pytest_asperf
 from pytest_asperf.cli import every_command
 from pytest_asperf.config.settings import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(pytest_asperf.__file__).parent
 #: A command to type, with the options that are its own.

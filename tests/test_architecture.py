@@ -7,19 +7,16 @@ import graphlib
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_asperf
 from pytest_asperf.analysis.guards import Guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
 
 PACKAGE = "pytest_asperf"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

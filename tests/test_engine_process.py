@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,12 +27,8 @@ from pytest_asperf.engine_process.process import died
 from pytest_asperf.testing import write_script
 from pytest_asperf.worker import wire
 from pytest_asperf.worker.printed.engine_log import LastWords
+from tests.conftest import Draft
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Draft
 
 pytestmark = pytest.mark.usefixtures("own_interpreters")
 

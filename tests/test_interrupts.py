@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from pytest_asperf.builds.step import run_step
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.engine_process.process import interrupts_later
 from tests.processes import wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("own_interpreters")
 

@@ -6,16 +6,13 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.cli import every_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("pytest_asperf", "tests", "benchmarks", "scripts", "docs")

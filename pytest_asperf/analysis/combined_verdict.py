@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from pytest_asperf.analysis.limit_verdict import (
     Figure,
@@ -15,6 +15,7 @@ from pytest_asperf.analysis.limit_verdict import (
     nearest_to_decided,
     outcome_of,
 )
+from pytest_asperf.analysis.metrics import Metric
 from pytest_asperf.analysis.results import (
     Every,
     JudgedFigure,
@@ -24,11 +25,8 @@ from pytest_asperf.analysis.results import (
     Part,
     WithinLimits,
 )
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.metrics import Metric
-    from pytest_asperf.analysis.stats.estimate import Estimate
 
 
 class Judge(Protocol):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_asperf.analysis.stats.chunk_intervals import (
     chunk_mean_interval,
@@ -20,9 +21,6 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
 )
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
 from pytest_asperf.errors import MeasurementError, no_truth_value
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: How far rounding in an engine's float32 softmax may lift a probability above 1, in nats.
 _NLL_ROUNDING: Final = 1e-3

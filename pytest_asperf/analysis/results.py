@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pytest_asperf.analysis.capacity import Fit  # noqa: TC001
-from pytest_asperf.analysis.outcome import Outcome  # noqa: TC001
-from pytest_asperf.analysis.stats.estimate import Estimate  # noqa: TC001
+from pytest_asperf.analysis.capacity import Fit
+from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
 
 Operator = Literal["<", "<=", ">", ">="]
 BELOW: Final = frozenset({"<", "<="})

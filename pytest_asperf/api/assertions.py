@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.combined_verdict import judge_monotonic, judge_pareto
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.results import RatioSide
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
@@ -30,6 +31,7 @@ from pytest_asperf.api.speculation import PromptSpeculation, Speculation
 from pytest_asperf.api.throughput import Rate
 from pytest_asperf.errors import ConfigError, listing, shown, suggest
 from pytest_asperf.measure.feeding import read_prompts
+from pytest_asperf.measure.speculation_result import SpeculationResult
 from pytest_asperf.measure.texts import OutputsExperiment
 from pytest_asperf.measure.validity import twin_trips
 from pytest_asperf.verdicts.readings import vetted_order
@@ -42,11 +44,6 @@ from pytest_asperf.verdicts.speculation import (
     sampled_verdict,
     stopped_verdict,
 )
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.measure.speculation_result import SpeculationResult
-
 
 _RATES: Final = 'assert_monotonic([throughput("tg64"), throughput("tg64@d1024")])'
 #: Quantities of a quant sweep by name; any workload's name means its rate.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from pytest_asperf.analysis.stats.estimate import RATIO
 from pytest_asperf.analysis.verdict import Subject, Verdict
@@ -21,6 +21,7 @@ from pytest_asperf.errors import HardwareError
 from pytest_asperf.hardware.compute_plan import DEVICES, Device
 from pytest_asperf.hardware.meters.meter import RAILS, Rail
 from pytest_asperf.measure.energy import EnergyExperiment, EnergyResult
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.records.taken import energy_record
 from pytest_asperf.verdicts.energy import (
@@ -30,9 +31,6 @@ from pytest_asperf.verdicts.energy import (
     energy_notes,
 )
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.runner import ComparedSide
 
 #: All rails together, if they are the machine's.
 _MACHINE: Final = "machine"

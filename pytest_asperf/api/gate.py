@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
@@ -20,14 +20,12 @@ from pytest_asperf.api.measurement_context import (
 from pytest_asperf.api.quantity import LimitText, conclude
 from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.settings import MOST_KLD
+from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.judge import GateLimits, judge_cells
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import Build, ModelRef, Pairing
-    from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.ab_speed import Budget
 
 _EXAMPLE: Final = 'assert_no_regression(gate("tg128", "pp512"), tolerance="5%")'
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.stats.chunk_intervals import delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE
 from pytest_asperf.analysis.stats.intervals import paired_change_interval, shared_confidence
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.api.energy import EnergyFigure, energy_of, metered_phase
 from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import (
@@ -30,13 +31,10 @@ from pytest_asperf.api.scored import (
 )
 from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.catalogue import at_level
+from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, parse_workload
 from pytest_asperf.errors import ConfigError, listing, shown
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
+from pytest_asperf.measure.results import LadderResult, LevelResult, ThroughputResult
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from pytest_asperf.analysis.crossover import MOST_COMPARISONS, Compared, CrossoverSearch
 from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate, counted_text
@@ -17,10 +17,8 @@ from pytest_asperf.api.timed import CvFigure, TimedQuantity, WorkloadRuns, sprea
 from pytest_asperf.config.workload import Workload, parse_workload
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.measure.ab_speed import SpeedExperiment
+from pytest_asperf.measure.results import ThroughputResult
 from pytest_asperf.verdicts.paired import ran_rows
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.results import ThroughputResult
 
 _MEDIAN: Final = 50.0
 

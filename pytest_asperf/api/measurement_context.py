@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
+from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.config.workload import DEFAULT_WORKLOAD, Workload
 from pytest_asperf.errors import ConfigError, listing, no_truth_value, shown, suggest
+from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.results import ThroughputResult
 from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.measure.validity import BandwidthBounds, require_valid, throughput_trips
+from pytest_asperf.records.kinds import AnyRecord
 from pytest_asperf.records.taken import throughput_record
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.config.spec import Build, ModelRef
-    from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.results import ThroughputResult
-    from pytest_asperf.records.kinds import AnyRecord
-
 
 Measured = TypeVar("Measured")
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from pytest_asperf.analysis.limit_verdict import judge_limits
+from pytest_asperf.analysis.results import Limits
 from pytest_asperf.analysis.stats.estimate import (
     RATIO,
     SHARE,
@@ -36,9 +37,6 @@ from pytest_asperf.modelfiles.disk_use import disk_use
 from pytest_asperf.modelfiles.gguf_read import gguf_parts
 from pytest_asperf.verdicts.gate import logit_ways
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.results import Limits
 
 _GIB: Final = 2**30
 

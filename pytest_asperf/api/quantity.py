@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, NoReturn, TypeAlias
+from types import CodeType, FrameType
+from typing import ClassVar, Final, Literal, NoReturn, TypeAlias
 
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.limit_verdict import (
     judge_limits,
     limits_text,
@@ -22,11 +24,6 @@ from pytest_asperf.api.measurement_context import NoTruthValue, Record
 from pytest_asperf.errors import ConfigError, shown
 from pytest_asperf.report.verdict_text import VerdictError, line
 from pytest_asperf.verdicts.readings import GuardedRates, vetted
-
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
-
-    from pytest_asperf.analysis.guards import GuardFinding
 
 #: A number in the quantity's unit, or a text such as `"250 ms"` or `"1%"`.
 LimitText: TypeAlias = "str | float"

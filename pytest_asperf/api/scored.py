@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.results import Sides
 from pytest_asperf.analysis.stats.chunk_intervals import (
     chunk_mean_interval,
     chunk_ratio_interval,
     paired_differences,
 )
-from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, Chunks, Estimate
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoTruthValue
 from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
 from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.measure.results import LevelResult
 from pytest_asperf.measure.texts import ScoresExperiment
 from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
 from pytest_asperf.records.taken import quant_record
 from pytest_asperf.verdicts.gate import LARGEST_HEALTHY_KLD, MEAN_HEALTHY_KLD
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.stats.estimate import Chunks, Estimate
-    from pytest_asperf.measure.results import LevelResult
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from pytest_asperf.analysis.results import Limits
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.verdict import Subject
 from pytest_asperf.api.measurement_context import (
@@ -16,23 +17,20 @@ from pytest_asperf.api.measurement_context import (
 )
 from pytest_asperf.api.quantity import Figure, Found, Judged, Quantity, noted
 from pytest_asperf.config.engine_settings import parse_settings
+from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import Advice, ConfigError, shown
+from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.experiment import Experiment
 from pytest_asperf.measure.runner import ComparedSide, Result
 from pytest_asperf.measure.speculation import (
     GainExperiment,
     PlacesExperiment,
     RemoteDraftingExperiment,
 )
+from pytest_asperf.measure.speculation_result import RemoteDraftingResult, SpeculationResult
 from pytest_asperf.measure.texts import PromptExperiment, PromptOutput
 from pytest_asperf.records.taken import speculation_record
 from pytest_asperf.verdicts.speculation import compared_gain_verdict, stopped_verdict
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.results import Limits
-    from pytest_asperf.config.spec import ModelRef, Pairing
-    from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.speculation_result import RemoteDraftingResult, SpeculationResult
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.guards import GuardFinding, Voids
 from pytest_asperf.analysis.results import Limit, Limits
@@ -22,8 +22,12 @@ from pytest_asperf.api.quantity import (
     joined_name,
     no_room,
 )
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.measure.ab_speed import ABResult
 from pytest_asperf.measure.loading import LoadExperiment
+from pytest_asperf.measure.results import ThroughputResult
+from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.modelfiles.locate import require_one_model
 from pytest_asperf.report.verdict_text import VerdictError
 from pytest_asperf.verdicts.engine_matching import (
@@ -39,12 +43,6 @@ from pytest_asperf.verdicts.ratio import (
     terms_texts,
 )
 from pytest_asperf.verdicts.readings import GuardedRates
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.ab_speed import ABResult
-    from pytest_asperf.measure.results import ThroughputResult
-    from pytest_asperf.measure.runner import ComparedSide
 
 #: A larger factor between two figures, or a smaller one than its inverse, is a slip of the pen.
 _LARGEST_RATIO: Final = 1e4

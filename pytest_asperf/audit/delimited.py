@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.audit.tables import MAX_ROWS, PrintedTable, has_figure
 from pytest_asperf.worker.printed import NUMBER, Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from collections.abc import Set as AbstractSet
 
 _DELIMITERS: Final = "\t;,"
 _MAX_CELL: Final = 1 << 16

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Guard, GuardFinding
@@ -24,27 +25,21 @@ from pytest_asperf.analysis.stats.intervals import (
 from pytest_asperf.audit.judge_load import judge_loads
 from pytest_asperf.audit.known import CACHE_BYTES, DEFAULT_REPETITIONS, Known
 from pytest_asperf.audit.llama_bench import distinct_names
+from pytest_asperf.audit.log import Log
+from pytest_asperf.audit.mlx_log import MlxTrial
 from pytest_asperf.audit.ollama import CUT_REPLIES
+from pytest_asperf.audit.powermetrics import PowerLog
 from pytest_asperf.audit.quoted import BENCHY
 from pytest_asperf.audit.quoted import distinct_names as quoted_names
+from pytest_asperf.audit.read import FileReading
 from pytest_asperf.audit.result import EQUAL, FileFindings
-from pytest_asperf.audit.titles import grouped, labels, prefixes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_asperf.audit.log import Log
-    from pytest_asperf.audit.mlx_log import MlxTrial
-    from pytest_asperf.audit.powermetrics import PowerLog
-    from pytest_asperf.audit.read import FileReading
-    from pytest_asperf.audit.tables import TableRow
-    from pytest_asperf.audit.titles import Title
-    from pytest_asperf.worker.printed.bench_rows import BenchRow
-    from pytest_asperf.worker.printed.model_facts import ModelFacts
-    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
-    from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
-    from pytest_asperf.worker.printed.timings import Request
-
+from pytest_asperf.audit.tables import TableRow
+from pytest_asperf.audit.titles import Title, grouped, labels, prefixes
+from pytest_asperf.worker.printed.bench_rows import BenchRow
+from pytest_asperf.worker.printed.model_facts import ModelFacts
+from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+from pytest_asperf.worker.printed.speculation_log import Drafter, SpeculationRun
+from pytest_asperf.worker.printed.timings import Request
 
 _RATE: Final = "tok/s"
 #: Below it, a median of samples has no interval at 90 %.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Guard, GuardFinding
@@ -12,16 +13,11 @@ from pytest_asperf.analysis.serving_metrics import (
     itl_percentile,
     ttft_percentile,
 )
-from pytest_asperf.audit.known import CACHE_BYTES
+from pytest_asperf.audit.known import CACHE_BYTES, Known, Options
+from pytest_asperf.audit.load_generators import Definition, LoadFigure, LoadRun
+from pytest_asperf.audit.read import FileReading
+from pytest_asperf.audit.result import FileFindings
 from pytest_asperf.audit.titles import prefixes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.audit.known import Known, Options
-    from pytest_asperf.audit.load_generators import Definition, LoadFigure, LoadRun
-    from pytest_asperf.audit.read import FileReading
-    from pytest_asperf.audit.result import FileFindings
 
 #: Latency from the schedule may exceed that from sending by so much before it is another quantity.
 _LATE: Final = 0.10

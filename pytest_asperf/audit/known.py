@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
+from pytest_asperf.audit.read import FileReading
 from pytest_asperf.errors import ConfigError, listing, printable
 from pytest_asperf.hardware.in_force import detect, in_force
 from pytest_asperf.hardware.machine import published_bandwidth
 from pytest_asperf.hardware.profiles import Profile, match_profile
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.audit.read import FileReading
-    from pytest_asperf.worker.printed.model_facts import ModelFacts
+from pytest_asperf.worker.printed.model_facts import ModelFacts
 
 #: llama-bench's own default; its CSV, SQL and Markdown have no number of repetitions.
 DEFAULT_REPETITIONS: Final = 5

@@ -10,17 +10,14 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from pytest_asperf.audit.html_tables import with_bars
+from pytest_asperf.audit.titles import TitleReader
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
 from pytest_asperf.worker.printed.timings import request_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_asperf.audit.titles import TitleReader
 
 _BLOCK_CHARS: Final = 1 << 18
 #: The longest line of a tool: PPL of 50,000 chunks, or the samples of a long llama-bench test.

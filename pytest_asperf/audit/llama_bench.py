@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pytest_asperf.audit.tables import UNMEASURED, measured
+from pytest_asperf.audit.tables import UNMEASURED, PrintedTable, measured
 from pytest_asperf.worker.printed import COUNT, NUMBER
 from pytest_asperf.worker.printed.bench_rows import (
     BenchRow,
@@ -16,12 +18,6 @@ from pytest_asperf.worker.printed.bench_rows import (
     settings,
     unresolved,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from pytest_asperf.audit.tables import PrintedTable
 
 #: Columns without which a table is none of llama-bench's.
 COLUMNS: Final = frozenset({"n_prompt", "n_gen", "avg_ns", "avg_ts", "stddev_ts"})

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.audit import load_generators as defined
 from pytest_asperf.audit.load_generators import LoadRun, aiperf_run, flat_run, guidellm_figures
+from pytest_asperf.audit.tables import PrintedTable
 from pytest_asperf.worker.printed import NUMBER, Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from pytest_asperf.audit.tables import PrintedTable
-
 
 _HEADER: Final = re.compile(r"={4,} *(?:\w+ )*Benchmark Result(?: \w+)* *={4,}")
 _END: Final = re.compile(r"={20,}$")

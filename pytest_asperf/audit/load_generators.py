@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.printed import number_of
 from pytest_asperf.worker.serving.payload import as_dict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    Stats = Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str, object]]]
+Stats = Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str, object]]]
 
 
 @dataclass(frozen=True, slots=True)

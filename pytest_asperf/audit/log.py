@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import astuple, dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.audit.delimited import DelimitedReader
 from pytest_asperf.audit.lines import Layout
 from pytest_asperf.audit.llama_bench import (
@@ -55,13 +58,6 @@ from pytest_asperf.worker.printed.model_facts import ModelFacts, ModelReader, ba
 from pytest_asperf.worker.printed.perplexity_log import PerplexityReader, PerplexityRun
 from pytest_asperf.worker.printed.speculation_log import SpeculationReader, SpeculationRun
 from pytest_asperf.worker.printed.timings import OLLAMA, PROGRAM, Request, RequestReader, request_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from collections.abc import Set as AbstractSet
-
-    from pytest_asperf.analysis.serving_metrics import ServedRequest
-
 
 _BUILD: Final = re.compile(
     r"(?:build(?:_info)?: b?|(?:main|[\w./-]+): build = )(\d+)(?: \(|-)(\w+)\)?"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.audit.tables import PrintedTable
 from pytest_asperf.worker.printed import COUNT, NUMBER, Unread
 from pytest_asperf.worker.printed.timings import OLLAMA, PrintedTiming, Request, request_of_rates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pytest_asperf.audit.tables import PrintedTable
 
 #: Go's durations end with a second or a part of it, and a rate has its unit: others are cut off.
 _DURATION: Final = rf"(?:{NUMBER}(?:h|m(?!s)))*{NUMBER}(?:[muµμn]?s)"

@@ -6,9 +6,10 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from pytest_asperf.audit.sniff import UnreadableError
+from pytest_asperf.hardware.meters.meter import Rail as RailName
 from pytest_asperf.hardware.meters.powermetrics import (
     SAMPLED,
     NotASampleError,
@@ -17,9 +18,6 @@ from pytest_asperf.hardware.meters.powermetrics import (
     parse_sample,
 )
 from pytest_asperf.worker.printed import Unread
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.meters.meter import Rail as RailName
 
 _BEGINS: Final = re.compile(r"\*+ Sampled system activity .*\(([\d.]+)ms elapsed\)")
 _POWER: Final = re.compile(

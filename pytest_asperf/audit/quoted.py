@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pytest_asperf.audit.tables import UNMEASURED, measured
+from pytest_asperf.audit.tables import UNMEASURED, PrintedTable, measured
 from pytest_asperf.worker.printed import COUNT, NUMBER, Unread, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from pytest_asperf.audit.tables import PrintedTable
 
 _ONE_RUN: Final = "tok/s in one run: no interval"
 _MAX: Final = 10_000

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pytest_asperf.audit.delimited import lacks_header
 from pytest_asperf.audit.lines import Layout, Lines
 from pytest_asperf.audit.log import Log, read_log
 from pytest_asperf.audit.powermetrics import PowerLog, read_power
 from pytest_asperf.audit.sniff import HEAD_BYTES, Kind, UnreadableError, read_document, sniff
+from pytest_asperf.audit.tables import TableRow
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_asperf.audit.tables import TableRow
 
 #: Number of lines on which each way of reading a file is tried.
 _TRIED_LINES: Final = 300

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.outcome import ExitCode
-from pytest_asperf.analysis.stats.estimate import number_text
+from pytest_asperf.analysis.stats.estimate import Estimate, number_text
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.analysis.stats.estimate import Estimate
 
 #: The method of an estimate from figures that do not differ.
 EQUAL: Final = "mean, without an interval because all are equal"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from pytest_asperf.audit.lines import Lines
 from pytest_asperf.worker.printed import Unread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HEAD_BYTES: Final = 1 << 16
 #: Python needs about ten times a document's size to parse it.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.worker.printed import NUMBER, PLUS_MINUS, Unread, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
 
 _RULE: Final = re.compile(r"[|+:=\-━─═╇┳┻┡┩├┤┼┬┴┏┓┗┛└┘┌┐╭╮╰╯ ]+")
 #: A bar within a rule.

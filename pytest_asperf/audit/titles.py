@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pytest_asperf.worker.printed.engine_log import LOG_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _LONGEST: Final = 80
 _FENCE: Final = re.compile(r"(?:```|~~~|<pre>|</pre>)")

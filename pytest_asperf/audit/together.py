@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
@@ -20,15 +22,9 @@ from pytest_asperf.audit.read import FileReading, read_file
 from pytest_asperf.audit.result import Audit, FileFindings
 from pytest_asperf.errors import printable
 from pytest_asperf.report.sections import CheckLine, Section, State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_asperf.worker.printed.model_facts import ModelFacts
-    from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
-    from pytest_asperf.worker.printed.speculation_log import SpeculationRun
-
+from pytest_asperf.worker.printed.model_facts import ModelFacts
+from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
+from pytest_asperf.worker.printed.speculation_log import SpeculationRun
 
 #: Chunk by chunk, models that read one text agree about which parts are hard. Published logs of one
 #: text, from F16 to Q2_K, correlate by 0.93 and more; two texts do by chance.

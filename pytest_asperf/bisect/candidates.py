@@ -9,18 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from pytest_asperf.builds.environment import index_versions, tail
 from pytest_asperf.builds.surroundings import run_program
 from pytest_asperf.config.build_sources import Archive, Checkout, Packages
+from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError, ConfigError, escaped
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-    from packaging.version import Version
-
-    from pytest_asperf.config.spec import Build
 
 _HASH_DIGITS: Final = 10
 _RELEASE: Final = re.compile(r"llama-b(?P<number>\d+)(?P<kind>-bin-.+?)(\.zip|\.tar\.gz)", re.ASCII)

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.bisect.candidates import Candidate
 from pytest_asperf.bisect.search import (
     Answer,
     GateAnswer,
@@ -30,14 +31,10 @@ from pytest_asperf.builds.surroundings import compiles_with
 from pytest_asperf.errors import BuildError, CacheError, EngineError, printable
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.gate.judge import GateLimits, judge_cells
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.records import load_record, machine_key, store_record
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.report.result_text import in_words
-
-if TYPE_CHECKING:
-    from pytest_asperf.bisect.candidates import Candidate
-    from pytest_asperf.hardware.machine import Machine
-    from pytest_asperf.measure.runner import MeasurementRunner
-
 
 _SCHEMA: Final = 2
 _FOLDER: Final = "bisections"

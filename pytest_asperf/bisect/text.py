@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
 from pytest_asperf.bisect.search import (
     Answer,
     Ending,
@@ -16,13 +16,10 @@ from pytest_asperf.bisect.search import (
     steps,
 )
 from pytest_asperf.config.build_sources import Archive, Checkout, Packages
+from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import printable
 from pytest_asperf.gate.cells import GateCheck
 from pytest_asperf.report.sections import CheckLine, Section
-
-if TYPE_CHECKING:
-    from pytest_asperf.bisect.run import BisectRecord, BisectRequest, JudgedGate
-    from pytest_asperf.config.spec import Build
 
 
 def announcement(request: BisectRequest) -> tuple[str, ...]:

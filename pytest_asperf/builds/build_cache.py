@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pytest_asperf.builds import environment, programs
 from pytest_asperf.builds.environment import interpreter_of, require_listed
@@ -32,16 +32,13 @@ from pytest_asperf.config.build_sources import (
     source_text,
 )
 from pytest_asperf.config.engines import FOLDER_ENGINES, PROGRAM_ENGINES, Engine
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.settings import NICE
+from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import Advice, AsperfError, BuildError, ConfigError, printable, shown
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.modelfiles.cache import explained, locked
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.progress import Notify
-    from pytest_asperf.config.spec import Build
-
 
 _SHORT_HASH: Final = 10
 _WHY: Final = "the binaries are built from it"

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.builds.environment import declared_environment, file_digest, pip_of
 from pytest_asperf.builds.step import Job, StepFailure, compile_failure, environment_failure
@@ -28,8 +28,7 @@ from pytest_asperf.config.build_sources import Archive, Packages, source_text
 from pytest_asperf.errors import BuildError, printable
 from pytest_asperf.modelfiles.cache import explained
 
-if TYPE_CHECKING:
-    Variables = Iterable[tuple[str, str]]
+Variables = Iterable[tuple[str, str]]
 
 #: Binaries that the engine needs, and those that it uses if a commit has them.
 _NEEDED: Final = ("llama-bench", "llama-perplexity", "llama-quantize")

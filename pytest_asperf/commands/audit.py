@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.text import Text
 
 from pytest_asperf.commands.console import json_text, print_sections, stderr_console
 from pytest_asperf.commands.options import command, end, reports, written
+from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
 
 _PATH = click.Path(path_type=Path)
 

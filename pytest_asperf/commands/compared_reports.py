@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.metrics import bandwidth_utilisation
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.hardware.profiles import Profile, load_profiles
 from pytest_asperf.records.kinds import AnyRecord, ThroughputRecord
+from pytest_asperf.records.report import Report
 from pytest_asperf.report.history import estimate_of
 from pytest_asperf.store.figures import (
     LOG_RATIO,
@@ -20,9 +21,6 @@ from pytest_asperf.store.figures import (
     figures_of,
     origin_of,
 )
-
-if TYPE_CHECKING:
-    from pytest_asperf.records.report import Report
 
 #: For the quotient of two values in intervals of 90 %, with any distributions.
 UNPAIRED_CONFIDENCE: Final = 0.80

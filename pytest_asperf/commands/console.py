@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -14,10 +14,8 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
+from pytest_asperf.report.sections import Section, State
 from pytest_asperf.report.wrapping import columns_of, wrapped
-
-if TYPE_CHECKING:
-    from pytest_asperf.report.sections import Section, State
 
 _WORDS: Final[dict[State, str]] = {
     "ok": "ok", "warning": "warn", "unknown": "?", "impossible": "FAIL",

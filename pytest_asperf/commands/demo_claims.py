@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from gguf import GGUFReader
 
@@ -21,13 +21,11 @@ from pytest_asperf.api.throughput import rate
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.in_force import Hardware, detect
+from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.measure.validity import BandwidthBounds
+from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import VerdictError
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.runner import MeasurementRunner
-    from pytest_asperf.measure.workspace import Workspace
 
 _MODEL: Final = "asperf-target"
 _LEVELS: Final = ("Q8_0", "Q4_K_M")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,7 @@ from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import json_text, print_sections, print_waiting, stderr_console
 from pytest_asperf.commands.options import command, end, reports, settings, written
 from pytest_asperf.commands.project import open_project
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.setting_rules import ReportTarget
 
 
 @command()

@@ -6,20 +6,18 @@ import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.store.figures import (
-        Origin,
-        SeriesValue,
-        StoredPoint,
-        StoredSeries,
-        StoredSession,
-        Value,
-    )
+from pytest_asperf.store.figures import (
+    Origin,
+    SeriesValue,
+    StoredPoint,
+    StoredSeries,
+    StoredSession,
+    Value,
+)
 
 _DAY: Final = "%Y-%m-%d"
 _LEAST_COLUMNS: Final = 12

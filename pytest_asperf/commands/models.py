@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from rich.text import Text
@@ -15,14 +15,12 @@ from pytest_asperf.commands import options
 from pytest_asperf.commands.console import json_text, print_sections, stderr_console
 from pytest_asperf.commands.options import Group, end, reports, settings, written
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import printable
 from pytest_asperf.modelfiles.cache import CacheEntry, discard, entries
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.report.sections import CheckLine, Section
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
-    from pytest_asperf.config.spec import ModelSpec
 
 _REMOVE: Final = "run `asperf models verify --remove`: it is made again when it is next needed"
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, get_args
+from typing import Any, Final, TextIO, TypeVar, get_args
 
 import click
+from click import Context, Parameter
 
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
@@ -22,12 +23,7 @@ from pytest_asperf.errors import (
     printable,
     suggest,
 )
-
-if TYPE_CHECKING:
-    from click import Context, Parameter
-
-    from pytest_asperf.measure.workspace import Workspace
-
+from pytest_asperf.measure.workspace import Workspace
 
 #: The present defaults; the environment may change them.
 WORKLOADS: Final = (

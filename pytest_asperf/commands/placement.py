@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from pytest_asperf.commands.console import json_text, print_sections, stderr_console
 from pytest_asperf.commands.options import command, reports, written
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.setting_rules import ReportTarget
 
 #: Operators that are listed as not on the Neural Engine.
 _LISTED: Final = 8

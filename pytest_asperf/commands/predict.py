@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +18,7 @@ from pytest_asperf.commands.console import (
 )
 from pytest_asperf.commands.options import command, end, model_option, reports, settings, written
 from pytest_asperf.commands.project import open_project
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.setting_rules import ReportTarget
 
 
 @command()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pytest_asperf.commands.options import command, reports
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
+from pytest_asperf.config.setting_rules import ReportTarget
 
 
 @command()

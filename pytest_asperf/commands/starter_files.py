@@ -7,9 +7,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.capacity import Fit, MemoryCapacity, kv_cache_bytes
+from pytest_asperf.analysis.speculation_model import Vocabulary
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.engines import FLOAT_LEVELS, Engine
 from pytest_asperf.config.settings import DECLARED, default_text, session_option
@@ -18,9 +19,6 @@ from pytest_asperf.modelfiles.gguf_read import GgufInfo, gguf_parts, inspect_ggu
 from pytest_asperf.modelfiles.levels import contradiction
 from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx
 from pytest_asperf.modelfiles.sizes import KvCache
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.speculation_model import Vocabulary
 
 #: The first letters of a model's name; 64 are allowed, and a number may follow.
 _LONGEST_NAME: Final = 56

@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path  # dataclass fields are resolved at run time by readers
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from pytest_asperf.config.build_sources import Source
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import SERVER_ENGINES, TEXT_ENGINES, Engine
+from pytest_asperf.config.pipeline import Pipeline
 from pytest_asperf.errors import ConfigError, shown, suggest
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.build_sources import Source
-    from pytest_asperf.config.pipeline import Pipeline
-
 
 VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
 

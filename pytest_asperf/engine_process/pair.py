@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pytest_asperf.config.spec import NGRAM_DRAFT
 from pytest_asperf.engine_process.facts import ContextFacts, present
+from pytest_asperf.engine_process.worker import Worker
 from pytest_asperf.worker.speculation import Generation, Round
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process.worker import Worker
 
 Parsed = TypeVar("Parsed")
 Key = TypeVar("Key")

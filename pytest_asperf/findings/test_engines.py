@@ -6,12 +6,9 @@ no smaller GPUs (on one, MLX has no fast kernels at all).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_asperf import Latency, Throughput
+from pytest_asperf import Latency, Throughput
 
 pytestmark = pytest.mark.model("@target")
 

@@ -6,12 +6,9 @@ model as well. If one is missing, the test is skipped and names its model slot.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_asperf import Latency, Throughput
+from pytest_asperf import Latency, Throughput
 
 MLX, HYBRID = "@mlx_alone", "@coreml_hybrid"
 ANE, ANE_HYBRID, ANE_BATCH = "@ane_lm", "@ane_hybrid", "@ane_batch"

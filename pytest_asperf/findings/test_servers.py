@@ -7,12 +7,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_asperf import Gate, Latency, Throughput
+from pytest_asperf import Gate, Latency, Throughput
 
 pytestmark = pytest.mark.model("@target")
 

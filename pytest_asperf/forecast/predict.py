@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.capacity import (
     ACCEPTANCES,
@@ -27,18 +27,16 @@ from pytest_asperf.analysis.capacity import (
     tg_bound,
 )
 from pytest_asperf.config.address import Address, parse_path
+from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.engine_settings import EngineSettings, kv_bytes_per_element
 from pytest_asperf.config.engines import parse_level
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ConfigError, HardwareError, printable
 from pytest_asperf.hardware.bandwidth import LARGEST_CACHE_BYTES, bandwidth_in_turn
 from pytest_asperf.hardware.in_force import BandwidthBound, Hardware, detect, in_force, memory_of
+from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.report.sections import Failure
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.catalogue import Catalogue
-    from pytest_asperf.hardware.machine_lock import MachineQueue
 
 _MOST_POSITIONS: Final = 1024
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.capacity import MOE_REACHED_SHARE, REACHED_SHARE, Demand, Payoff
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
 from pytest_asperf.analysis.stats.estimate import memory_text, number_text
 from pytest_asperf.errors import printable
+from pytest_asperf.forecast.predict import Forecast, Prediction, SpeculationForecast
+from pytest_asperf.hardware.in_force import BandwidthBound
 from pytest_asperf.report.sections import CheckLine, Failure, Section, State
-
-if TYPE_CHECKING:
-    from pytest_asperf.forecast.predict import Forecast, Prediction, SpeculationForecast
-    from pytest_asperf.hardware.in_force import BandwidthBound
 
 _SCHEMA: Final = 1
 #: The smallest share of memory that macOS gives a GPU by default.

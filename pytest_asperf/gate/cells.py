@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 from pytest_asperf.analysis.outcome import NOT_RUN
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.config.workload import EXAMPLES, Workload, parse_workload
 from pytest_asperf.errors import AsperfError, ConfigError, shown, suggest
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Verdict
-
 
 CheckKind = Literal["ppl", "kld", "logits", "embeddings", "memory", "sd"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.results import EngineFailure, RunsAsBaseline
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, judge_invalid
@@ -29,6 +30,8 @@ from pytest_asperf.measure.ab_speed import (
 from pytest_asperf.measure.embeddings import EmbeddingsComparison, EmbeddingsExperiment
 from pytest_asperf.measure.experiment import PairedExperiment, Trial, Visit
 from pytest_asperf.measure.memory import MemoryABExperiment, MemoryComparison
+from pytest_asperf.measure.results import Provenance
+from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
 from pytest_asperf.verdicts.embeddings import embeddings_verdict
@@ -41,12 +44,6 @@ from pytest_asperf.verdicts.gate import (
 )
 from pytest_asperf.verdicts.memory import memory_verdict
 from pytest_asperf.verdicts.paired import gate_note
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
-
 
 _TRIALS: Final = 2
 #: A candidate hangs if a call lasts this many times as long as all of the baseline's trial, and

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.config.build_sources import ServerUrl, has_programs, runs_on
+from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
 from pytest_asperf.config.engines import (
     ENGINES,
@@ -23,9 +24,6 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.worker.engine import RefusalError
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.catalogue import Catalogue
 
 #: Quantizations of the shipped models in a gate: a quantized one, whose kernels most people run.
 _LEVELS: Final[dict[Engine, str]] = {

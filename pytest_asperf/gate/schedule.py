@@ -13,18 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import counted_text, number_text, percent_text
 from pytest_asperf.analysis.stats.sequential import detectable_tolerance, pairs_deciding
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import Advice
-
-if TYPE_CHECKING:
-    from pytest_asperf.gate.cells import CellResult, GateCell
-    from pytest_asperf.measure.ab_speed import Budget
-    from pytest_asperf.measure.noise import Calibration
-
+from pytest_asperf.gate.cells import CellResult, GateCell
+from pytest_asperf.measure.ab_speed import Budget
+from pytest_asperf.measure.noise import Calibration
 
 #: A further visit starts processes and loads models; less is not worth that.
 _LEAST_VISIT_S: Final = 3.0

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN, ExitCode
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import printable
+from pytest_asperf.gate.cells import CellResult
+from pytest_asperf.gate.plan import GatePlan
 from pytest_asperf.records.kinds import AnyRecord, BrokenRecord, Noted
 from pytest_asperf.records.report import CheckFacts, GateFacts, LeftOutFacts
 from pytest_asperf.records.taken import broken_record
-
-if TYPE_CHECKING:
-    from pytest_asperf.gate.cells import CellResult
-    from pytest_asperf.gate.plan import GatePlan
-
 
 _WORDS: Final = (*map(str, Outcome), NOT_RUN)
 _ANSWERS: Final = {

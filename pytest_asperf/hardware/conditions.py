@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_asperf.analysis.guards.surroundings import foreign_cores_allowed
 from pytest_asperf.analysis.stats.estimate import memory_text
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.nvidia import CardReading
+from pytest_asperf.hardware.nvidia import CardReading
 
 State = Literal["ok", "disturbing", "unknown"]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from pytest_asperf.hardware.profiles import Match, Profile
+from pytest_asperf.hardware.profiles import Match, Profile
 
 
 @dataclass(frozen=True, slots=True)

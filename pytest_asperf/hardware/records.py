@@ -15,14 +15,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware import probe
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.machine import Machine
-
+from pytest_asperf.hardware.machine import Machine
 
 #: Names this machine in its stead: for hosted runners, where each run has a machine of its own.
 NAMED: Final = "ASPERF_MACHINE"

@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 from pytest_asperf.analysis.facts import MachineSeen, MomentSeen
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.guards.surroundings import host_busy, throttled
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.linux import read_throttle_events
 from pytest_asperf.hardware.macos import read_thermal_pressure
 from pytest_asperf.hardware.nvidia import CardWatch
 from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
 
 _PERIOD_S: Final = 1.0
 #: A longer watch keeps every second sample, and then samples half as often.

@@ -18,25 +18,23 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pytest_asperf.analysis.guards import kld
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import GroupedRow, Worker
 from pytest_asperf.engine_process.facts import ContextFacts, present
 from pytest_asperf.engine_process.worker import grouped_row
 from pytest_asperf.errors import UnfitError
+from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.ladder import PPL_N_CTX
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.engine_process import GroupedRow, Worker
-    from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.results import Provenance
-
-    Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
+Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
 
 
 def decoded_together(

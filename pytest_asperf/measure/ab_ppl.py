@@ -16,23 +16,21 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from pytest_asperf.analysis.facts import ScoredText
+from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.config.progress import SoFar
+from pytest_asperf.engine_process import ContextFacts
 from pytest_asperf.errors import MeasurementError, UnfitError
 from pytest_asperf.measure.experiment import MachineLease, Visit, shown
 from pytest_asperf.measure.ladder import PPL_N_CTX, scored_chunks
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import open_together
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.facts import ScoredText
-    from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.engine_process import ContextFacts
-    from pytest_asperf.measure.results import Provenance
 
 Answer = TypeVar("Answer")
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
@@ -30,19 +30,16 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import Progress, SoFar
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.hardware.readiness import readiness
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, Visit, shown
 from pytest_asperf.measure.loading import LoadingArm
+from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.noise import Calibration, Surroundings
-from pytest_asperf.measure.paired_runner import Pair, PairedRunner
+from pytest_asperf.measure.paired_runner import OpenArms, Pair, PairedRunner
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import ArmCache, RunningArm, arm_caches
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.metered import PhaseEnergy
-    from pytest_asperf.measure.paired_runner import OpenArms
-    from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.measure.timed_work import ExaminedPair
+from pytest_asperf.measure.timed_work import ExaminedPair
 
 #: Fewest run pairs for a gate's PASS: in twelve, 3 % of gates miss that a quarter of runs is slow.
 _TURNS_FOR_PASS: Final = 12

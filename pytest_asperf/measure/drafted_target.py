@@ -5,24 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.config.engines import SERVER_ENGINES
+from pytest_asperf.config.spec import Pairing
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, Margin, RawRun, StepCosts, WorkerPair
 from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
 from pytest_asperf.errors import Advice, UnfitError
+from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import ArmCache, TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_draft
 from pytest_asperf.worker.speculation import Generation, Round
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.results import Provenance
 
 #: The models' names inside the worker.
 TARGET: Final = "target"

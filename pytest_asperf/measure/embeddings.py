@@ -7,22 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from pytest_asperf.engine_process import Worker
 from pytest_asperf.engine_process.facts import ContextFacts, present
 from pytest_asperf.errors import ModelError
-from pytest_asperf.measure.experiment import OfAnyModel
+from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel
+from pytest_asperf.measure.feeding import Corpus
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import Worker
-    from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.feeding import Corpus
-    from pytest_asperf.measure.results import Provenance
-
-    Vectors = tuple[tuple[float, ...], ...]
+Vectors = tuple[tuple[float, ...], ...]
 
 #: Characters of the texts, used in rotation: encoders have a context of 512 tokens, and a batch
 #: contains texts of several lengths.

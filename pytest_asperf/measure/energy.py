@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import mean_interval_t
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError
+from pytest_asperf.hardware.meters.meter import Rail
+from pytest_asperf.hardware.watch import Watched
+from pytest_asperf.measure.experiment import MachineLease
 from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import RunningArm
 from pytest_asperf.measure.validity import require_valid
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.hardware.meters.meter import Rail
-    from pytest_asperf.hardware.watch import Watched
-    from pytest_asperf.measure.experiment import MachineLease
-    from pytest_asperf.measure.results import Provenance
 
 #: Total length of a measurement's windows; they are never fewer than the minimum.
 _ALL_WINDOWS_S: Final = 30.0

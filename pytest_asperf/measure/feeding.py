@@ -7,18 +7,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pytest_asperf.analysis.facts import ScoredText
+from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.config.table import CheckedTable, Rule, full_list, matching
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table, read_text
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import LoadedFacts, Worker
 from pytest_asperf.errors import Advice, ConfigError, ModelError, UnfitError, printable
 from pytest_asperf.modelfiles.hub_cache import shipped_prompts
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import ModelSpec
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import LoadedFacts, Worker
 
 #: More than one message to a worker can carry of its tokens.
 _MAX_CORPUS_BYTES: Final = 128 * 2**20

@@ -14,15 +14,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 
+from pytest_asperf.analysis.facts import ScoredText
+from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.progress import SoFar
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
+from pytest_asperf.measure.feeding import Corpus
 from pytest_asperf.measure.results import LadderResult, LevelResult
 from pytest_asperf.measure.running_build import kept_build, kept_process
 from pytest_asperf.modelfiles.locate import (
@@ -31,13 +36,6 @@ from pytest_asperf.modelfiles.locate import (
     why_lossless,
     work_of,
 )
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.facts import ScoredText
-    from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
-    from pytest_asperf.measure.feeding import Corpus
 
 #: llama-perplexity's default context, also of published figures.
 PPL_N_CTX: Final = 512

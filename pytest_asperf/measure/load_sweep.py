@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis import serving_metrics as metrics
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.serving_metrics import LoadPoint, ServedRequest, ServiceLimits
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.openai_engine import OpenAiEngine, OpenAiModel
 from pytest_asperf.worker.serving.events import read_reply, request_facts
 from pytest_asperf.worker.serving.load import client_cost, closed_loop, open_loop, poisson_arrivals
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.worker.serving.record import StreamRecord
+from pytest_asperf.worker.serving.record import StreamRecord
 
 #: Replies that each user gets at least, so that all are under way for most of the time.
 _EACH: Final = 2

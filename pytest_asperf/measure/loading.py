@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import memory_text, number_text, percent_text
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import ContextFacts, RawRun
 from pytest_asperf.errors import UnfitError
+from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.results import Provenance, ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_arms import MODEL, SERVED_SETTLING, ArmCache, RunningArm
 from pytest_asperf.measure.timed_work import time_workload
 from pytest_asperf.measure.validity import require_sound
 from pytest_asperf.modelfiles.disk_use import cached_share, drop, files_of
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import ContextFacts, RawRun
-    from pytest_asperf.measure.experiment import Arm, MachineLease
 
 #: A load ends with one step: mapped weights are read by the first step, and not before.
 _FIRST: Final = Workload("ttft", 8)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import ContextFacts, EngineMemory, Worker
 from pytest_asperf.errors import MeasurementError, UnfitError
 from pytest_asperf.measure.ab_logits import SMALL_BYTES
 from pytest_asperf.measure.embeddings import embedded, texts_to_embed
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import workload_tokens
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import kept_build
 from pytest_asperf.measure.validity import require_numbers
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import ContextFacts, EngineMemory, Worker
-    from pytest_asperf.measure.results import Provenance
 
 #: Tokens that fill the context if no depth is requested, and tokens decoded at its end.
 _FILLED: Final = 512

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.engine_process import ContextFacts, RawRun
 from pytest_asperf.hardware.meters.choose import open_meters
 from pytest_asperf.hardware.meters.meter import (
     LEAST_UPDATES,
@@ -24,10 +26,6 @@ from pytest_asperf.hardware.meters.meter import (
     Recorder,
 )
 from pytest_asperf.measure.validity import require_valid
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.engine_process import ContextFacts, RawRun
 
 _IDLE_STEP_S: Final = 0.02
 #: Before the machine's idle power is read: power falls for about a second after work.

@@ -9,12 +9,16 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.noise import fail_rate_floor
 from pytest_asperf.analysis.stats.sequential import is_fit
+from pytest_asperf.engine_process import EngineFacts
+from pytest_asperf.hardware.conditions import Condition
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.records import (
     changed_record,
     load_record,
@@ -22,14 +26,7 @@ from pytest_asperf.hardware.records import (
     record_path,
 )
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from pytest_asperf.engine_process import EngineFacts
-    from pytest_asperf.hardware.conditions import Condition
-    from pytest_asperf.hardware.machine import Machine
-    from pytest_asperf.measure.results import Provenance
+from pytest_asperf.measure.results import Provenance
 
 _SCHEMA: Final = 1
 _NAME: Final = "noise"

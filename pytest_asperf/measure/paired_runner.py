@@ -21,22 +21,20 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import psutil
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, RawRun, usable_cores
 from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
 from pytest_asperf.measure.results import Provenance, samples_ns
+from pytest_asperf.measure.running_arms import TimedArm
 from pytest_asperf.measure.running_build import open_together
+from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 
-if TYPE_CHECKING:
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.running_arms import TimedArm
-    from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
-
-    OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
+OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
 
 Answer = TypeVar("Answer")
 

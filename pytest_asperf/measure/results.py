@@ -9,14 +9,19 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import metrics
-from pytest_asperf.analysis.facts import Ran
+from pytest_asperf.analysis.facts import Ran, ScoredText
+from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.serving_metrics import e2e_ns, itl_ns, ttft_ns, user_rate
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate, counted_text, memory_text
 from pytest_asperf.analysis.stats.intervals import median_interval
 from pytest_asperf.analysis.verdict import OVERSUBSCRIBED
+from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import (
     ContextFacts,
     EngineFacts,
@@ -26,17 +31,9 @@ from pytest_asperf.engine_process import (
     RawRun,
     usable_cores,
 )
+from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 from pytest_asperf.measure.timed_work import NOT_EXAMINED, ExaminedRun
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.facts import ScoredText
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.config.engine_settings import EngineSettings
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.errors import AsperfError
 
 _DEVICES_SHOWN: Final = 4
 

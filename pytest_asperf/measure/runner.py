@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from pytest_asperf.builds.build_cache import BuildCache, ReadyBuild
 from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
+from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import EngineBuild, EngineFacts
 from pytest_asperf.errors import AsperfError, EngineError
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
@@ -34,11 +37,6 @@ from pytest_asperf.measure.paired_runner import most_parts
 from pytest_asperf.measure.results import LadderResult, ThroughputResult
 from pytest_asperf.measure.throughput import ThroughputExperiment
 from pytest_asperf.modelfiles.locate import LocatedModel, ModelLocator, same_model, source_state
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import EngineBuild, EngineFacts
 
 Result = TypeVar("Result")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
+from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Fed, Prompts, ServedText, fed_with
+from pytest_asperf.measure.metered import MeteredRun
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_build import RunningBuild
 from pytest_asperf.measure.timed_work import (
     ExaminedRun,
@@ -22,14 +27,6 @@ from pytest_asperf.measure.timed_work import (
     timed_call,
 )
 from pytest_asperf.measure.validity import require_sound
-
-if TYPE_CHECKING:
-    import random
-
-    from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
-    from pytest_asperf.measure.experiment import Arm, MachineLease
-    from pytest_asperf.measure.metered import MeteredRun
-    from pytest_asperf.measure.results import Provenance
 
 #: The model's name if it is the only one.
 MODEL: Final = "model"

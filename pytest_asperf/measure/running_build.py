@@ -8,16 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from pytest_asperf.engine_process import ContextFacts, EngineBuild, LoadedFacts, Worker
+from pytest_asperf.engine_process.facts import RemoteFacts
 from pytest_asperf.errors import UnfitError
+from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.validity import require_path, require_unchanged
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process.facts import RemoteFacts
-    from pytest_asperf.measure.experiment import Arm, MachineLease
 
 
 class RunningBuild:

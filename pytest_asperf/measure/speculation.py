@@ -16,10 +16,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
 from pytest_asperf.config.progress import SoFar
+from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import StepCosts
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
@@ -38,11 +40,7 @@ from pytest_asperf.measure.speculation_result import (
     SuitePair,
 )
 from pytest_asperf.measure.throughput import load_is_cheap
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.worker.speculation import Generation
+from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
 SWEEP_K: Final = 8

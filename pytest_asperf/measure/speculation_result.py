@@ -7,23 +7,21 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from pytest_asperf.analysis import guards, metrics
 from pytest_asperf.analysis import speculation_model as sd_model
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.stats.chunk_intervals import share_interval
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.stats.intervals import median_interval, paired_change_interval
+from pytest_asperf.config.spec import Pairing
+from pytest_asperf.engine_process import ContextFacts, Margin, StepCosts
 from pytest_asperf.errors import MeasurementError, no_truth_value
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.engine_process import ContextFacts, Margin, StepCosts
-    from pytest_asperf.measure.ab_speed import ABResult
-    from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.worker.speculation import Generation, Round
+from pytest_asperf.measure.ab_speed import ABResult
+from pytest_asperf.measure.results import Provenance
+from pytest_asperf.worker.speculation import Generation, Round
 
 _TIMES: Final = "x"
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.metrics import ChunkScore
+from pytest_asperf.config.spec import Pairing
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.measure.drafted_target import TARGET, DraftedTarget, room_after_prompt
 from pytest_asperf.measure.experiment import MachineLease, SharedProcess
 from pytest_asperf.measure.feeding import tokenized
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 from pytest_asperf.measure.running_build import RunningBuild, open_together
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_same_start, same_model
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.metrics import ChunkScore
-    from pytest_asperf.config.spec import Pairing
-    from pytest_asperf.measure.results import Provenance
 
 #: Positions of a pair's contexts, so that few prompts need larger ones.
 _POSITIONS: Final = 512

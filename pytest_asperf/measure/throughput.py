@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.config.progress import SoFar
+from pytest_asperf.config.spec import ModelRef
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
@@ -28,11 +31,6 @@ from pytest_asperf.measure.timed_work import (
     timed_call,
 )
 from pytest_asperf.measure.validity import require_sound
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.config.workload import Workload
-    from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile all kernels.
 _WARM_UP_STEPS: Final = 8

@@ -7,22 +7,19 @@ is repeated once with another beginning. An engine cannot foresee which run that
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.stats.estimate import number_text
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import EngineRefusedError, GroupedRow, RawRun, RunRemains, Worker
 from pytest_asperf.errors import printable
 from pytest_asperf.measure.feeding import Fed, ServedText
-
-if TYPE_CHECKING:
-    import random
-
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.config.workload import Workload
 
 #: For an engine that does not show its state after a run.
 NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"

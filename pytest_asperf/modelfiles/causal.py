@@ -10,13 +10,11 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_bytes
 from pytest_asperf.errors import NoModelError, printable
-
-if TYPE_CHECKING:
-    from pytest_asperf.modelfiles.gguf_header import GgufHeader
+from pytest_asperf.modelfiles.gguf_header import GgufHeader
 
 _ENCODER: Final = "an encoder"
 _BOTH: Final = "an encoder-decoder"

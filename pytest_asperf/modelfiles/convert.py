@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from numpy.typing import NDArray
 
 from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.safetensors_read import StoredTensor, read_safetensors
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 #: Part of the key of every file made here: raise it when the same input gives other bytes.
 CONVERTER_VERSION: Final = 1

@@ -10,15 +10,12 @@ import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import ModelError
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
-
 
 _NAMES: Final = ("asperf-target", "asperf-draft")
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.config.engines import PUBLISHED_FTYPES
 from pytest_asperf.errors import UnfitError
-
-if TYPE_CHECKING:
-    from pytest_asperf.modelfiles.gguf_header import TensorInfo
-    from pytest_asperf.modelfiles.gguf_read import GgufInfo
+from pytest_asperf.modelfiles.gguf_header import TensorInfo
+from pytest_asperf.modelfiles.gguf_read import GgufInfo
 
 _FLOAT_LEVELS: Final = frozenset({"F32", "F16", "BF16"})
 _FLOAT_TYPES: Final = _FLOAT_LEVELS | {"F64", "I8", "I16", "I32", "I64"}

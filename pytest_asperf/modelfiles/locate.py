@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
 from pytest_asperf.config.engines import FLOAT_LEVELS, MLX_ENGINES, level_recipe
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts, Worker
 from pytest_asperf.errors import Advice, AsperfError, MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
@@ -33,9 +34,6 @@ from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.model_shape import shape_difference
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.safetensors_read import data_start
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import ModelRef, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_asperf.config.engines import mlx_scheme
+from pytest_asperf.config.spec import ModelRef, Variant
 from pytest_asperf.errors import MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
 from pytest_asperf.modelfiles.convert import LLAMA_PARTS, read_llama
@@ -30,12 +32,6 @@ from pytest_asperf.modelfiles.variants import (
     VariedModel,
     not_variable,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.config.spec import ModelRef, Variant
-
 
 #: Part of the key of every folder made here: raise it when the same input gives another folder.
 _MAKER_VERSION: Final = 1

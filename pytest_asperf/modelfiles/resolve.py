@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from numpy.typing import NDArray
 
+from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 from pytest_asperf.errors import Advice, MislabelledError, ModelError, UnfitError, listing
 from pytest_asperf.modelfiles.cache import file_sha256
 from pytest_asperf.modelfiles.convert import CONVERTER_VERSION, HF_FILES, hf_to_gguf
@@ -24,11 +26,6 @@ from pytest_asperf.modelfiles.variants import (
     VariedModel,
     not_variable,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 
 
 def resolve(

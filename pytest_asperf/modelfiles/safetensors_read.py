@@ -11,15 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.gguf_header import TensorInfo, corrupt, truncated
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MAX_HEADER_BYTES: Final = 100_000_000  # the format's own limit
 _ITEM_BYTES: Final = {

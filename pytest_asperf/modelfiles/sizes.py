@@ -9,21 +9,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.capacity import Demand, kv_cache_bytes
 from pytest_asperf.config.engines import MLX_ENGINES, mlx_scheme
+from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import ModelError, printable
+from pytest_asperf.modelfiles.gguf_header import TensorInfo
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, bytes_per_token, inspect_gguf, read_gguf
 from pytest_asperf.modelfiles.hf_sizes import HfSizes, inspect_hf
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.levels import bits_stored, require_quantizable
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.resolve import published, published_file, without_source
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import ModelRef, ModelSpec
-    from pytest_asperf.modelfiles.gguf_header import TensorInfo
 
 #: llama.cpp's default where a front end states none.
 _DEFAULT_CONTEXT: Final = 4096

@@ -13,18 +13,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pytest_asperf.config.spec import ModelSpec, Variant
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.cache import build_once
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.config.spec import ModelSpec, Variant
-
 
 #: Part of the key of every file made here: raise it when the same input gives other bytes.
 VARIANTS_VERSION: Final = 1

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from filelock import FileLock, Timeout
 
 from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import holder_of, noted
@@ -25,10 +26,6 @@ from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.records.report import Report, read_head
 from pytest_asperf.store import START_WAIT_S, open_store
 from pytest_asperf.store.figures import LOG_RATIO, SeriesValue, figures_of
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import Build
-
 
 _DAY_S: Final = 86_400.0
 #: A night counts as missing if the run before is longer ago than this.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_asperf.api.gate import Gate
 from pytest_asperf.api.ladder import Ladder, Quant
@@ -16,14 +17,10 @@ from pytest_asperf.config.spec import ModelRef, Pairing
 from pytest_asperf.errors import Advice, ConfigError
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.selection import joint_rungs, selection_of
+from pytest_asperf.plugin.session import Session
 from pytest_asperf.plugin.skips import skip
 from pytest_asperf.plugin.stash import Notebook, session_of
 from pytest_asperf.verdicts.engine_matching import matching_level
-
-if TYPE_CHECKING:
-    import pytest
-
-    from pytest_asperf.plugin.session import Session
 
 
 def live_session(request: pytest.FixtureRequest) -> Session:

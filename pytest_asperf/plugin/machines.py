@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from pytest_asperf.plugin.carried import noted_in, worker_of
 from pytest_asperf.plugin.fleet import Fleet
 from pytest_asperf.plugin.registration import was_configured
 from pytest_asperf.records.codec import decode
+from pytest_asperf.records.kinds import Noted
+from pytest_asperf.records.report import Meta
 from pytest_asperf.report.row_names import told_apart
 from pytest_asperf.report.session_meta import MeasuringMachine
-
-if TYPE_CHECKING:
-    import pytest
-
-    from pytest_asperf.records.kinds import Noted
-    from pytest_asperf.records.report import Meta
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pytest
 
 from pytest_asperf.analysis.verdict import JudgedRecord, Outcome, Verdict
+from pytest_asperf.config.setting_rules import Inconclusive
 from pytest_asperf.errors import AsperfError, escaped, printable
 from pytest_asperf.plugin.carried import add_properties, records_of, worker_of
+from pytest_asperf.plugin.session import Session
 from pytest_asperf.plugin.skips import inability, reason_of
 from pytest_asperf.plugin.stash import take_notes
 from pytest_asperf.records.codec import encode
@@ -18,12 +22,6 @@ from pytest_asperf.report.claims_table import brief_text
 from pytest_asperf.report.lines import lines
 from pytest_asperf.report.verdict_text import VerdictError, claim_line, claim_text, short_note
 from pytest_asperf.report.wrapping import reporter_columns, wrapped
-
-if TYPE_CHECKING:
-    import pytest
-
-    from pytest_asperf.config.setting_rules import Inconclusive
-    from pytest_asperf.plugin.session import Session
 
 #: Words and colours of outcomes that pytest does not have: category, letter, word, markup.
 _STATUS: Final[Mapping[str, tuple[str, str, tuple[str, Mapping[str, bool]]]]] = {

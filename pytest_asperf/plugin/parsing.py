@@ -6,19 +6,17 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
 from pytest_asperf.config import markers
+from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.engines import FOLDER_ENGINES
 from pytest_asperf.config.markers import Marks
 from pytest_asperf.config.settings import OPTIONS, Settings, parse_typed, session_option
 from pytest_asperf.errors import Advice, AsperfError, ConfigError, suggest
 from pytest_asperf.plugin.registration import MARKERS
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.catalogue import Catalogue
 
 T = TypeVar("T")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_asperf.config.text_file import nearest_configuration
 from pytest_asperf.errors import ConfigError, printable
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, broken
+from pytest_asperf.commands.compared_reports import OnMachine
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.published.findings import Finding, Findings, load_findings
 from pytest_asperf.published.findings.checks import CheckLimits
 from pytest_asperf.published.findings.evidence import Evidence
+from pytest_asperf.published.findings.model import Across
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm
 from pytest_asperf.published.records import shipped_records
 from pytest_asperf.published.records.model import (
@@ -22,11 +24,7 @@ from pytest_asperf.published.records.model import (
 )
 from pytest_asperf.report.history import estimate_of
 from pytest_asperf.report.result_text import in_words
-
-if TYPE_CHECKING:
-    from pytest_asperf.commands.compared_reports import OnMachine
-    from pytest_asperf.published.findings.model import Across
-    from pytest_asperf.store.figures import SeriesValue
+from pytest_asperf.store.figures import SeriesValue
 
 _RATE: Final = "tok/s"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.limit_verdict import judge_within, parse_percent
@@ -22,11 +22,9 @@ from pytest_asperf.published.findings import load_findings
 from pytest_asperf.published.findings.evidence import Evidence, published_estimate
 from pytest_asperf.published.findings.terms import PrintedTerm
 from pytest_asperf.published.findings.validity import estimated_figures
+from pytest_asperf.published.records import RecordedCell
 from pytest_asperf.published.session import findings_of
 from pytest_asperf.verdicts.readings import GuardedRates, vetted
-
-if TYPE_CHECKING:
-    from pytest_asperf.published.records import RecordedCell
 
 _WHERE: Final = "assert_as_published"
 #: By the name of an engine in a document, the engines here that are it.

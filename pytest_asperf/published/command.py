@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +10,9 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.commands.console import json_text, print_sections
 from pytest_asperf.commands.options import command, of_project, reports, written
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
-    from pytest_asperf.measure.workspace import Workspace
+from pytest_asperf.measure.workspace import Workspace
 
 
 def finding_ids(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -7,12 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
+from _pytest._code.code import TerminalRepr
+from _pytest.nodes import Node
 
 from pytest_asperf.analysis.verdict import JudgedRecord, Outcome, Verdict
 from pytest_asperf.errors import Advice, AsperfError, ConfigError
+from pytest_asperf.hardware.in_force import Hardware
 from pytest_asperf.modelfiles.sizes import parameters_of
 from pytest_asperf.plugin.parsing import usage_errors
 from pytest_asperf.plugin.selection import selection_of
@@ -27,12 +30,6 @@ from pytest_asperf.published.findings import (
 )
 from pytest_asperf.published.findings.model import count_text
 from pytest_asperf.report.verdict_text import VerdictError
-
-if TYPE_CHECKING:
-    from _pytest._code.code import TerminalRepr
-    from _pytest.nodes import Node
-
-    from pytest_asperf.hardware.in_force import Hardware
 
 _FINDINGS: Final = pytest.StashKey["Findings"]()
 #: The scope of a test's finding, if that is not the measured one.

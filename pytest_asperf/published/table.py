@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from _pytest.terminal import TerminalReporter
 from rich.cells import cell_len
 
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
 from pytest_asperf.plugin.summary import MARKUP, screen_of
+from pytest_asperf.records.kinds import Noted
 from pytest_asperf.report.claims_table import Screen, ended
 from pytest_asperf.report.lines import Line, first_line
 from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.row_names import cut
 from pytest_asperf.report.wrapping import say
-
-if TYPE_CHECKING:
-    from _pytest.terminal import TerminalReporter
-
-    from pytest_asperf.records.kinds import Noted
-
 
 _GAP: Final = "  "
 _INDENT: Final = 3

@@ -7,14 +7,13 @@ is recognized by keys, and a name is read from a text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN, Outcome
 from pytest_asperf.errors import shown
 
-if TYPE_CHECKING:
-    #: A JSON object.
-    Table = Mapping[str, Any]
+#: A JSON object.
+Table = Mapping[str, Any]
 
 _OUTCOMES: Final = ("", *Outcome, NOT_RUN)
 _SIDES: Final = ("baseline", "candidate")

@@ -6,12 +6,21 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
 from statistics import fmean, harmonic_mean, median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs, MachineSeen, PairFacts
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import RawRun
 from pytest_asperf.errors import AsperfError, MeasurementError
+from pytest_asperf.measure.ab_ppl import PplComparison
+from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+from pytest_asperf.measure.energy import EnergyResult
+from pytest_asperf.measure.memory import MemoryResult
+from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.paired_runner import Pair, figure_of
+from pytest_asperf.measure.results import LevelResult, ThroughputResult
+from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
 from pytest_asperf.records.kinds import (
     BrokenRecord,
     ChunkFacts,
@@ -27,17 +36,6 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     ThroughputRecord,
 )
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.engine_process import RawRun
-    from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.energy import EnergyResult
-    from pytest_asperf.measure.memory import MemoryResult
-    from pytest_asperf.measure.metered import PhaseEnergy
-    from pytest_asperf.measure.results import LevelResult, ThroughputResult
-    from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
 
 
 def compared_pairs(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pytest_asperf.analysis.facts import Ran
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import (
@@ -21,9 +22,6 @@ from pytest_asperf.report.lines import facts_of
 from pytest_asperf.report.measurements import Run, SideRun, entries
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import claim_text
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.facts import Ran
 
 #: In front of a row's full name, where pytest-benchmark's own have the path of a test.
 _PREFIX: Final = "asperf::"

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
 from pytest_asperf.analysis import speculation_model as sd_model
+from pytest_asperf.analysis.facts import ComparedPairs
+from pytest_asperf.analysis.results import JudgedFigure
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
+from pytest_asperf.records.kinds import SpeculationRecord
+from pytest_asperf.report.lines import Series
 from pytest_asperf.report.markup import WIDTH, Chart, Scale, number, shortened
 from pytest_asperf.report.measurements import closed, predicted_at
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.analysis.results import JudgedFigure
-    from pytest_asperf.records.kinds import SpeculationRecord
-    from pytest_asperf.report.lines import Series
-    from pytest_asperf.report.report_data import LevelSet, SideBySide
+from pytest_asperf.report.report_data import LevelSet, SideBySide
 
 _LEFT: Final = 46.0
 #: Half a tick's text at an axis without values on its left.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
+from pytest_asperf.analysis.facts import ComparedPairs
+from pytest_asperf.analysis.results import JudgedFigure
 from pytest_asperf.analysis.stats.estimate import Estimate, number_text
 from pytest_asperf.records.kinds import SIDES, both_sides
 from pytest_asperf.report import charts
+from pytest_asperf.report.lines import Line, Series
 from pytest_asperf.report.markup import element, shortened, shown, table, whole
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from pytest_asperf.analysis.facts import ComparedPairs
-    from pytest_asperf.analysis.results import JudgedFigure
-    from pytest_asperf.report.lines import Line, Series
 
 #: More charts or rows than these would hide the others.
 _MOST_SERIES: Final = 6

@@ -7,20 +7,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.cells import cell_len
 
 from pytest_asperf.analysis.outcome import NOT_RUN
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import ran_of
+from pytest_asperf.report.lines import Line
 from pytest_asperf.report.report_data import OUTCOMES
 from pytest_asperf.report.row_names import cut, tail_starts
 from pytest_asperf.report.wrapping import wrapped
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.report.lines import Line
 
 _MARKS: Final = {"PASS": "✓", "INCONCLUSIVE": "?", "INVALID": "!", "FAIL": "✗"}
 #: The letters that pytest has for them.

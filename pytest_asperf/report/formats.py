@@ -7,21 +7,19 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
+from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.errors import CacheError, ConfigError, printable
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.report import of_each_machine
 from pytest_asperf.report.json_report import COLUMNS, Claim, document, serialise
 from pytest_asperf.report.markdown import markdown
 from pytest_asperf.report.page import page
+from pytest_asperf.report.report_data import ReportData
 
-if TYPE_CHECKING:
-    from pytest_asperf.config.setting_rules import ReportTarget
-    from pytest_asperf.report.report_data import ReportData
-
-    Writer = Callable[[Sequence[ReportData]], bytes]
+Writer = Callable[[Sequence[ReportData]], bytes]
 
 #: How far from a PASS each outcome is.
 _NOT_PASSED: Final = {"PASS": 0, "INCONCLUSIVE": 1, NOT_RUN: 2, "INVALID": 3, "FAIL": 4}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.errors import printable
+from pytest_asperf.report.lines import Line
 from pytest_asperf.report.markdown import markdown
-
-if TYPE_CHECKING:
-    from pytest_asperf.report.lines import Line
-    from pytest_asperf.report.report_data import ReportData
+from pytest_asperf.report.report_data import ReportData
 
 _STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _ACTIONS: Final = "GITHUB_ACTIONS"

@@ -7,16 +7,14 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.results import JudgedFigure
 from pytest_asperf.records.codec import encode
+from pytest_asperf.records.kinds import Noted
 from pytest_asperf.records.report import SCHEMA, Meta, Report, row_data
 from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.measurements import table
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.results import JudgedFigure
-    from pytest_asperf.records.kinds import Noted
 
 #: A report as plain data.
 JsonReport = dict[str, object]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from pytest_asperf.analysis.facts import ComparedChunks, ComparedPairs
+from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.results import JudgedFigure, Words
 from pytest_asperf.analysis.speculation_model import (
     acceptance_text,
     best_text,
@@ -39,10 +41,6 @@ from pytest_asperf.records.kinds import (
 )
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import advice_text
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.results import JudgedFigure, Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import facts_of_builds
+from pytest_asperf.report.lines import Line
+from pytest_asperf.report.measurements import Entry
 from pytest_asperf.report.report_data import OUTCOMES, ReportData
 from pytest_asperf.report.row_names import Ran, difference
-
-if TYPE_CHECKING:
-    from pytest_asperf.report.lines import Line
-    from pytest_asperf.report.measurements import Entry
 
 _MARKS: Final = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "INVALID": "⚠️", NOT_RUN: "⚠️"}
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>()#!|~&@:$])")

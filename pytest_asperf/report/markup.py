@@ -6,16 +6,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from pytest_asperf.analysis.stats.estimate import CHANGE, SHARE
 from pytest_asperf.errors import printable
 
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    Child = ET.Element | str | None
+Child = ET.Element | str | None
 
 #: Longest text of one element.
 _LONGEST: Final = 2000

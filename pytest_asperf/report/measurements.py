@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from pytest_asperf.analysis.facts import Compared, ComparedChunks, ComparedPairs, Ran
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.records.kinds import (
     AnyRecord,
@@ -21,9 +22,6 @@ from pytest_asperf.records.kinds import (
     ThroughputRecord,
 )
 from pytest_asperf.report.lines import first_line
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

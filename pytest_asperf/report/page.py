@@ -10,25 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
+from pytest_asperf.analysis.results import JudgedFigure
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.errors import printable
+from pytest_asperf.records.kinds import SpeculationRecord
 from pytest_asperf.report.charts import bars, gains, levels, mini_intervals, runs
 from pytest_asperf.report.claim_card import badge, card, exact, notes
-from pytest_asperf.report.markup import element, serialised, shortened, table, whole
+from pytest_asperf.report.lines import Line
+from pytest_asperf.report.markup import Child, element, serialised, shortened, table, whole
 from pytest_asperf.report.measurements import cells
 from pytest_asperf.report.report_data import OUTCOMES, LevelSet, ReportData, SideBySide, Timed
 
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from pytest_asperf.analysis.results import JudgedFigure
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.records.kinds import SpeculationRecord
-    from pytest_asperf.report.lines import Line
-    from pytest_asperf.report.markup import Child
-
-    Found = dict[str, dict[str, dict[str, Estimate]]]
+Found = dict[str, dict[str, dict[str, Estimate]]]
 
 
 def figures(report: ReportData) -> list[Element]:

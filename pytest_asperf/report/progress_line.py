@@ -9,17 +9,14 @@ shows during a long run that time goes on.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress import Progress, Task
 
+from pytest_asperf.config.progress import SoFar
 from pytest_asperf.errors import printable
-
-if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.progress import Progress, Task
-
-    from pytest_asperf.config.progress import SoFar
 
 _REFRESHES_PER_S: Final = 1.0
 #: Columns from which there is room for a bar.

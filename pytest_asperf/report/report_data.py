@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.facts import Ran
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
 from pytest_asperf.errors import printable
@@ -24,10 +25,6 @@ from pytest_asperf.records.report import Meta, Report, of_each_machine, part, re
 from pytest_asperf.report.json_report import Claim, claims, repeat
 from pytest_asperf.report.lines import Line, Series, lines_of, positive, series_of
 from pytest_asperf.report.measurements import Entry, speculation_of, table
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.facts import Ran
-
 
 #: From the worst to the best.
 OUTCOMES: Final = ("FAIL", "INVALID", NOT_RUN, "INCONCLUSIVE", "PASS")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.capacity import WEIGHTS_SHARE
 from pytest_asperf.analysis.facts import ComparedPairs
@@ -47,11 +47,9 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
     percent_text,
 )
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import shown
 from pytest_asperf.records.kinds import SIDES, Facts, both_sides
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
 
 _SIGNS: Final[dict[Operator, str]] = {"<": "<", "<=": "≤", ">": ">", ">=": "≥"}
 #: Facts that always differ between builds.

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.cells import cell_len
 
+from pytest_asperf.records.kinds import Noted
 from pytest_asperf.report.lines import Line, first_line
-
-if TYPE_CHECKING:
-    from pytest_asperf.records.kinds import Noted
 
 #: The run record, as label and text of each fact.
 Ran = tuple[tuple[str, str], ...]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_asperf.errors import AsperfError, printable
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.conditions import Condition
+from pytest_asperf.hardware.conditions import Condition
 
 #: `impossible` prevents any measurement, `warning` makes it less reliable, and `unknown` could not
 #: be read, which differs from `ok`. `measured` is a figure without a judgement; `invalid` and

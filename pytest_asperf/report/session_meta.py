@@ -9,15 +9,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from pytest_asperf.config.settings import OPTIONS, flag, session_option
 from pytest_asperf.errors import without_passwords
+from pytest_asperf.hardware.in_force import Hardware
 from pytest_asperf.hardware.records import NAMED, machine_id
 from pytest_asperf.records.report import MachineFacts, MachineMeta, Meta
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.in_force import Hardware
 
 #: Options that are left out of the command that repeats a test.
 _NOT_REPEATED: Final = {"report", "seed", "store", "store_keep", "machine_timeout"}

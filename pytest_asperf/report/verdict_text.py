@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.errors import printable
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.errors import Advice, printable
 from pytest_asperf.report.result_text import in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_asperf.analysis.stats.estimate import Estimate
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.errors import Advice
 
 #: The reason for no other verdict, if there is nothing to add.
 _WHY: Final = {Outcome.INCONCLUSIVE: "the interval contains the limit"}

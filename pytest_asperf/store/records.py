@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from pytest_asperf.errors import ConfigError, printable, shown, suggest
+from pytest_asperf.records.codec import JsonObject
 from pytest_asperf.records.report import Report, read
 from pytest_asperf.store.database import Database, points, series, sessions
 from pytest_asperf.store.figures import (
@@ -29,11 +31,6 @@ from pytest_asperf.store.figures import (
     origin_of,
     time_of,
 )
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from pytest_asperf.records.codec import JsonObject
 
 #: A clock counts as set back if it is further behind than this, in seconds.
 _JITTER_S: Final = 2.0

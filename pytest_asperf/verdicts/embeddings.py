@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
@@ -11,12 +11,9 @@ from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.results import SameVectors
 from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
-from pytest_asperf.analysis.verdict import guarded
+from pytest_asperf.analysis.verdict import Verdict, guarded
+from pytest_asperf.measure.embeddings import EmbeddingsComparison
 from pytest_asperf.verdicts.paired import build_subject
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.measure.embeddings import EmbeddingsComparison
 
 #: Cosine distance that is accepted: absolutely, and as a share of the median distance between two
 #: texts, as vectors of different texts may be alike. In healthy builds the distance was at most

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding, Voids
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.meters.meter import CounterWindow
-    from pytest_asperf.hardware.watch import Watched
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.metered import PhaseEnergy
+from pytest_asperf.hardware.meters.meter import CounterWindow
+from pytest_asperf.hardware.watch import Watched
+from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+from pytest_asperf.measure.metered import PhaseEnergy
 
 #: Rails that only the engine uses, as far as is known.
 _OWN: Final = frozenset({"gpu", "ane"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.config.engines import (
     FLOAT_LEVELS,
@@ -22,13 +22,11 @@ from pytest_asperf.config.engines import (
     parse_level,
 )
 from pytest_asperf.errors import ConfigError, UnfitError
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.modelfiles.gguf_read import GgufInfo
+from pytest_asperf.modelfiles.locate import LocatedModel
 from pytest_asperf.modelfiles.mlx_read import MlxInfo
 from pytest_asperf.modelfiles.sizes import bits_per_weight
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.results import Provenance
-    from pytest_asperf.modelfiles.locate import LocatedModel
 
 #: Accepted difference of the bits per weight of two quantizations, a fraction.
 BITS_WITHIN: Final = 0.1

@@ -6,11 +6,12 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
 from pytest_asperf.analysis.results import (
     Every,
@@ -29,7 +30,9 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
 )
 from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
+from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
+from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import (
     Outcome,
@@ -39,6 +42,10 @@ from pytest_asperf.analysis.verdict import (
     judge_invalid,
 )
 from pytest_asperf.errors import Advice
+from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
+from pytest_asperf.measure.ab_ppl import PplComparison
+from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+from pytest_asperf.measure.speculation_result import Counts, SpeculationComparison
 from pytest_asperf.records.taken import compared_chunks, compared_pairs, middles
 from pytest_asperf.verdicts.energy import energy_findings, energy_notes
 from pytest_asperf.verdicts.paired import (
@@ -55,16 +62,6 @@ from pytest_asperf.verdicts.paired import (
 )
 from pytest_asperf.verdicts.ratio import gain_verdict
 from pytest_asperf.verdicts.speculation import output_verdict
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
-    from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest
-    from pytest_asperf.analysis.stats.sequential import PairedTest
-    from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
-    from pytest_asperf.measure.ab_ppl import PplComparison
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.speculation_result import Counts, SpeculationComparison
-
 
 #: Effects that more pairs do not decide.
 _WITHIN: Final = "near the tolerance"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, fit
 from pytest_asperf.analysis.facts import ComparedSides
@@ -12,14 +12,12 @@ from pytest_asperf.analysis.results import FitsMemory, Growth, JudgedFigure, Mem
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
+from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.errors import Advice, ConfigError, ModelError
+from pytest_asperf.hardware.in_force import Hardware
+from pytest_asperf.measure.memory import HeldMemory, MemoryComparison, MemoryResult
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.verdicts.paired import build_subject
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.spec import ModelRef
-    from pytest_asperf.hardware.in_force import Hardware
-    from pytest_asperf.measure.memory import HeldMemory, MemoryComparison, MemoryResult
 
 #: Both engines make room for positions in steps of so many: `GGML_PAD(n_ctx, 256)` in
 #: llama-context.cpp, `KVCache.step` in mlx-lm's cache.py.

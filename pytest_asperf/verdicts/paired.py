@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
+from pytest_asperf.analysis.results import AnyResult
 from pytest_asperf.analysis.stats.estimate import Estimate, counted_text, percent_text
+from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest, detectable_tolerance
 from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.errors import Advice
+from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
+from pytest_asperf.measure.noise import Calibration
+from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.timed_work import NOT_EXAMINED, ExaminedRun
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.results import AnyResult
-    from pytest_asperf.analysis.stats.ratio_test import RatioTest
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from pytest_asperf.measure.noise import Calibration
-    from pytest_asperf.measure.results import Provenance
 
 
 def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -> Verdict:

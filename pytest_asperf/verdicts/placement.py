@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from pytest_asperf.analysis.combined_verdict import joined, part
 from pytest_asperf.analysis.guards.arms import IDENTICAL
@@ -18,11 +18,9 @@ from pytest_asperf.analysis.stats.estimate import percent_text
 from pytest_asperf.analysis.stats.intervals import unpaired_change_interval
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.errors import Advice
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.compute_plan import ComputePlan, Device
-    from pytest_asperf.hardware.meters.meter import Rail
-    from pytest_asperf.measure.energy import EnergyResult
+from pytest_asperf.hardware.compute_plan import ComputePlan, Device
+from pytest_asperf.hardware.meters.meter import Rail
+from pytest_asperf.measure.energy import EnergyResult
 
 #: By name of the evidence, weakest first; one that is unavailable has no figure.
 Ladder: TypeAlias = "Mapping[str, Verdict]"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.limit_verdict import ends_of, judge_limits
 from pytest_asperf.analysis.results import Limit, Limits, Sides, WithinLimits
@@ -17,8 +17,10 @@ from pytest_asperf.analysis.stats.estimate import (
     number_text,
 )
 from pytest_asperf.analysis.verdict import Subject, Verdict, broken
+from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.records.taken import compared_pairs, middles
 from pytest_asperf.verdicts.energy import energy_notes
+from pytest_asperf.verdicts.engine_matching import Term
 from pytest_asperf.verdicts.paired import (
     advice_on_pairs,
     build_subject,
@@ -30,10 +32,6 @@ from pytest_asperf.verdicts.paired import (
     ran_rows,
     ratio_of,
 )
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
-    from pytest_asperf.verdicts.engine_matching import Term
 
 #: Ratios that more pairs do not decide.
 _AT_THE_LIMIT: Final = "at the limit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.facts import ComparedSides
 from pytest_asperf.analysis.guards import Guard, Voids
@@ -41,12 +41,9 @@ from pytest_asperf.analysis.verdict import (
     judge_invalid,
 )
 from pytest_asperf.errors import Advice, advised, shown
+from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
+from pytest_asperf.measure.texts import Outputs
 from pytest_asperf.verdicts.paired import AGAIN, ran_rows
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
-    from pytest_asperf.measure.texts import Outputs
-
 
 #: Bound on a FAIL of a sampler that has the target's distribution.
 _ALPHA: Final = 0.05

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .engine import RefusalError
 from .llama_cpp_bindings import GGML as ggml  # noqa: N811  # as C has it
-
-if TYPE_CHECKING:
-    from .rpc_remote import Remote
+from .rpc_remote import Remote
 
 
 def require_rpc() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from .engine import Facts, LoadedModel
 from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
 from .printed.engine_log import (
     buffers_mib,
@@ -22,10 +23,7 @@ from .served_model import CANNOT, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import stream_request
 from .serving.payload import answered_object
-
-if TYPE_CHECKING:
-    from .engine import Facts, LoadedModel
-    from .serving.record import Endpoint
+from .serving.record import Endpoint
 
 _NAME: Final = "llama_cpp.server"
 _SLOTS: Final = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mlx.core as mx
 import numpy as np
@@ -13,13 +13,11 @@ from mlx_lm.models.cache import (
     make_prompt_cache,
     trim_prompt_cache,
 )
+from numpy.typing import NDArray
 
 from . import mlx_compat as compat
 from .engine import RefusalError
 from .mlx_compat import quoted, refusing
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: `kv_group_size` of mlx-lm.
 _KV_GROUP_SIZE: Final = 64

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx_lm.generate import generate_step, wired_limit
 from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
+from numpy.typing import NDArray
 
 from .mlx_compat import refusing
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class MlxConversation:

@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mlx.core as mx
 import mlx_lm
@@ -27,6 +27,7 @@ from mlx_lm.generate import wired_limit
 from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 from mlx_lm.utils import get_total_parameters, load_model
+from numpy.typing import NDArray
 
 from . import mlx_compat as compat
 from .engine import (
@@ -55,10 +56,6 @@ from .mlx_group import MlxGroup
 from .mlx_speculation import MlxStepper
 from .priority import linger
 from .sampling import MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 #: In the configuration of a folder made here: the token that a text begins with, or null.
 BOS_KEY: Final = "asperf_bos"

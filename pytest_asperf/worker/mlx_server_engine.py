@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from . import mlx_compat as compat
+from .engine import Facts, LoadedModel
 from .mlx_engine import MlxEngine
 from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
 from .server_process import ServerProcess, StartedModel, options_of
-
-if TYPE_CHECKING:
-    from .engine import Facts, LoadedModel
-    from .serving.record import Endpoint
+from .serving.record import Endpoint
 
 _NAME: Final = "mlx_lm.server"
 #: By setting: the server's option.

@@ -9,18 +9,16 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx_lm.generate import wired_limit
+from numpy.typing import NDArray
 
 from .engine import Facts, RefusalError
 from .logits import require_finite
 from .rollback import RolledBackStepper, find_way_back
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class MlxStepper(RolledBackStepper):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .engine import Facts, RefusalError
 from .serving.client import stream_request
 from .serving.payload import answered_object, error_text
-
-if TYPE_CHECKING:
-    from .serving.record import Endpoint
+from .serving.record import Endpoint
 
 
 def posted(

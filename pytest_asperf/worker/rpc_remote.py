@@ -24,14 +24,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .engine import RefusalError
 from .printed.engine_log import buffers_mib
-
-if TYPE_CHECKING:
-    from .tool_process import Toolbox, ToolRun
-
+from .tool_process import Toolbox, ToolRun
 
 #: Offsets in Linux's `struct tcp_info`.
 _TCP_INFO: Final = 11

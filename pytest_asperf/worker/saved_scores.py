@@ -14,20 +14,17 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .engine import RefusalError
 from .logits import require_preference
 from .printed.perplexity_log import PerplexityReader
+from .tool_process import Toolbox, ToolRun
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .tool_process import Toolbox, ToolRun
-
-    Matrix = NDArray[np.float32]
+Matrix = NDArray[np.float32]
 
 PROGRAM: Final = "llama-perplexity"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,6 @@ from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, guarded
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 GB = 1e9
 POSITIVE = st.floats(1e-3, 1e6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def test_lines_are_read_once_and_one_at_a_time() -> None:

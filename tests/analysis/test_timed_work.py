@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import Consequence
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.guards import Consequence, GuardFinding
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,9 +22,6 @@ from pytest_asperf.api.scored import Scored
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import advice_text
 from pytest_asperf.verdicts.readings import GuardedRates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,9 +19,6 @@ from pytest_asperf.api.scored import Scored, TokenScores
 from pytest_asperf.api.speculation import Gain, PromptSpeculation, RemoteOverhead, Speculation
 from pytest_asperf.api.throughput import Rate, Throughput
 from pytest_asperf.api.timed import CvFigure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RATE = 'assert throughput("tg128") >= "40 tok/s"'
 TIME = 'assert latency("ttft512") <= "250 ms"'

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.audit.known import Options
+from pytest_asperf.audit.result import Audit
 from pytest_asperf.audit.together import audit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,13 +14,8 @@ from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.lines import Layout, Lines
 from pytest_asperf.audit.read import DEFECT, read_file
+from pytest_asperf.audit.result import Audit, FileFindings
 from tests.audit.conftest import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_asperf.audit.result import Audit, FileFindings
 
 #: By file: how some of its figures begin, the guards that trip, and a part of a note.
 FIELD: dict[str, tuple[dict[str, str], list[str], str]] = {

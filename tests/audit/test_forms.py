@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from pytest_asperf.audit.result import Audit
 from tests.audit.conftest import RECORDED
 from tests.audit.test_field import guards_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit
 
 HEADER = "| model | ngl | test | t/s |\n"
 RULE = "| --- | --: | --: | --: |\n"

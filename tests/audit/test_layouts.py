@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from pytest_asperf.audit.result import Audit
 from tests.audit.conftest import RECORDED
 from tests.audit.test_field import guards_of, judged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_asperf.audit.result import Audit
 
 #: One file of each way of writing: tables, lines, blocks, JSON, JSON lines, chunks.
 FILES = [

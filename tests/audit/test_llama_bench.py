@@ -3,22 +3,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.known import Known, Options, parse_options
 from pytest_asperf.audit.read import read_file
+from pytest_asperf.audit.result import FileFindings
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.profiles import find_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_asperf.audit.result import FileFindings
-    from pytest_asperf.hardware.machine import Machine
-    from pytest_asperf.worker.printed.bench_rows import BenchRow
+from pytest_asperf.worker.printed.bench_rows import BenchRow
 
 FIELDS: dict[str, Any] = {
     "build_commit": "0badcafe",

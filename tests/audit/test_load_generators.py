@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,12 +15,7 @@ from pytest_asperf.audit import load_generators as defined
 from pytest_asperf.audit.known import Options, parse_options
 from pytest_asperf.audit.load_generators import load_runs_of_document
 from pytest_asperf.audit.log import read_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_asperf.audit.result import Audit, FileFindings
+from pytest_asperf.audit.result import Audit, FileFindings
 
 #: A file of each tool, and some of its figures by our names.
 FILES = {

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,13 +12,9 @@ from pytest_asperf.audit.judge import judge_file
 from pytest_asperf.audit.known import Known, Options
 from pytest_asperf.audit.log import read_log
 from pytest_asperf.audit.read import FileReading
+from pytest_asperf.audit.result import Audit, FileFindings
 from pytest_asperf.hardware.profiles import find_profile
 from pytest_asperf.worker.printed.perplexity_log import PerplexityRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_asperf.audit.result import Audit, FileFindings
 
 M2_ULTRA = Options(hardware=find_profile("m2ultra"))
 

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.audit.result import Audit
 from tests.power_samples import sample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit
 
 
 def test_energy_is_added_up_over_samples_of_unequal_length(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from pytest_asperf.audit.known import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit
+from pytest_asperf.audit.result import Audit
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv", "sql", "md"])

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import io
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,6 @@ from hypothesis import strategies as st
 from pytest_asperf.audit.lines import Lines
 from pytest_asperf.audit.read import read_file
 from pytest_asperf.audit.sniff import Kind, UnreadableError, sniff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MB = 1 << 20
 

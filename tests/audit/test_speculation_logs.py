@@ -8,19 +8,15 @@ lines are written here as `common/speculative.cpp` and
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.audit.log import read_log
+from pytest_asperf.audit.result import Audit
 from pytest_asperf.worker.printed.timings import request_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit
 
 MTP = (
     "0.01.000.000 I common_speculative_init_result: creating MTP draft context against the target "

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit, FileFindings
+from pytest_asperf.audit.result import Audit, FileFindings
 
 HEADER = "machine,target,draft,draft_k,backend,prompt_type,n_drafted,n_accept,eff_tps\n"
 

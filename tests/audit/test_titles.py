@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.audit.lines import Layout
+from pytest_asperf.audit.result import Audit
 from pytest_asperf.audit.titles import TitleReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.audit.result import Audit
 
 FAST = (
     "total duration:       3s\nprompt eval count:    30 token(s)\nprompt eval duration: 500ms\n"

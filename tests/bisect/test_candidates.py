@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_asperf.bisect.candidates import builds_between, newest_release
+from pytest_asperf.bisect.candidates import Candidate, builds_between, newest_release
 from pytest_asperf.config.build_sources import Checkout, Packages, parse_source
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError, ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.bisect.candidates import Candidate
 
 RELEASES = ("0.9.0", "0.28.4", "0.30.7", "0.31.1rc1", "0.31.1", "0.31.3", "0.32.0", "1.0.dev1")
 

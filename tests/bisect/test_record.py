@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -14,9 +14,6 @@ from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.run import JudgedGate, kept_bisection
 from pytest_asperf.bisect.search import GateAnswer, GateStep
 from pytest_asperf.errors import CacheError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DECIDED_BY = {"builds": ["a", "b"], "machine": {"cores": 2}}
 EFFECT = Estimate(0.2, 0.1, math.inf, 8, method="bets", unit=CHANGE, counted="pairs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -18,9 +18,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.gate.cells import GateCell
 from pytest_asperf.gate.judge import GateLimits
 from pytest_asperf.measure.ab_speed import Budget
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.runner import MeasurementRunner
+from pytest_asperf.measure.runner import MeasurementRunner
 
 
 def test_all_gates_share_both_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -22,9 +22,6 @@ from pytest_asperf.bisect.search import (
     next_step,
     steps,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 PASS, FAIL = Outcome.PASS, Outcome.FAIL
 UNDECIDED, BROKEN = Outcome.INCONCLUSIVE, Outcome.INVALID

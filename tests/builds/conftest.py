@@ -5,17 +5,14 @@ from __future__ import annotations
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.builds.build_cache import BuildCache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 #: A backend that needs nothing but Python, so that no index is used: its wheel has a module with
 #: its compile settings. Like a compiler, it may fail, or be slow.

@@ -5,14 +5,16 @@ import stat
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.builds.environment import completed
 from pytest_asperf.config.build_sources import Archive, Packages
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.errors import BuildError
@@ -21,13 +23,7 @@ from pytest_asperf.hardware.machine_lock import MachineQueue
 from tests.builds.test_checkout import CMAKE, MAIN, TINY, said
 from tests.harmful_interpreter import write_interpreter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.builds.build_cache import BuildCache
-    from pytest_asperf.config.engines import Engine
-
-    OpenBuildCache = Callable[[], BuildCache]
+OpenBuildCache = Callable[[], BuildCache]
 
 PROGRAMS: frozenset[Engine] = frozenset({"llama_tools"})
 

@@ -6,26 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_asperf
-from pytest_asperf.builds.build_cache import checkout_recipe
+from pytest_asperf.builds.build_cache import BuildCache, checkout_recipe
 from pytest_asperf.config.build_sources import Checkout
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError
+from tests.builds.conftest import ProgressNotes
 from tests.processes import wait_for_end
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.builds.build_cache import BuildCache
-    from tests.builds.conftest import ProgressNotes
-
-    OpenBuildCache = Callable[[], BuildCache]
-    Git = Callable[..., str]
+OpenBuildCache = Callable[[], BuildCache]
+Git = Callable[..., str]
 
 CMAKE = """
 cmake_minimum_required(VERSION 3.14)

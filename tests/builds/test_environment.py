@@ -6,12 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_asperf
+from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.builds.environment import _steps, environment_recipe, interpreter_of
 from pytest_asperf.builds.store import finished
 from pytest_asperf.config.build_sources import Packages
@@ -19,16 +20,11 @@ from pytest_asperf.config.engines import ENGINES, MLX_ENGINES
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import BuildError, CacheError, ConfigError
+from tests.builds.conftest import ProgressNotes
 from tests.processes import wait_for_end
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.builds.build_cache import BuildCache
-    from tests.builds.conftest import ProgressNotes
-
-    OpenBuildCache = Callable[[], BuildCache]
-    Write = Callable[..., Path]
+OpenBuildCache = Callable[[], BuildCache]
+Write = Callable[..., Path]
 
 PYTHON = Path(sys.executable)
 

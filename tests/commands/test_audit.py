@@ -4,17 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_asperf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.commands.conftest import Ended
+from tests.commands.conftest import Ended
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "audit"
 GOOD = "model,n_gen,avg_tps,stddev_tps\nA,128,60,0.3\n"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.testing import Result
-
-    from tests.commands.conftest import Command, ScriptedCommand
+from tests.commands.conftest import Command, ScriptedCommand
 
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.2", "current,slow_by=0.6"
 GONE = "./gone-1.0-py3-none-any.whl"

@@ -12,7 +12,7 @@ import random
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -20,9 +20,6 @@ from click.testing import CliRunner
 from pytest_asperf.cli import app
 from pytest_asperf.store import open_store
 from tests.store.documents import gated, night
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CMAKE = """
 cmake_minimum_required(VERSION 3.14)

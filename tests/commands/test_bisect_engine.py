@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,10 +14,6 @@ from click.testing import CliRunner, Result
 from pytest_asperf.cli import app
 from tests.preloaded_server import write_preloaded
 from tests.sabotaged_library import write_sabotaged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
 GONE = "./gone-1.0-py3-none-any.whl"

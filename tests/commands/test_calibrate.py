@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.commands.calibration import calibration_section
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.in_force import detect
-from pytest_asperf.measure.ab_speed import calibration_of
+from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs, calibration_of
 from pytest_asperf.measure.noise import Calibration, NoiseStore
-
-if TYPE_CHECKING:
-    from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
-    from tests.commands.conftest import Command, ScriptedCommand
-
+from tests.commands.conftest import Command, ScriptedCommand
 
 BUSY = Condition("load", "disturbing", "other processes keep 1.1 cores busy", "stop them")
 

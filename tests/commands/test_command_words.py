@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -13,9 +12,7 @@ from filelock import FileLock
 from pytest_asperf.cli import every_command
 from pytest_asperf.commands.options import named
 from pytest_asperf.config.settings import DECLARED, named_in_session
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import ScriptedCommand
+from tests.commands.conftest import ScriptedCommand
 
 _NAMED = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from pytest_asperf.config.engines import EXTRAS
 from pytest_asperf.modelfiles.cache import entries
 from tests.commands.conftest import Ended
 from tests.processes import wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PACKAGE_PARENT = Path(pytest_asperf.__file__).parents[1]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,14 +16,10 @@ from pytest_asperf.commands.compared_reports import UNPAIRED_CONFIDENCE, changes
 from pytest_asperf.records.kinds import EnergyRecord
 from pytest_asperf.records.report import read
 from pytest_asperf.store import open_store
+from tests.commands.conftest import Ended
 from tests.store.documents import estimate, gated, night, proof, rate, row
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.commands.conftest import Ended
-
-    RunAsperf = Callable[..., Ended]
+RunAsperf = Callable[..., Ended]
 
 
 def _on(chip: str, tok_s: float, **changed: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,9 +10,6 @@ from click.testing import CliRunner
 from pytest_asperf.cli import app
 from pytest_asperf.commands.options import WORKLOADS
 from pytest_asperf.gate.cells import parse_gated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = """
 [models.mine]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +13,7 @@ from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.commands.demo_claims import DemoClaim
 from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.report.verdict_text import VerdictError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.commands.conftest import Ended
+from tests.commands.conftest import Ended
 
 SHOWN = ["PASS", "FAIL", "INCONCLUSIVE", "PASS", "FAIL", "INVALID"]
 

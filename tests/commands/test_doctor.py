@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.commands.console import render
 from pytest_asperf.commands.examination import CacheReport, EngineReport, Examination, engine_report
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.engine_process import Device, EngineBuild, EngineFacts, MetalFacts
 from pytest_asperf.errors import printable
 from pytest_asperf.hardware.conditions import Condition
@@ -17,11 +18,6 @@ from pytest_asperf.hardware.machine import Bandwidth, ContainerLimits, Gpu, Mach
 from pytest_asperf.hardware.profiles import find_profile
 from pytest_asperf.modelfiles.cache import CacheEntry
 from pytest_asperf.report.sections import CheckLine, Failure, Section
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_asperf.config.engines import Engine
 
 FACTS = EngineFacts(
     engine="llama_cpp",

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.commands.conftest import Ended
 from tests.modelfiles.gguf_files import write_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.commands.conftest import Ended
 
 _COMMANDS = {
     "predict": ("predict", "--hardware=m4max-40", "--model={}"),

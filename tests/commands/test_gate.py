@@ -8,18 +8,15 @@ import platform
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from pytest_asperf.store import open_store
+from tests.commands.conftest import Command, ScriptedCommand
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.commands.conftest import Command, ScriptedCommand
 
 
 def _cell_lines(output: str) -> list[list[str]]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_asperf.engine_process import Worker
+from tests.commands.conftest import Command, ScriptedCommand
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.commands.conftest import Command, ScriptedCommand
 
 #: Every request that computes something meets the harm.
 _ALWAYS = """

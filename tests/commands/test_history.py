@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.commands.history_lines import machine_names
 from pytest_asperf.store import open_store
 from pytest_asperf.store.figures import Origin
+from tests.commands.conftest import Ended, ScriptedCommand
 from tests.store.documents import drifting, gated, night, rate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.commands.conftest import Ended, ScriptedCommand
-
-    RunAsperf = Callable[..., Ended]
+RunAsperf = Callable[..., Ended]
 
 
 @pytest.fixture

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_asperf.analysis.facts import Ran
 from pytest_asperf.store import open_store
+from tests.commands.conftest import Ended
 from tests.store.documents import gated, night
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest_asperf.analysis.facts import Ran
-    from tests.commands.conftest import Ended
 
 NIGHTS, STEP_AT = 24, 20
 

@@ -7,7 +7,8 @@ import re
 import struct
 import subprocess
 import tomllib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -28,13 +29,8 @@ from pytest_asperf.commands.starter_files import (
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.modelfiles.hub_cache import shipped_models
+from tests.conftest import Draft
 from tests.modelfiles.gguf_files import write_gguf, write_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Draft
 
 GIB = 2**30
 MEMORY = MemoryCapacity(16 * GIB, is_shared=True, basis="")

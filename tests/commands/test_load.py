@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_asperf.worker.serving.load import ClientCost
-from tests.serving.fake_server import chunked, delta, head, last, serving, sse, streamed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from tests.commands.conftest import Ended
-    from tests.serving.fake_server import Step
+from tests.commands.conftest import Ended
+from tests.serving.fake_server import Step, chunked, delta, head, last, serving, sse, streamed
 
 _SMALL = ("--workload", "pp16+tg20", "--requests", "2")
 

@@ -9,7 +9,8 @@ import math
 import random
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -17,12 +18,8 @@ from jsonschema import Draft202012Validator
 
 from pytest_asperf.nightly.record import mark_path
 from pytest_asperf.store import open_store
+from tests.commands.conftest import Command, ScriptedCommand
 from tests.report.sample_reports import SCHEMA
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.commands.conftest import Command, ScriptedCommand
 
 _WORDS = ("--workload", "tg32", "--pairs", "5", "--name", "job")
 

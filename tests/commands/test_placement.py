@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.commands.conftest import Ended
+from tests.commands.conftest import Ended
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "coreml"
 

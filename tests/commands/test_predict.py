@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TARGET, DRAFT = "--model=asperf-target:Q8_0", "--draft=asperf-draft:Q8_0"
 M4_MAX = "--hardware=m4max-40"

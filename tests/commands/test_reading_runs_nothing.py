@@ -6,8 +6,9 @@ import json
 import os
 import shlex
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import pytest
@@ -16,12 +17,8 @@ from pytest_asperf.cli import app, every_command
 from pytest_asperf.commands import options
 from pytest_asperf.published.command import finding_ids
 from pytest_asperf.testing import write_script
+from tests.commands.conftest import Ended
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.commands.conftest import Ended
 
 #: Every command that reads or lists, with the words that are typed; `{file}` is a model's file.
 READS: Final = {

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.commands.conftest import ScriptedCommand
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.commands.conftest import ScriptedCommand
 
 _EMPTY: Final = '{"schema": 1, "headline": [], "rows": []}'
 

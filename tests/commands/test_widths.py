@@ -6,15 +6,13 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 import pytest_asperf
 from pytest_asperf.report.wrapping import wrapped
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Ended
+from tests.commands.conftest import Ended
 
 #: Characters of a remedy: what does not fit is a page, or a command that lists it.
 _LONGEST: Final = 240

@@ -3,25 +3,21 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.config.address import Address
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import ModelSpec
 from pytest_asperf.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.config.engines import Engine
-
-    Load = Callable[..., Catalogue]
+Load = Callable[..., Catalogue]
 
 SHIPPED = (
     ModelSpec("asperf-target", hf_folder=Path("/shipped/target")),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from pytest_asperf.config.address import distinct_names
 from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PATHS = st.lists(
     st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(lambda ps: Path("/", *ps))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.config.catalogue import load_catalogue
 from pytest_asperf.config.pipeline import READERS, Pipeline
 from pytest_asperf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _RUN = 'run = ["program", "{prompt}", "{n_tokens}"]'
 

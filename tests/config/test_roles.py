@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -8,9 +8,6 @@ from pytest_asperf.config.address import ROLES
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.errors import ConfigError, RoleError, UnfitError
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MODELS = """
 [models.mine]

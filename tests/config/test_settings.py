@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,10 +32,7 @@ from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.plugin.parsing import parse_settings, read_marks, usage_errors
 from pytest_asperf.plugin.registration import MARKERS, add_options
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Configure = Callable[..., pytest.Config]
+Configure = Callable[..., pytest.Config]
 
 PARSERS = (parse_model, parse_quant, parse_ladder, parse_hardware)
 

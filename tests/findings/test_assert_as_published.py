@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.hardware.machine import Machine
-    from tests.plugin.conftest import Project
+from pytest_asperf.hardware.machine import Machine
+from tests.plugin.conftest import Project
 
 RECORDS = """
 schema = 1

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from pytest_asperf.hardware.in_force import in_force
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.published.findings import load_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 SUITE = ("--pyargs", "pytest_asperf.findings")
 _RECORDS = """

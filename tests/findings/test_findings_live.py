@@ -4,14 +4,11 @@ import shlex
 from configparser import ConfigParser
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.hardware.in_force import detect
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 _TOX = Path(__file__).parents[2] / "tox.ini"
 _CLAIMS = """

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.published.findings import load_findings
 from tests.findings.test_findings import MEASURES, SUITE, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 _THERE = '["m4max-40"]'
 #: 100,000 tok/s of a script that generates 1,000.

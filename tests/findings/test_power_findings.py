@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from pytest_asperf.hardware.meters.meter import Counter, Meter
+from tests.plugin.conftest import Project
 from tests.power_samples import RUN_S, no_counter, replayed_counter
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.plugin.conftest import Project
 
 POWER = ("--pyargs", "pytest_asperf.findings.test_power", "--asperf-findings=all", "-rs")
 

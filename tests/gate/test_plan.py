@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.config.build_sources import ServerUrl
 from pytest_asperf.config.catalogue import Catalogue
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.settings import Settings
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.plan import (
+    GatePlan,
     deepest,
     default_cells,
     engine_of,
@@ -26,10 +27,6 @@ from pytest_asperf.gate.plan import (
     show_answers,
 )
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.gate.plan import GatePlan
 
 CATALOGUE = Catalogue(Path("/project"), shipped_models(), Settings())
 TG = Workload("tg", 128)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _RECORDED = Path(__file__).parents[2] / "fixtures" / "hardware"
 

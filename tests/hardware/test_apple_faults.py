@@ -7,20 +7,23 @@ import math
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.analysis.guards import restarted_counter
 from pytest_asperf.hardware.meters import choose
 from pytest_asperf.hardware.meters.choose import apple_meter
-from pytest_asperf.hardware.meters.meter import LEAST_UPDATES, Counter, CounterTrace, CounterWindow
+from pytest_asperf.hardware.meters.meter import (
+    LEAST_UPDATES,
+    Counter,
+    CounterTrace,
+    CounterWindow,
+    Meter,
+)
 from pytest_asperf.hardware.meters.powermetrics import RunningSum, parse_sample
 from pytest_asperf.measure.metered import PhaseEnergy
 from tests.power_samples import phase, sample, stream
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.meters.meter import Meter
 
 #: W by rail of a phase, an idle machine before it, and when it begins.
 WORK_W = {"cpu": 12.0, "gpu": 25.0, "ane": 1.6, "dram": 4.0}

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,6 @@ from pytest_asperf.hardware.bandwidth import (
 )
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.machine_lock import MachineQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _MIB = 2**20
 _MACHINE = Machine(

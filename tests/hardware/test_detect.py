@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.readiness import readiness
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_this_machine_is_described() -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.errors import ElsewhereError
 from pytest_asperf.modelfiles import disk_use
 from pytest_asperf.modelfiles.disk_use import cached_share, drop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from pytest_asperf.hardware.linux import match_gpus
 from pytest_asperf.hardware.machine import Gpu, Machine
 from pytest_asperf.hardware.nvidia import parse_smi
 from pytest_asperf.hardware.profiles import find_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FOLDERS = Path(__file__).parents[2] / "fixtures" / "hardware" / "macos"
 MACS = sorted(f.parent.name for f in FOLDERS.glob("*/sysctl.txt") if f.parent.name != "m1-early")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,11 +10,7 @@ from hypothesis import strategies as st
 from pytest_asperf.hardware import linux
 from pytest_asperf.hardware.machine import ContainerLimits, Machine
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    Tree = Callable[[Mapping[str, str]], Path]
+Tree = Callable[[Mapping[str, str]], Path]
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from pytest_asperf.errors import BusyError
 from pytest_asperf.hardware.machine_lock import MachineQueue, holder_of, noted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 #: Locks until it is ended, and prints when it has the lock; with a word, a forked child lives on.
 HOLDER = """

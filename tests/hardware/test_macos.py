@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.hardware.in_force import Hardware, memory_of
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.macos import (
     ProfilerFacts,
     machine_from,
@@ -19,11 +20,6 @@ from pytest_asperf.hardware.macos import (
     parse_sysctl,
     parse_system_profiler,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.hardware.machine import Machine
 
 _PE = (("Performance", 12), ("Efficiency", 4))
 

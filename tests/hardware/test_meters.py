@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,7 @@ from pytest_asperf.hardware.meters.powermetrics import (
     powermetrics_meter,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Tree = Callable[[Mapping[str, str]], Path]
+Tree = Callable[[Mapping[str, str]], Path]
 
 _PLISTS = Path(__file__).parents[2] / "fixtures" / "powermetrics"
 SAMPLE = """<?xml version="1.0" encoding="UTF-8"?>

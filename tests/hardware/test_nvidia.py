@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,6 @@ from hypothesis import strategies as st
 from pytest_asperf.hardware.linux import match_gpus
 from pytest_asperf.hardware.machine import Gpu, published_bandwidth
 from pytest_asperf.hardware.nvidia import CardReading, from_nvml, parse_smi
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BASIC = ("name", "memory.total", "driver_version")
 _NEW = (*_BASIC, "mig.mode.current", "utilization.gpu", "clocks_event_reasons.active")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,12 +20,7 @@ from pytest_asperf.hardware.conditions import (
 from pytest_asperf.hardware.nvidia import CardReading
 from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, stolen_cores
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from decimal import Decimal
-    from pathlib import Path
-
-    Tree = Callable[[Mapping[str, str]], Path]
+Tree = Callable[[Mapping[str, str]], Path]
 
 _POLICY = "sys/devices/system/cpu/cpufreq/policy0"
 _LEVELS = ("nominal", "moderate", "heavy")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TG = Workload("tg", 8)
 RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())

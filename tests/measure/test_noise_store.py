@@ -4,7 +4,7 @@ import json
 import math
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from pytest_asperf.errors import CacheError
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.measure.noise import Calibration, NoiseStore, SelfChecks
 from pytest_asperf.measure.paired_runner import Pair
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MACHINE = Machine(os="Linux", arch="x86_64", cpu_brand="test", logical_cores=2, memory_bytes=2**33)
 ENGINE = EngineFacts(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,12 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.config.workload import Workload, WorkloadKind, parse_workload
 from pytest_asperf.measure import paired_runner
-from pytest_asperf.measure.paired_runner import Pair, PairedRunner, PairLength, most_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.measure.paired_runner import OpenArms
+from pytest_asperf.measure.paired_runner import OpenArms, Pair, PairedRunner, PairLength, most_parts
 
 TG, PP = Workload("tg", 128), Workload("pp", 512)
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.measure.feeding import read_prompts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_prompts_of_ones_own_are_of_any_length(tmp_path: Path) -> None:

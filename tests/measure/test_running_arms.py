@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from pytest_asperf.config.workload import Workload, parse_workload
+from pytest_asperf.engine_process import Worker
 from pytest_asperf.engine_process.worker import RawRun
 from pytest_asperf.errors import UnfitError
-from pytest_asperf.measure.feeding import fed_with
+from pytest_asperf.measure.feeding import Corpus, fed_with
 from pytest_asperf.measure.running_arms import RunningArm
 from tests.engine_facts import loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.engine_process import Worker
-    from pytest_asperf.measure.feeding import Corpus
 
 
 class _Worker:

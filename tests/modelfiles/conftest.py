@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pytest_asperf.config.engines import LLAMA_FTYPES
 from pytest_asperf.modelfiles.convert import hf_to_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 N_LAYERS, N_HEADS, N_KV_HEADS, N_FF, N_CTX = 2, 4, 2, 512, 128
 MERGES = ("t h", "th e", "Ġ the", "a t", "Ġ c")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGUFEndian, GGUFReader, GGUFValueType, GGUFWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 TOKENS, MERGES = ["a", "b", "ab", "é"], ["a b"]
 

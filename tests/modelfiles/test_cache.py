@@ -7,8 +7,8 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,9 +22,6 @@ from pytest_asperf.modelfiles.cache import (
     file_sha256,
     verify,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RECIPE = {"level": "F16"}
 PACKAGE_PARENT = Path(pytest_asperf.__file__).parents[1]

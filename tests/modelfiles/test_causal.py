@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +14,8 @@ from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
+from tests.modelfiles.conftest import TinyLlama
 from tests.modelfiles.gguf_files import write_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.modelfiles.conftest import TinyLlama
 
 _T5 = {"enc.blk.0.attn_q.weight": (32, 32), "dec.blk.0.attn_q.weight": (32, 32)}
 #: By architecture, metadata and tensors: the message's name for it, and the sign that it quotes.

@@ -3,21 +3,18 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.gguf_header import read_header
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 #: Largest difference of a logit, in standard deviations of all of them: llama.cpp rounds the
 #: activations to F16 before each matrix.

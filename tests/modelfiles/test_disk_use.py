@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.disk_use import disk_use
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MB = 1_000_000
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,6 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
 from tests.modelfiles.gguf_files import write_gguf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 F16 = 2
 DENSE = {

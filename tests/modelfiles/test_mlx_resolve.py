@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import ModelRef, ModelSpec
-from pytest_asperf.engine_process import Worker
+from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.cache import entries
 from pytest_asperf.modelfiles.hub_cache import hf_source, hub_folder
-from pytest_asperf.modelfiles.mlx_read import inspect_mlx, mlx_bytes_per_token
+from pytest_asperf.modelfiles.mlx_read import MlxInfo, inspect_mlx, mlx_bytes_per_token
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
+from pytest_asperf.modelfiles.variants import Quantize
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.engine_process import EngineBuild
-    from pytest_asperf.modelfiles.mlx_read import MlxInfo
-    from pytest_asperf.modelfiles.variants import Quantize
-
-    Find = Callable[..., MlxInfo]
+Find = Callable[..., MlxInfo]
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:

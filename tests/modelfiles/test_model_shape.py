@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 from pytest_asperf.modelfiles.model_shape import shape_difference
+from tests.modelfiles.conftest import TinyLlama
 from tests.modelfiles.gguf_files import write_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.modelfiles.conftest import TinyLlama
 
 _BASE = {"feed_forward_length": 64, "attention.head_count_kv": 2}
 

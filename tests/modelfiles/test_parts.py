@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,6 @@ from pytest_asperf.errors import ModelError, NoModelError
 from pytest_asperf.modelfiles.disk_use import hash_files
 from pytest_asperf.modelfiles.gguf_read import gguf_parts, inspect_gguf
 from tests.modelfiles.gguf_files import write_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,7 @@ from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction, fallback_text, require_quantizable
 from pytest_asperf.modelfiles.resolve import resolve
 from pytest_asperf.modelfiles.sizes import _at_level
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_asperf.modelfiles.variants import Quantize
+from pytest_asperf.modelfiles.variants import Quantize
 
 
 def refuse(_source: Path, _target: Path, level: str) -> None:

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,6 @@ from pytest_asperf.modelfiles.gguf_read import bytes_per_token, inspect_gguf
 from pytest_asperf.modelfiles.hf_sizes import inspect_hf
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.sizes import BITS_PER_WEIGHT, KvCache, demand_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _, DRAFT, _ = shipped_models()
 D, FF, VOCAB = 64, 96, 1000

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant, parse_variant
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.errors import ConfigError, ModelError
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-from pytest_asperf.modelfiles.locate import ModelLocator
+from pytest_asperf.modelfiles.locate import LocatedModel, ModelLocator
 from pytest_asperf.modelfiles.mlx_resolve import resolve_mlx
 from pytest_asperf.modelfiles.resolve import resolve
 from tests.engine_facts import context, loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.modelfiles.locate import LocatedModel
 
 SETTINGS = {"llama_cpp": EngineSettings(threads=1), "mlx": EngineSettings()}
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import pytest_asperf
+from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
 from pytest_asperf.hardware.meters.meter import Meter, MissingRail
 from pytest_asperf.modelfiles.locate import ModelLocator
@@ -21,11 +23,6 @@ from pytest_asperf.testing import write_script
 from tests.conftest import measure_bandwidth_quickly
 from tests.power_samples import RUN_S, replayed_counter
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
 
 _COREML = Path(__file__).parents[2] / "fixtures" / "coreml"
 #: `worker` is loaded by other processes, and the others are tests.

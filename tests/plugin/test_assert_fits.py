@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: By the sizes, which contain the engines' own count: weights to 3 %, because a file keeps vectors
 #: and small matrices in other types than its quantization's; the cache to a log's rounding.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: Q4_K_M is smaller and generates faster; Q8_0 has the lower PPL and KLD; their PP is alike.
 HEAD = (

@@ -6,19 +6,15 @@ import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.modelfiles.hub_cache import shipped_models
+from tests.conftest import Draft
 from tests.modelfiles.gguf_files import write_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Draft
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 CONFIG = """
 engine = "llama_cpp"

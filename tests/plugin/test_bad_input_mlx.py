@@ -6,20 +6,15 @@ import json
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.config.engines import level_recipe
-from pytest_asperf.engine_process import Worker
+from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_asperf.engine_process import EngineBuild
-    from tests.conftest import Draft
-    from tests.plugin.conftest import Project
+from tests.conftest import Draft
+from tests.plugin.conftest import Project
 
 CONFIG = """
 engine = "mlx"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.broken_models import BREAKS, FLAT, broken_folder, broken_gguf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_asperf.engine_process import EngineBuild
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 TESTS = """
 models = pytest.mark.parametrize(

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.conftest import measure_bandwidth_quickly
+from tests.plugin.conftest import Project
 from tests.plugin.test_pipelines import declare
 from tests.power_samples import RUN_S
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pytest
-
-    from tests.plugin.conftest import Project
 
 WRITER = Path(__file__).parents[2] / "docs" / "reference.py"
 #: By type and name of a quantity, a comparison that fails, and the limit that is shown.

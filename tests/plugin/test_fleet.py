@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,8 @@ from pytest_asperf.plugin.fleet import judge_probe, machine_name
 from pytest_asperf.plugin.machines import machines_of
 from pytest_asperf.report.report_data import read_report_file
 from pytest_asperf.store import open_store
+from tests.plugin.conftest import Project
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
 
 execnet = pytest.importorskip("execnet")
 pytest.importorskip("xdist")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 GATE = """
 def test_gate(gate):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from pytest_asperf.engine_process import EngineBuild
 from tests.encoder_files import write_encoder
+from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
 from tests.served import WordServer
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineBuild
-    from tests.plugin.conftest import Project
 
 GATE = """
 @pytest.mark.model("{model}", threads=1)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 GATE = """
 @pytest.mark.model("{model}", threads=1)

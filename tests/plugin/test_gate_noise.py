@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,10 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.in_force import detect
-from pytest_asperf.measure.ab_speed import run_pairs
+from pytest_asperf.measure.ab_speed import ABResult, run_pairs
 from pytest_asperf.measure.noise import Calibration, NoiseStore, SelfChecks
 from pytest_asperf.measure.running_arms import RunningArm
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_asperf.measure.ab_speed import ABResult
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 NOISE = [1_000_000, 1_010_000, 995_000, 1_004_000, 990_000, 1_007_000, 1_001_000]
 TWO = """

@@ -2,19 +2,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.watch import MachineSample, MachineSampler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: No generation uses more memory bandwidth than the slowest chip with a profile has.
 ON_M1 = ("--asperf-hardware=m1", "--asperf-source=live")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from pytest_asperf import plugin
 from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
 from pytest_asperf.plugin.registration import MARKERS
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: It replaces an engine in tests of the plugin and is no choice of a user's.
 _FOR_TESTS = "scripted"

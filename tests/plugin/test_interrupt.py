@@ -5,16 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.plugin.conftest import Project
 from tests.processes import wait_for_end
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
 
 MEASURES = """
 @pytest.mark.model("fake:Q8_0")

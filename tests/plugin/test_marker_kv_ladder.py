@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.plugin.conftest import marked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, marked
 
 
 def test_a_ladder_on_llama_cpp(live: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:

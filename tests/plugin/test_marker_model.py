@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from pytest_asperf.testing import write_script
-from tests.plugin.conftest import marked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, marked
 
 
 def test_name_level_and_path(project: Project) -> None:

@@ -1,11 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tests.plugin.conftest import marked
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, marked
 
 
 def test_it_names_the_level(project: Project) -> None:

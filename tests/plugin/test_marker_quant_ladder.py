@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from tests.plugin.conftest import marked
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project, marked
 
 N_CHUNKS = 6
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from pytest_asperf.modelfiles.convert import hf_to_gguf
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.modelfiles.gguf_files import write_padded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: A model and its own smaller quantization: a pair that needs only the smallest shipped model.
 _MARK = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 MEASURES = """
 @pytest.mark.quant("F16")

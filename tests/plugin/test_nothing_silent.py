@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 Q8 = '@pytest.mark.quant("Q8_0")\n'
 F16 = '@pytest.mark.quant("F16")\n'

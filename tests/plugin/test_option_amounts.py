@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 
 def test_repetitions(project: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:

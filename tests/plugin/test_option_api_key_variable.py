@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
+from tests.plugin.conftest import Project
 from tests.served import WordServer
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.plugin.conftest import Project
 
 KEY = "sk-a-secret-of-24-letters"
 SPEED = 'def test_it(throughput):\n    throughput("tg16").estimate\n'

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import Any
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 _TEST = """
 @pytest.mark.speculative(draft="fake:Q8_0", target="fake:F16", k=2)

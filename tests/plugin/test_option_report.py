@@ -6,12 +6,11 @@ import os
 import platform
 import re
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 MEASURES = """
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")

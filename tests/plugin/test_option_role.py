@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 _NAMES = "def test_it(model):\n    assert model.label == {label!r}\n"
 _TARGET = '@pytest.mark.model("@target")\n'

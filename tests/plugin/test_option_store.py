@@ -3,17 +3,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import unsent_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 SPEED = """
 @pytest.mark.model("fake:F16")

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from tests.plugin.conftest import Project
 from tests.served import WordServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.plugin.conftest import Project
 
 SOUND = "def test_sound():\n    pass\n"
 SPEED = """

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from _pytest._code.code import TracebackEntry
 
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: The figure itself as the limit: no interval is above or below it.
 FOUR = """

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tests.foreign import KEYS, Plan, foreign_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 _READS = "json = { " + ", ".join(f'{key} = "{key}"' for key in KEYS) + " }"
 _TESTS = """

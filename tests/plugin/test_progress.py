@@ -8,19 +8,16 @@ import pty
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
+from tests.plugin.conftest import Project
 from tests.plugin.measuring_tests import TESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
 
 HIDDEN_CURSOR = "\x1b[?25l"
 #: A verdict whose every line is too long for the terminal.

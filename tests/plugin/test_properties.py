@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest_asperf
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 EXAMPLE = Path(pytest_asperf.__file__).parent / "examples" / "test_properties.py"
 BATCHES = """

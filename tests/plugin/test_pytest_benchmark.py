@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.report.benchmark_rows import comparison_note
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 pytest.importorskip("pytest_benchmark")
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.hardware.meters.meter import Counter, Meter
+from tests.plugin.conftest import Project
 from tests.power_samples import RUN_S, WATTS, no_counter, replayed_counter
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(energy):\n    '
 CLAIM = 'assert energy("tg8") <= 1.0'

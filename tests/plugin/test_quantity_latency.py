@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_asperf.errors import ElsewhereError
 from pytest_asperf.hardware.watch import NOT_WATCHED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(latency):\n    '
 #: A load lasts 3 ms, and the first token of 8 after it 80 us.

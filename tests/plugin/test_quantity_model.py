@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.hardware.meters.meter import Counter, Meter
+from tests.plugin.conftest import Project
 from tests.power_samples import PERIOD_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
 
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(model, energy):\n    '
 RECORDED = Path(__file__).parents[2] / "fixtures" / "coreml"

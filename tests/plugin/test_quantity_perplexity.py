@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: In addition to `fake`: the same quantizations with half the noise, a copy of fake's 8 bits, and
 #: fake's 4 bits in another file.

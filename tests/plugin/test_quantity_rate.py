@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 HEAD = '@pytest.mark.quant("F16")\ndef test_it(throughput):\n    '
 #: Runs of half a second, against which a fresh load is cheap however busy the machine.

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import figures_of
+from tests.conftest import Draft
+from tests.plugin.conftest import Project
 from tests.store.documents import night
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Draft
-    from tests.plugin.conftest import Project
 
 pytestmark = pytest.mark.usefixtures("mlx")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 HEAD = """
 @pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", k=2, n_tokens=8,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,8 @@ from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
-
-if TYPE_CHECKING:
-    from tests.conftest import Draft
-    from tests.plugin.conftest import Project
+from tests.conftest import Draft
+from tests.plugin.conftest import Project
 
 TESTS = """
 @pytest.mark.quant("{level}")

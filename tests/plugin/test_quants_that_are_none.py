@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gguf import GGUFReader
+from numpy.typing import NDArray
 
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tests.conftest import Draft
-    from tests.plugin.conftest import Project
+from tests.conftest import Draft
+from tests.plugin.conftest import Project
 
 #: Every assertion that compares a quantization with its baseline.
 CLAIMS = """

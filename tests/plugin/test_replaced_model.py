@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
+import pytest
+
+from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-
-if TYPE_CHECKING:
-    import pytest
-
-    from pytest_asperf.engine_process import EngineBuild
-    from tests.conftest import Draft
-    from tests.plugin.conftest import Project
+from tests.conftest import Draft
+from tests.plugin.conftest import Project
 
 REPLACED = """
 import hashlib, os

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 TEST = """
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from pytest_asperf.engine_process import EngineBuild
+from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
 from tests.served import WordServer
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineBuild
-    from tests.plugin.conftest import Project
 
 HEAD = 'pytestmark = pytest.mark.model("asperf-draft", threads=1)\n'
 GATE = """

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+import pytest
+
+from pytest_asperf.config.markers import Marks
 from pytest_asperf.plugin import parsing
-
-if TYPE_CHECKING:
-    import pytest
-
-    from pytest_asperf.config.markers import Marks
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 LADDER = """
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M")

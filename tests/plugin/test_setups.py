@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 PLAIN: Final = """
 @pytest.mark.quant("F16")

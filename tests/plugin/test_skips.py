@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 SKIPPED = """
 def test_gate(gate):

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from pytest_asperf.engine_process import Worker
 from pytest_asperf.measure import speculation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 #: A model and its own smaller quantization: a pair that needs only the smallest shipped model.
 MEASURES = """

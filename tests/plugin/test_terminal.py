@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.conftest import Project
 from tests.plugin.measuring_tests import TESTS
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 
 def _section(result: pytest.RunResult) -> list[str]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from pytest_asperf.engine_process import EngineBuild
+from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineBuild
-    from tests.plugin.conftest import Project
 
 #: One thread, so that no thread waits for another that the system has put aside.
 HEAD = 'pytestmark = pytest.mark.model("asperf-draft", threads=1)\n'

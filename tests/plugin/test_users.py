@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import count, cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.plugin.conftest import Project
 from tests.served import WordServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.plugin.conftest import Project
-    from tests.serving.fake_server import Step
+from tests.serving.fake_server import Step
 
 TEST = """
 def test_it(throughput):

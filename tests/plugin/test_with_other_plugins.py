@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from pytest_asperf.store import open_store
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 _EVERY_OUTCOME: Final = """
 @pytest.mark.quant("F16")

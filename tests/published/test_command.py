@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from pytest_asperf.cli import app
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_the_table_names_every_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,19 +10,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.config.build_sources import parse_table
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import Build
+from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
 from pytest_asperf.modelfiles.cache import cache_root
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
-    from pytest_asperf.engine_process import EngineBuild
 
 HERE = Path(__file__).parent
 

@@ -10,17 +10,13 @@ import re
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from pytest_asperf.cli import app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    import pytest
 
 RELEASED = ("0.31.1", "0.31.2", "0.31.3")
 PATCHED = ("0.32.0", "0.32.1", "0.32.2")

@@ -8,21 +8,19 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import ModelRef, ModelSpec, parse_variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.testing import check_engine
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
-    from tests.releases.conftest import Release
+from tests.releases.conftest import Release
 
 #: Gives the file of a model, on an engine, at a quantization.
 Shelf = Callable[[str, "Engine", str], Path]

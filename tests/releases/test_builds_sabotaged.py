@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
+from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.config.build_sources import parse_table
 from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.engine_process import EngineBuild
@@ -29,12 +31,7 @@ from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.analysis.verdict import Verdict
-    from tests.releases.conftest import Silent
+from tests.releases.conftest import Silent
 
 PATCH: Final = Path(__file__).parents[2] / "fixtures" / "builds" / "q4_k_mins_mixed_up.patch"
 #: GGML_NATIVE=OFF by itself leaves AVX2, FMA, F16C and BMI2 on (`INS_ENB` in ggml/CMakeLists.txt).

@@ -7,7 +7,6 @@ import socket
 import sys
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,9 +22,7 @@ from pytest_asperf.testing import check_engine
 from pytest_asperf.worker.engine import Asked
 from pytest_asperf.worker.openai_engine import OpenAiEngine
 from pytest_asperf.worker.server_process import ServerProcess
-
-if TYPE_CHECKING:
-    from tests.conftest import Draft
+from tests.conftest import Draft
 
 TEXT = shipped_corpus().read_text("utf-8")[:8000]
 TTFT = parse_workload("ttft256", where="test")

@@ -7,15 +7,12 @@ import re
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 #: Names the session in the environment of every process that it starts.
 _MARK = "ASPERF_TEST_SESSION"

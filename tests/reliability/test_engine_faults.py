@@ -10,19 +10,17 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
-    from tests.reliability.conftest import Session, Sessions
+from tests.reliability.conftest import Session, Sessions
 
 #: A model that is named after a harm meets it when it is to generate.
 _BY_MODEL = """

@@ -13,10 +13,11 @@ import signal
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -35,11 +36,7 @@ from pytest_asperf.modelfiles.hub_cache import shipped_models, shipped_prompts
 from pytest_asperf.modelfiles.safetensors_read import list_tensors, read_safetensors
 from pytest_asperf.published.findings.load import parse_findings
 from pytest_asperf.published.records.load import parse_recorded, shipped_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.conftest import Draft
+from tests.conftest import Draft
 
 _N_INPUTS: Final = int(os.environ.get("ASPERF_TEST_INPUTS", "2000"))
 _SEED: Final = 20261122

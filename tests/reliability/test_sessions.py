@@ -11,14 +11,12 @@ import random
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from pytest_asperf.testing import write_script
-
-if TYPE_CHECKING:
-    from tests.reliability.conftest import Session, Sessions
+from tests.reliability.conftest import Session, Sessions
 
 _IS_CAMPAIGN: Final = "ASPERF_TEST_INPUTS" in os.environ
 _N_INTERRUPTS: Final = 50 if _IS_CAMPAIGN else 2

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from jsonschema import Draft202012Validator
 
+from pytest_asperf.analysis.facts import Ran
 from pytest_asperf.analysis.limit_verdict import judge_below, judge_within
 from pytest_asperf.analysis.results import JudgedFigure, Limit, WithinLimits, Words
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
@@ -24,6 +26,7 @@ from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.records.codec import decode
 from pytest_asperf.records.kinds import (
+    AnyRecord,
     BrokenRecord,
     ChunkFacts,
     Noted,
@@ -33,20 +36,12 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     ThroughputRecord,
 )
-from pytest_asperf.records.report import Meta, Report
+from pytest_asperf.records.report import GateFacts, Meta, Report
 from pytest_asperf.records.report import read as read_document
 from pytest_asperf.records.taken import compared_pairs
 from pytest_asperf.report.json_report import document, serialise
-from pytest_asperf.report.report_data import shown_report
+from pytest_asperf.report.report_data import ReportData, shown_report
 from tests.engine_facts import ENGINE, loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_asperf.analysis.facts import Ran
-    from pytest_asperf.records.kinds import AnyRecord
-    from pytest_asperf.records.report import GateFacts
-    from pytest_asperf.report.report_data import ReportData
 
 #: A record, with the test that noted it.
 Noting: TypeAlias = "tuple[str, AnyRecord] | Noted"

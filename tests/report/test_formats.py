@@ -6,7 +6,8 @@ import csv
 import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +15,11 @@ from hypothesis import strategies as st
 
 from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
 from pytest_asperf.errors import ConfigError, printable
+from pytest_asperf.records.kinds import AnyRecord
 from pytest_asperf.report.formats import WRITERS, bencher, comma_separated, github_benchmark, write
 from pytest_asperf.report.json_report import COLUMNS
 from pytest_asperf.report.report_data import OUTCOMES, read_report_file
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_asperf.records.kinds import AnyRecord
 
 _FORMULAE = st.tuples(st.sampled_from("=+-@\uff1d x"), st.text(max_size=20)).map("".join)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +14,6 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.report import github
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

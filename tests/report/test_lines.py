@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,11 +18,8 @@ from pytest_asperf.plugin.carried import noted_in
 from pytest_asperf.records.codec import decode_as, encode
 from pytest_asperf.records.kinds import AnyRecord, Noted
 from pytest_asperf.records.taken import broken_record
-from pytest_asperf.report.lines import first_line
+from pytest_asperf.report.lines import Line, first_line
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pytest_asperf.report.lines import Line
 
 RECORDS: dict[str, AnyRecord] = {
     "throughput": samples.rates("fake:Q8_0"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +11,9 @@ from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.results import Words
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import Advice, printable
+from pytest_asperf.records.kinds import AnyRecord
 from pytest_asperf.report.markdown import escape, markdown
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pytest_asperf.records.kinds import AnyRecord
 
 
 def _markdown(*rows: AnyRecord) -> str:

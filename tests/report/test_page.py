@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_asperf.report.page import page
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def _page(*documents: dict[str, Any]) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pytest_asperf.records.kinds import AnyRecord
 from pytest_asperf.report.page import by_engine, by_machine
+from pytest_asperf.report.report_data import ReportData
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pytest_asperf.records.kinds import AnyRecord
-    from pytest_asperf.report.report_data import ReportData
 
 
 def _of(hardware: str, host: str, *models: str) -> ReportData:

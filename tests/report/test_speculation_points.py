@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.analysis import speculation_model as sd_model
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
 from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.records.kinds import AnyRecord, SpeculationRecord
 from pytest_asperf.report.charts import gains
 from pytest_asperf.report.markup import serialised
 from pytest_asperf.report.measurements import explanation, predicted_at, speculation_of
 from tests.report import sample_reports as samples
-
-if TYPE_CHECKING:
-    from pytest_asperf.records.kinds import AnyRecord, SpeculationRecord
 
 
 def _estimate(point: float, half: float | None, unit: str) -> Estimate:

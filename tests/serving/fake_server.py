@@ -6,14 +6,12 @@ import json
 import socket
 import struct
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_asperf.worker.serving.record import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 #: A step: bytes to send, seconds to wait, or None to reset the connection.
 Step = bytes | float | None

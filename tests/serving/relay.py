@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from itertools import cycle, islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.serving.fake_server import chunked, head, sse
+from pytest_asperf.worker.serving.record import Endpoint
+from tests.serving.fake_server import Step, chunked, head, sse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pytest_asperf.worker.serving.record import Endpoint
-    from tests.serving.fake_server import Step
-
-    #: Makes the sent events of a reply's own.
-    Harm = Callable[[Iterator[bytes]], Iterable[Step]]
+#: Makes the sent events of a reply's own.
+Harm = Callable[[Iterator[bytes]], Iterable[Step]]
 
 #: Events that are passed on before the harm.
 _BEFORE = 3

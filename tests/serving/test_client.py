@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+from collections.abc import Iterable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +15,7 @@ from hypothesis import strategies as st
 from pytest_asperf.worker.serving.client import Chunked, _Exchange, get_request, stream_request
 from pytest_asperf.worker.serving.events import Reply, read_reply
 from pytest_asperf.worker.serving.record import Endpoint, StreamRecord, Timeouts
-from tests.serving.fake_server import chunked, delta, head, last, role, serving, sse, streamed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.serving.fake_server import Step
+from tests.serving.fake_server import Step, chunked, delta, head, last, role, serving, sse, streamed
 
 SHORT = Timeouts(connect_s=2.0, headers_s=0.3, idle_s=0.3, total_s=0.6)
 #: For calls that must not end by a timeout, on any busy machine.

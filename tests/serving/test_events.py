@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.record import StreamRecord
 from tests.serving.fake_server import delta, last, role, sse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def received(reads: Iterable[bytes], kind: str = "text/event-stream") -> StreamRecord:

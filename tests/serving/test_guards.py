@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,7 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest, itl_ns, ttft_n
 from pytest_asperf.worker.serving.client import stream_request
 from pytest_asperf.worker.serving.events import read_reply, request_facts
 from pytest_asperf.worker.serving.load import closed_loop, open_loop
-from tests.serving.fake_server import delta, last, role, serving, sse, streamed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.serving.fake_server import FakeServer, Step
+from tests.serving.fake_server import FakeServer, Step, delta, last, role, serving, sse, streamed
 
 N_PROMPT, N_OUTPUT = 64, 20
 ASKED = guards.ServedWork(n_users=1, n_prompt=N_PROMPT, n_output=N_OUTPUT, model="m")

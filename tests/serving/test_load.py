@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,20 +12,15 @@ from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.serving.client import stream_request
 from pytest_asperf.worker.serving.events import read_reply
 from pytest_asperf.worker.serving.load import (
+    Ask,
     closed_loop,
     measure_client_cost,
     open_loop,
     poisson_arrivals,
     quiet_median,
 )
-from tests.serving.fake_server import delta, last, serving, sse, streamed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.worker.serving.load import Ask
-    from pytest_asperf.worker.serving.record import StreamRecord
-    from tests.serving.fake_server import FakeServer, Step
+from pytest_asperf.worker.serving.record import StreamRecord
+from tests.serving.fake_server import FakeServer, Step, delta, last, serving, sse, streamed
 
 
 def asking(server: FakeServer) -> Ask:

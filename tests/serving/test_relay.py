@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,17 +13,10 @@ from pytest_asperf.worker.server_process import ServerProcess
 from pytest_asperf.worker.serving.client import stream_request
 from pytest_asperf.worker.serving.events import read_reply, request_facts
 from pytest_asperf.worker.serving.load import closed_loop
-from pytest_asperf.worker.serving.record import Timeouts
+from pytest_asperf.worker.serving.record import Endpoint, Timeouts
+from tests.conftest import Draft
 from tests.serving.fake_server import FakeServer, delta, last, serving, sse, streamed
-from tests.serving.relay import HARMS, doubled, through, untouched
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_asperf.worker.serving.record import Endpoint
-    from tests.conftest import Draft
-    from tests.serving.relay import Harm
+from tests.serving.relay import HARMS, Harm, doubled, through, untouched
 
 N_OUTPUT = 24
 ASKED = {

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.facts import ComparedPairs, PairFacts, Ran
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.results import JudgedFigure, Words
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Verdict
-from pytest_asperf.records.kinds import Noted, ThroughputRecord
+from pytest_asperf.records.kinds import AnyRecord, Noted, ThroughputRecord
 from pytest_asperf.records.report import row_data
-
-if TYPE_CHECKING:
-    from pytest_asperf.records.kinds import AnyRecord
 
 #: The first run; each further one begins a day later.
 FIRST: Final = dt.datetime(2026, 11, 1, 2, tzinfo=dt.UTC)

@@ -8,9 +8,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
@@ -21,12 +21,8 @@ from pytest_asperf.store import database as schema
 from pytest_asperf.store import open_store
 from pytest_asperf.store.database import _MIGRATIONS, _explained, open_database
 from pytest_asperf.store.unsent import check_store
+from tests.store.conftest import PostgresServer
 from tests.store.documents import night, rate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.store.conftest import PostgresServer
 
 _VERSION: sa.ColumnClause[str] = sa.column("version_num")
 VERSIONS = sa.table(schema.VERSION_TABLE, _VERSION)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,6 @@ from pytest_asperf.records.report import read
 from pytest_asperf.store.figures import figures_of
 from tests.report import sample_reports as samples
 from tests.store.documents import estimate, gated, night, proof, rate, row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DRAFTED = replace(
     samples.speculation("d → m", 0.2, 3.0), k=4, n_tokens=64, ran=proof("m"), draft_ran=proof("d")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,9 +16,6 @@ from pytest_asperf.records.report import read
 from pytest_asperf.store import open_store
 from pytest_asperf.store.figures import figures_of
 from tests.store.documents import FIRST, drifting, estimate, gated, night, proof, rate, row
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY_S = 86_400.0
 

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from pytest_asperf.errors import CacheError
 from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import GrowingReport, send, unsent_folder
 from tests.store.documents import night, rate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Nothing listens there.
 DOWN = "postgresql://me:secret@127.0.0.1:1/d"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,11 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import HardwareError
-from pytest_asperf.hardware.meters.meter import CounterWindow
+from pytest_asperf.hardware.meters.meter import CounterWindow, Rail
 from pytest_asperf.hardware.probe import CpuTimes
 from pytest_asperf.hardware.watch import MachineSample, Watched
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
+from pytest_asperf.measure.energy import EnergyResult
 from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.noise import Surroundings
 from pytest_asperf.measure.paired_runner import Pair
@@ -30,10 +31,6 @@ from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.gate import speed_verdict
 from tests.engine_facts import ENGINE, loaded
 from tests.power_samples import energy
-
-if TYPE_CHECKING:
-    from pytest_asperf.hardware.meters.meter import Rail
-    from pytest_asperf.measure.energy import EnergyResult
 
 RAN = Provenance("m", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
 JTG = Workload("tg", 128, metered=True)

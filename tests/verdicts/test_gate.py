@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +15,7 @@ from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
 from pytest_asperf.config.workload import Workload
@@ -39,12 +39,7 @@ from pytest_asperf.verdicts.gate import (
 from pytest_asperf.verdicts.ratio import PairedClaim, paired_verdict
 from tests.engine_facts import ENGINE, context, loaded
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_asperf.analysis.verdict import Verdict
-
-    Vectors = tuple[tuple[float, ...], ...]
+Vectors = tuple[tuple[float, ...], ...]
 
 RAN = Provenance("m in old", Path("m.gguf"), "0" * 64, ENGINE, loaded(), None, EngineSettings())
 CANDIDATE = replace(RAN, model="m in new")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.analysis.limit_verdict import judge_limit
-from pytest_asperf.analysis.verdict import Outcome, Subject
-from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
+from pytest_asperf.hardware.compute_plan import ComputePlan, Device, parse_plan
+from pytest_asperf.measure.energy import EnergyResult
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import advice_text, claim_text, lab_note
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 from tests.power_samples import energy
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Verdict
-    from pytest_asperf.hardware.compute_plan import Device
-    from pytest_asperf.measure.energy import EnergyResult
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "coreml"
 IDLE = {"cpu_mw": 350.0, "gpu_mw": 25.0, "ane_mw": 0.0}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.worker.command_engine import Printed, generated_text, read_printed
 from tests.foreign import KEYS, Plan, foreign_program
 from tests.processes import wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TEXT = "one two three four five six seven eight nine ten eleven twelve " * 20
 _READER = Reader(keys=tuple(KEYS.items()))

@@ -6,13 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, Worker
-
-if TYPE_CHECKING:
-    from tests.conftest import Draft
+from tests.conftest import Draft
 
 BUILD = EngineBuild("llama_cpp", Path(sys.executable))
 #: In a process of its own, as a worker is: counts the tokens that a run at a depth decodes.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +13,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from tests.broken_models import BREAKS, FLAT, broken_gguf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Draft
+from tests.conftest import Draft
 
 PYTHON = Path(sys.executable)
 SETTINGS = EngineSettings(threads=1)

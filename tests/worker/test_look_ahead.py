@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 #: In a process of its own, like a worker: a model whose layers are all on a GPU looks ahead.
 _SCORE = """

@@ -5,18 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.engine_process import MetalFacts
 from pytest_asperf.worker.printed.engine_log import context_facts
 from pytest_asperf.worker.printed.metal_log import metal_facts
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.guards import GuardFinding
 
 _LOGS: Final = Path(__file__).parents[2] / "fixtures" / "metal"
 

@@ -9,21 +9,18 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
-from pytest_asperf.config.engines import level_recipe
+from pytest_asperf.config.engines import Engine, level_recipe
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild, EngineFacts, EngineRefusedError, Worker
 from pytest_asperf.measure.ladder import PPL_N_CTX, score_ladder, split_chunks
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.engines import Engine
 
 TARGET, DRAFT, _ = shipped_models()
 DRAFT_FOLDER = DRAFT.hf_folder or Path()

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import level_recipe
-from pytest_asperf.engine_process import EngineRefusedError, Worker, WorkerPair
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerPair
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-
-if TYPE_CHECKING:
-    from pytest_asperf.engine_process import EngineBuild
 
 TARGET, DRAFT, _ = (spec.hf_folder or Path() for spec in shipped_models())
 ALONE, SHARED = EngineSettings(), EngineSettings(processes=2)

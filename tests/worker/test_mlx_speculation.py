@@ -6,9 +6,9 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,7 +17,7 @@ from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, Pairing
-from pytest_asperf.engine_process import EngineRefusedError, StepCosts
+from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, StepCosts
 from pytest_asperf.measure.drafted_target import TARGET, DraftedTarget
 from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult, SuitePair
@@ -27,11 +27,6 @@ from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import lab_note
 from pytest_asperf.verdicts.speculation import lossless_verdict
 from pytest_asperf.worker.speculation import Generation, Round
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.engine_process import EngineBuild
 
 #: Its second token from the end decides the next ones.
 _TEXT = "def area(width, height):\n    return width"

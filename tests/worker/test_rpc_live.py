@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -31,9 +31,6 @@ from pytest_asperf.worker.rpc_remote import Placement, Remote
 from pytest_asperf.worker.tool_process import Toolbox
 from tests.rpc_library import rpc_python
 from tests.scripted_rpc import scripted_rpc, served
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.live
 

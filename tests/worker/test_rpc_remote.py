@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +14,7 @@ from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.rpc_remote import Remote, Work
 from tests.scripted_rpc import scripted_rpc, served
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Serve = Callable[[Callable[[socket.socket], None]], Remote]
+Serve = Callable[[Callable[[socket.socket], None]], Remote]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +21,6 @@ from pytest_asperf.errors import EngineError, MeasurementError
 from pytest_asperf.measure.validity import require_sound
 from tests.processes import wait_for_end
 from tests.served import write_llama_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TEXT = "def area ( width , height ) : return width * height\n" * 40
 MODEL = Path("/models/some.gguf")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import kstest  # type: ignore[import-untyped]  # it ships no types
 
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Variant
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
 from pytest_asperf.measure.drafted_target import room_after_prompt
@@ -20,11 +22,6 @@ from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.speculation import Greedy, NgramDrafter, Proposal, Sampled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_asperf.config.engines import Engine
 
 #: Quantizations by their relation to the model: itself, a good draft, and a poor one for wrong
 #: rules.

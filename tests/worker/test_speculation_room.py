@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pytest_asperf.builds.build_cache import ReadyBuild
 from pytest_asperf.config.engine_settings import EngineSettings
@@ -20,22 +22,13 @@ from pytest_asperf.engine_process import EngineBuild, EngineFacts, LoadedFacts
 from pytest_asperf.measure import running_build
 from pytest_asperf.measure.ab_speed import Budget
 from pytest_asperf.measure.drafted_target import room_after_prompt
-from pytest_asperf.measure.experiment import Arm, MachineLease, MeasurementPlan
+from pytest_asperf.measure.experiment import Arm, Experiment, MachineLease, MeasurementPlan
+from pytest_asperf.measure.runner import Result
 from pytest_asperf.measure.speculation import GainExperiment, PlacesExperiment
 from pytest_asperf.modelfiles.locate import LocatedModel
-from pytest_asperf.worker.engine import RefusalError
+from pytest_asperf.worker.engine import Facts, RefusalError
 from pytest_asperf.worker.main import Server
 from pytest_asperf.worker.rollback import find_way_back
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
-
-    from numpy.typing import NDArray
-
-    from pytest_asperf.measure.experiment import Experiment
-    from pytest_asperf.measure.runner import Result
-    from pytest_asperf.worker.engine import Facts
 
 Answer = TypeVar("Answer")
 

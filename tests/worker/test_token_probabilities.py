@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.token_probabilities import TokenProbabilities
 from tests.served import answer
-from tests.serving.fake_server import FakeServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tests.serving.fake_server import Step
+from tests.serving.fake_server import FakeServer, Step
 
 BOS = 7
 

@@ -11,9 +11,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,6 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.worker import wire
 from tests.processes import wait_for_end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _RECORDED = Path(__file__).parents[2] / "fixtures" / "tools"
 

@@ -9,14 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, figure
 from pytest_asperf.analysis.stats.estimate import number_text, percent_text
 
-if TYPE_CHECKING:
-    Row = Sequence[float]
-    Rows = Mapping[int, Row]
+Row = Sequence[float]
+Rows = Mapping[int, Row]
 
 #: Share of its vocabulary from which a PPL is no model's. Guessing evenly makes all of it; half of
 #: it is one bit better than that, and counting how often tokens occur gives far more.

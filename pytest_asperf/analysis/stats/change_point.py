@@ -12,16 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp, stdtrit  # type: ignore[import-untyped]  # no types
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 #: Correlations of a run with the next for which the bound is computed, and the weight of the
 #: likelihood without a step at each: the bound is weaker by that factor. At full weight the last

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_asperf.analysis.stats.estimate import (
     DECISION_CONFIDENCE,
     SHARE,
+    Chunks,
     Estimate,
     finite_array,
     nothing_measured,
     unequal_work,
 )
 from pytest_asperf.analysis.stats.intervals import t_half_width, t_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.analysis.stats.estimate import Chunks
-
 
 #: Chunks from which an interval over them has bounds. With fewer, Student's t errs in far more than
 #: its 5 % where a corpus has two kinds of text; see docs/statistics.md, "How many chunks".

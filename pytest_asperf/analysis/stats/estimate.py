@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from pytest_asperf.errors import MeasurementError, no_truth_value
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Values = Sequence[float] | NDArray[np.float64]
-    Chunks = Sequence[Values]
+Values: TypeAlias = "Sequence[float] | NDArray[np.float64]"
+Chunks: TypeAlias = Sequence[Values]
 
 #: Unit of a relative change, stored as a fraction (0.01 is +1 %) and shown in percent with its
 #: sign.

@@ -6,24 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import bdtr, chdtri, ndtri, stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
     DECISION_CONFIDENCE,
     Estimate,
+    Values,
     finite_array,
     unequal_work,
 )
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.analysis.stats.estimate import Values
 
 
 def z_quantile(confidence: float) -> float:

@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, variance
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.sequential import robust_sd
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
 
 #: High, because the rate is looked at after every self-check, and one FAIL must not condemn.
 _FLOOR_CONFIDENCE: Final = 0.995

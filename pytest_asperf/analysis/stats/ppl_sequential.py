@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
@@ -35,12 +37,7 @@ from pytest_asperf.analysis.stats.sequential_frame import (
 )
 from pytest_asperf.errors import ConfigError, MeasurementError, shown
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.analysis.metrics import ChunkScore
-
-    Floats = float | NDArray[np.float64]
+Floats = float | NDArray[np.float64]
 
 #: Precision of the effects mixed over, in units of the values' standard deviation: most are of one
 #: standard deviation, which few values show.

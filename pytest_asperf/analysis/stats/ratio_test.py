@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
 from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA, MAX_PAIRS
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
 
 #: Pairs that the first guess of the ratio's distance from a limit counts for.
 _PRIOR_WEIGHT: Final = 3

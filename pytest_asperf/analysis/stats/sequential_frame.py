@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.outcome import Outcome
-
 
 #: Bound on a wrong FAIL, and on a wrong PASS, unless another is given.
 ALPHA: Final = 0.05

@@ -11,25 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_asperf.analysis.stats.estimate import (
     DECISION_CONFIDENCE,
     RATIO,
     SHARE,
     Estimate,
+    Values,
     finite_array,
 )
 from pytest_asperf.analysis.stats.intervals import t_quantile, z_quantile
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pytest_asperf.analysis.stats.estimate import Values
-
 
 #: Samples from which there is an interval: the kurtosis uses a mean without its extremes.
 LEAST_SAMPLES: Final = 5

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from pytest_asperf.analysis.combined_verdict import (
     judge_each,
@@ -14,18 +14,15 @@ from pytest_asperf.analysis.combined_verdict import (
     judge_monotonic,
     judge_pareto,
 )
-from pytest_asperf.analysis.limit_verdict import judge_above, judge_below, judge_within
+from pytest_asperf.analysis.limit_verdict import Figure, judge_above, judge_below, judge_within
 from pytest_asperf.analysis.metrics import Metric
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE
 from pytest_asperf.analysis.stats.intervals import shared_confidence
+from pytest_asperf.analysis.verdict import Subject, Verdict
 from pytest_asperf.config.table import NUMBER, CheckedTable, number
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.terms import FormulaTerm, Term, parse_term, row_of
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.limit_verdict import Figure
-    from pytest_asperf.analysis.verdict import Subject, Verdict
-    from pytest_asperf.published.findings.evidence import Evidence
 
 _DIRECTIONS: Final = ("rising", "falling")
 _BETTER: Final = ("higher", "lower")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
 from pytest_asperf.analysis.stats.intervals import (
@@ -34,10 +34,8 @@ from pytest_asperf.published.findings.terms import (
     Variation,
     ids_of,
 )
+from pytest_asperf.published.records import RecordedCell
 from pytest_asperf.published.records.formulas import FORMULAS, Formula
-
-if TYPE_CHECKING:
-    from pytest_asperf.published.records import RecordedCell
 
 _UNITS: Final = {
     **dict.fromkeys(("percent_of", "percent_change", "percent_less", "utilisation"), "%"),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.errors import Advice
+from pytest_asperf.published.findings.evidence import Evidence
+from pytest_asperf.published.findings.model import Finding
 from pytest_asperf.published.findings.validity import estimated_figures
-
-if TYPE_CHECKING:
-    from pytest_asperf.published.findings.evidence import Evidence
-    from pytest_asperf.published.findings.model import Finding
 
 _OPEN: Final = Advice("more runs, published with n and spread, would decide it")
 _FAILED: Final = "do not rely on the statement; `asperf findings --report md:-` shows the figures"

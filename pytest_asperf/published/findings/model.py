@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.engines import GGUF_ENGINES, MLX_ENGINES, Engine
 from pytest_asperf.errors import ConfigError, shown, suggest
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.verdict import Outcome
-    from pytest_asperf.published.findings.checks import FindingCheck
-    from pytest_asperf.published.findings.evidence import Evidence
-    from pytest_asperf.published.findings.validity import RecordedGuard
-    from pytest_asperf.published.records import Records
-
+from pytest_asperf.published.findings.checks import FindingCheck
+from pytest_asperf.published.findings.evidence import Evidence
+from pytest_asperf.published.findings.validity import RecordedGuard
+from pytest_asperf.published.records import Records
 
 #: Parameters that no model has: an upper limit that is none.
 _ANY: Final = 1e12

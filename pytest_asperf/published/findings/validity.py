@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Guard, GuardFinding
+from pytest_asperf.config.table import CheckedTable
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.published.findings.evidence import Evidence
 from pytest_asperf.published.findings.terms import FormulaTerm, Term, ids_of, parse_term
-
-if TYPE_CHECKING:
-    from pytest_asperf.config.table import CheckedTable
-    from pytest_asperf.published.findings.evidence import Evidence
 
 #: Published values by their input names.
 _Values: TypeAlias = "Mapping[str, float]"

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytest_asperf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pytest_asperf.published.records.model import Derivation, RecordedCell, Records
+from pytest_asperf.published.records.model import Derivation, RecordedCell, Records
 
 _MOST = 12
 # A computed end may miss a printed one by the arithmetic of floats alone.

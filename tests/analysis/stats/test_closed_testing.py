@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.sequential_frame import needed_evidence
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.analysis.verdict import Outcome
-
-if TYPE_CHECKING:
-    import random
-
-    from pytest_asperf.analysis.stats.sequential import PairedTest
 
 ALPHA = 0.05
 e_values = st.lists(st.floats(0, 1000), max_size=6)

@@ -4,7 +4,7 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
     paired_differences,
     share_interval,
 )
+from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import (
     mean_interval_t,
     median_interval,
@@ -28,9 +29,6 @@ from pytest_asperf.analysis.stats.intervals import (
     unpaired_change_interval,
 )
 from pytest_asperf.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from pytest_asperf.analysis.stats.estimate import Estimate
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "ppl_chunks.json"
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -9,9 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.report.result_text import in_words
-
-if TYPE_CHECKING:
-    from tests.published.findings.conftest import Judge
+from tests.published.findings.conftest import Judge
 
 
 def row(name: str, value: float, sd: float = 0.1, n: int = 5) -> str:

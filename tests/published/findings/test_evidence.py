@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,9 +11,7 @@ from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.published.findings.evidence import Evidence, assumed_spreads
 from pytest_asperf.published.findings.terms import FigureTerm, FormulaTerm, PrintedTerm, Variation
 from pytest_asperf.published.records import RecordedCell, Records, shipped_records
-
-if TYPE_CHECKING:
-    from tests.published.findings.conftest import MakeRecords
+from tests.published.findings.conftest import MakeRecords
 
 
 def evidence(records: Records) -> Evidence:

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.findings import load_findings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.published.findings.conftest import FindingText, MakeFindings
+from tests.published.findings.conftest import FindingText, MakeFindings
 
 
 def finding(check: str, guards: str = "", **more: str) -> dict[str, str]:

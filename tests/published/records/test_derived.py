@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 from pytest_asperf.errors import ConfigError
 from pytest_asperf.published.records import DerivedCheck, derived_checks, parse_recorded
 from pytest_asperf.published.records.formulas import FORMULAS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 POSITIVE = st.floats(min_value=1, max_value=1000)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,9 +16,6 @@ from pytest_asperf.published.records import (
     parse_recorded,
     shipped_records,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = """
 schema = 1
