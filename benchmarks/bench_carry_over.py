@@ -3,8 +3,9 @@
 Two processes of one build run the same workloads on one core, in random order, each run after so
 many untimed tokens of its own work. The first table compares runs after the other process's with
 runs after a run of their own. The second one has the spread of pairs of four run pairs, whose order
-stays or alternates. Exits with 1 if, after the tokens that a gate decodes, a run is slower after
-the other process's by more than 1 % and three standard errors.
+stays or alternates. The third one has pairs of 384 tokens of each process, timed in longer or
+shorter parts. Exits with 1 if, after the tokens that a gate decodes, a run is slower after the
+other process's by more than 1 % and three standard errors.
 """
 
 from __future__ import annotations
@@ -31,27 +32,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TURNS: Final = 4
+_GENERATED: Final = 128
+_TOKENS_OF_A_PAIR: Final = 3 * _GENERATED
 _LARGEST: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A workload: a prompt, or tokens decoded one at a time after so many others."""
+    """A workload: a prompt, or tokens decoded one at a time after so many others.
+
+    Attributes:
+        room: tokens of the context, if they are more than the workload's.
+    """
 
     name: str
     depth: int
     n_tokens: int
     is_prompt: bool = False
+    room: int = 0
 
     def run(self, arm: Worker, tokens: Sequence[int], untimed: int) -> int:
         """Time of a run in ns, after so many tokens of its own work."""
         end = self.depth + self.n_tokens
         if untimed:
             before = max(self.depth, untimed)
-            arm.generate("model", tokens[:before], before - untimed, n_ctx=end)
+            arm.generate("model", tokens[:before], before - untimed, n_ctx=self.room or end)
         if self.is_prompt:
             return arm.prompt("model", tokens[:end], self.depth).elapsed_ns
-        return arm.generate("model", tokens[:end], self.depth, n_ctx=end).elapsed_ns
+        return arm.generate("model", tokens[:end], self.depth, n_ctx=self.room or end).elapsed_ns
 
 
 _WORK: Final = (
@@ -68,6 +76,7 @@ def main() -> bool:
     parser.add_argument("--seconds", type=float, default=20, help="of each workload and table")
     seconds = parser.parse_args().seconds
     path = level_files(shipped_target(), ("Q4_K_M",))["Q4_K_M"]
+    lengths: list[tuple[str, ...]] = []
     rows, spreads, suffices = [], [], True
     with ExitStack() as stack:
         arms = [stack.enter_context(Worker(BUILD)) for _ in range(2)]
@@ -81,10 +90,14 @@ def main() -> bool:
                 is_gates = untimed == SETTLING_TOKENS
                 suffices &= not is_gates or change <= max(_LARGEST, 3 * error)
             spreads.append((work.name, *_spreads(arms, tokens, work, seconds)))
+        for depth in (0, 1024):
+            lengths += _by_length(arms, tokens, depth, 4 * seconds)
     print("### After a run of the other process, asperf-target at Q4_K_M\n")
     print(table(("workload", "untimed tokens before", "longer than after its own"), rows))
     head = ("workload", "spread of pairs, order stays", "order alternates")
     print(table(head, spreads))
+    columns = ("workload", "tokens of a part", "spread of pairs", "ms per token", "s of a pair")
+    print(table(columns, lengths))
     return suffices
 
 
@@ -129,6 +142,34 @@ def _spreads(
             ratios[alternates].append(typical_log_ratio(*costs))
     stays, turned = (f"{robust_sd(found):.2%} of {len(found)}" for found in ratios)
     return stays, turned
+
+
+def _by_length(
+    arms: list[Worker], tokens: Sequence[int], depth: int, seconds: float
+) -> list[tuple[str, ...]]:
+    """For each length of a part: the spread of pairs, the time of a token and that of a pair."""
+    coin = random.Random(2)  # noqa: S311  # repeatable
+    found: dict[int, list[tuple[float, float, float]]] = {n: [] for n in (8, 16, 32, _GENERATED)}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for n_tokens in coin.sample(list(found), len(found)):
+            costs: tuple[list[float], list[float]] = [], []
+            began, order = time.monotonic(), coin.sample((0, 1), 2)
+            for turn in range(_TOKENS_OF_A_PAIR // n_tokens):
+                first = depth + turn * n_tokens % _GENERATED
+                part = Timed("", first, n_tokens, room=depth + _GENERATED)
+                for side in reversed(order) if turn % 2 else order:
+                    costs[side].append(part.run(arms[side], tokens, SETTLING_TOKENS))
+            token_ns = statistics.median([*costs[0], *costs[1]]) / n_tokens
+            took_s = time.monotonic() - began
+            found[n_tokens].append((typical_log_ratio(*costs), token_ns, took_s))
+    rows: list[tuple[str, ...]] = []
+    for n_tokens, pairs in found.items():
+        ratios, of_token_ns, of_pair_s = zip(*pairs, strict=True)
+        spread = f"{statistics.stdev(ratios):.1%}, robust {robust_sd(ratios):.1%}, of {len(pairs)}"
+        times = f"{statistics.median(of_token_ns) / 1e6:.3f}", f"{statistics.median(of_pair_s):.2f}"
+        rows.append((f"tg128@d{depth}", str(n_tokens), spread, *times))
+    return rows
 
 
 if __name__ == "__main__":

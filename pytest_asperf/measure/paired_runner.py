@@ -55,11 +55,15 @@ _LEAST_OPENED: Final = 5
 #: models' share of the memory that is free, at most: 1 / `_ROOM`.
 _LEAST_SPARE: Final = 2
 _ROOM: Final = 2
-#: A generation is timed in at most so many parts of at least so many tokens.
+#: A generation is timed in at most so many parts of at least so many tokens and so long. Neighbors
+#: of a virtual machine slow its cores for about 0.1 s at a time: parts that are much shorter meet
+#: the same speed in both variants (docs/benchmarks.md).
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
-#: After this many pairs, a pair grows by as many run pairs as the first one had.
+_LEAST_PART_NS: Final = 7_000_000
+#: After this many pairs, a pair grows by as many run pairs as the first one had, to at most so many.
 _PAIRS_OF_A_LENGTH: Final = 10
+_MOST_GROWN_TURNS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class PairLength:
             divisible_into: the most equal parts that a run can be timed in.
             opening_ns: start time of new processes for a pair; a pair is at least half as long.
         """
-        most = min(divisible_into, int(run_ns * _LEAST_TURNS / _PAIR_NS))
+        most = min(divisible_into, int(run_ns / _LEAST_PART_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
         warms_up = run_ns / parts <= _WARM_BY_ITSELF_NS
         if parts == 1 and run_ns > _LONG_RUN_NS:
@@ -172,7 +176,7 @@ class PairLength:
         """Run pairs of a pair; a test that many pairs did not decide needs longer ones."""
         if self.turns == 1:
             return 1
-        longer = min(_MOST_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
+        longer = min(_MOST_GROWN_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
         return max(self.turns, longer)
 
     def showing(self, workload: Workload) -> PairLength:
