@@ -61,7 +61,7 @@ _ROOM: Final = 2
 _MOST_PARTS: Final = 16
 _LEAST_PART: Final = 8
 _LEAST_PART_NS: Final = 7_000_000
-#: After this many pairs, a pair grows by as many run pairs as the first one had, to at most so many.
+#: After this many pairs, a pair grows by as many run pairs as the first one had, up to so many.
 _PAIRS_OF_A_LENGTH: Final = 10
 _MOST_GROWN_TURNS: Final = 100
 
