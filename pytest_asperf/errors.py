@@ -4,8 +4,6 @@ Every error says what happened and what to do; its reason and an opt-out only if
 Nothing here imports more than the language, so that any room may raise from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass

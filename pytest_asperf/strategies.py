@@ -5,8 +5,6 @@ Hypothesis draws inputs, and on a failure finds a small one. `bounded` limits th
 time. Needs `pip install 'pytest-asperf[properties]'`.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from typing import Any, Final, TypeVar

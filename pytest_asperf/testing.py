@@ -4,8 +4,6 @@
 `scripted` engine, whose timings and faults are chosen by its author.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

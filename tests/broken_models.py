@@ -1,7 +1,5 @@
 """Models whose weights are broken in ways that leave their speed unchanged."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """The shipped draft as files of every kind, made once a session into one cache."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

@@ -1,7 +1,5 @@
 """GGUF files of BERT: small ones with random weights, or with the weights that are given."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts of an engine, a model and a context, for tests of their use."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

@@ -5,8 +5,6 @@
 
 # ruff: noqa: D103, S105  # as a user writes it; no token is a password
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import (

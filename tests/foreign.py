@@ -1,7 +1,5 @@
 """An external program for tests: it prints the times of its plan. A shell starts soonest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

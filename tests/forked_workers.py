@@ -6,8 +6,6 @@ process runs the worker with its own pipes, environment, folder and cores, and i
 requesting process, which sees its exit status. So do the interpreters of `harmful_interpreter.py`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

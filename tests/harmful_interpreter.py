@@ -1,7 +1,5 @@
 """An interpreter that runs the real worker with the real engine, and does harm."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from pathlib import Path

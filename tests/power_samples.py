@@ -1,7 +1,5 @@
 """Samples of powermetrics in their real shape, and the phases that counters make of them."""
 
-from __future__ import annotations
-
 import io
 import plistlib
 import time

@@ -1,7 +1,5 @@
 """llama.cpp's llama-server, with a library before its own that does one kind of harm."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes that a test did not start itself, and that must end."""
 
-from __future__ import annotations
-
 import time
 
 import psutil

@@ -3,8 +3,6 @@
 They are of the same sources as the library that pip installs, which has no RPC.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

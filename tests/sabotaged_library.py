@@ -1,7 +1,5 @@
 """Interpreters whose llama-cpp-python or mlx-lm does not do the timed work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.harmful_interpreter import write_interpreter

@@ -1,7 +1,5 @@
 """A server that speaks as much of llama.cpp's RPC as a greeting needs."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -1,7 +1,5 @@
 """Servers for engines that use one: their tokens are words, and each fault is chosen."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

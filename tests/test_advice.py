@@ -1,7 +1,5 @@
 """Advice names options of its own program: pytest's in a session, a command's in its output."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

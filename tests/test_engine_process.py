@@ -1,7 +1,5 @@
 """A worker that goes wrong is a result; one that goes right answers requests."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

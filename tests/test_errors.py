@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.config.markers import parse_hardware, parse_kv_ladder, parse_ladder, parse_model

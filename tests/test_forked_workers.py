@@ -1,7 +1,5 @@
 """A forked worker equals a started one, for its parent process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The plugin is loaded in every pytest run of its user's environment; most measure nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """An interruption while a process starts leaves none behind, however late the start returns."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading

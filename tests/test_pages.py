@@ -1,7 +1,5 @@
 """The pages: one task each, all listed, and no printed sample that nothing makes again."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex

@@ -1,7 +1,5 @@
 """Words and links: code, messages and pages use public terms, and links lead to their targets."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """A user's imports: every name is there, and examples pass `mypy --strict` and pyright."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

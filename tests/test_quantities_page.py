@@ -1,7 +1,5 @@
 """The pages of the reference are current, and have every quantity and name."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

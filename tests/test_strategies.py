@@ -1,7 +1,5 @@
 """The strategies of Hypothesis for users: usable by construction, and small once shrunk."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

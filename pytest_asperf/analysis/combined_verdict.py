@@ -1,7 +1,5 @@
 """Verdicts on several figures: one assertion on all of them, an order, the Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -5,8 +5,6 @@ comparisons at single lengths that share one error, so that each bound is wrong 
 probability.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

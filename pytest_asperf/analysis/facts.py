@@ -4,8 +4,6 @@ They are plain data, so that a report can contain all of them. Types that a fiel
 at run time: `records.codec` reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """Verdicts on one quantity against a limit, how a limit is read, and advice that would decide."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ The formulas of PPL, KLD and their ± are those of llama.cpp's tools/perplexity/
 (functions `perplexity` and `kl_divergence`), so that figures can be compared to the digit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Tools use one name for different quantities (docs/audit.md, section "Load genera
 function states its definition, and tokens are the server's own count, never the number of chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

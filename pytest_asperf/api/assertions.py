@@ -1,7 +1,5 @@
 """Functions that one comparison cannot replace: the order of rates or quantizations, and drafts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

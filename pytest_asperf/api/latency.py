@@ -1,7 +1,5 @@
 """The `latency` fixture: times that a user waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The `throughput` fixture: rates in tok/s."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Quantities that are timed, and their ratios and differences, which are measured in pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Tables whose columns are separated by commas, semicolons or tabs, among other lines."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Sequence

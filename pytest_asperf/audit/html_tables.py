@@ -1,7 +1,5 @@
 """Rows of HTML tables as lines between bars."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Figures with intervals from one file, and the guards that apply to each of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

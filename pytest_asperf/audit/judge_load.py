@@ -1,7 +1,5 @@
 """Guards on a load generator's runs, and comparisons of those whose definitions are equal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """llama-bench's output in each of its forms: JSON, JSON lines, SQL and tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet

@@ -5,8 +5,6 @@ are equal. The first block is of ours (`analysis.serving_metrics`); a definition
 another quantity under the same name.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

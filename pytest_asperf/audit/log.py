@@ -1,7 +1,5 @@
 """A text of any tools, read in one pass by all readers."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """mlx_lm.benchmark's, mlx_lm.generate's and mlx_lm.perplexity's output."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The durations, counts and rates that `ollama run --verbose` prints, on lines or in a table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """powermetrics' plists and text: energy of each rail, and thermal pressure, by sample."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Figures that a tool prints once for a run: they are shown as printed, without an interval."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

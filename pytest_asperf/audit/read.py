@@ -1,7 +1,5 @@
 """The content of a file; a file that cannot be read is a result too."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

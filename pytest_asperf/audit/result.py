@@ -1,7 +1,5 @@
 """The result of an audit, and its exit code."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

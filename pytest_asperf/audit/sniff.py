@@ -1,7 +1,5 @@
 """The kind of a file, by its content, because names of result files are not reliable."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

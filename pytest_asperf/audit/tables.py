@@ -1,7 +1,5 @@
 """Tables: those between bars, and people's own rows with known columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """The headings, labels and shell commands above a tool's output, which distinguish runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 PPL is paired over one text, and runs are found that should differ and do not.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Nothing is installed or compiled here. pip queries the index, so that a user's m
 credentials apply; git only reads the checkout.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path

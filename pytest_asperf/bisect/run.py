@@ -3,8 +3,6 @@
 Its state is one file in the cache, which outlives an interrupted run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

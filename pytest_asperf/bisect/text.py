@@ -1,7 +1,5 @@
 """The text of a bisection: its cost, a line for each gate, the answer, the map."""
 
-from __future__ import annotations
-
 import shlex
 
 from pytest_asperf.analysis.verdict import Outcome

@@ -1,7 +1,5 @@
 """From a build's name to the command that starts a worker, made at its first use."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

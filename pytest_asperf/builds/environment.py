@@ -4,8 +4,6 @@ pip alone reads the mirrors, proxies and credentials that a user configured for 
 index's releases for `asperf bisect`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 CMake resumes an interrupted compilation.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

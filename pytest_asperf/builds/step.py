@@ -3,8 +3,6 @@
 The reason why a step failed is found in the output of pip, CMake and compilers.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import deque

@@ -5,8 +5,6 @@ in the parent folder. The record, `made.json` in the folder, is written last: a 
 is of a killed process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

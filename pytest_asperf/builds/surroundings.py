@@ -1,7 +1,5 @@
 """The environment variables that decide a build, and those that are kept from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

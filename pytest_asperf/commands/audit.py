@@ -1,7 +1,5 @@
 """`asperf audit`: judges the output of other benchmark tools."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`asperf calibrate`: measures this machine's noise."""
 
-from __future__ import annotations
-
 import click
 
 from pytest_asperf.analysis.outcome import ExitCode

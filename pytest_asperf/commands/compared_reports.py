@@ -1,7 +1,5 @@
 """The common values of several reports, and those that may not be compared, with the reason."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How every command prints: sections of checks, tables and texts, broken at a terminal's width."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self

@@ -1,7 +1,5 @@
 """`asperf demo`: the four verdicts, each measured here and now."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from typing import Final

@@ -1,7 +1,5 @@
 """The assertions of `asperf demo`: on the shipped model and a broken copy."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`asperf doctor`: detected hardware and engines, and disturbances of a measurement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

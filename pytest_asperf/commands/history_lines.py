@@ -1,7 +1,5 @@
 """A series as lines of text: one for each session, with changes of the run record between them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`asperf models`: lists the models, makes and verifies their files in the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final

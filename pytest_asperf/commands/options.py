@@ -1,7 +1,5 @@
 """The common part of all commands: options, their completion, reports, and how errors end them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial

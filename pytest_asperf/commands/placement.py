@@ -1,7 +1,5 @@
 """`asperf placement`: on which device Core ML plans to run a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`asperf predict`: estimates from sizes whether models fit, and how fast they can be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

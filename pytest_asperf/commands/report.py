@@ -1,7 +1,5 @@
 """`asperf report`: makes other files of JSON reports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A quantization's name shows which engines have it. So a marker can be read befor
 known, and rejected with the reason once it is.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args

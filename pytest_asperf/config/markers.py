@@ -4,8 +4,6 @@ Every function gets the marker's `args` and `kwargs`, and `where`: test and mark
 ConfigError names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A pipeline has one phase or several. Each is a program that is run to its end. I
 regular expressions with named groups, or as JSON lines; `FIELDS` are their names.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The progress of a measurement, as the measurement reports it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Protocol
 

@@ -1,7 +1,5 @@
 """The rules of settings: the values that an option or a key accepts."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -3,8 +3,6 @@
 A project's settings are `[tool.asperf]` of its pyproject.toml, or its asperf.toml.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

@@ -5,8 +5,6 @@ signal and the engine's last log lines, and the session goes on. Ctrl-C waits un
 be cleaned up.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

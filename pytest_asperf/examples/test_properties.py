@@ -4,8 +4,6 @@ pytest --pyargs pytest_asperf.examples
 pytest --pyargs pytest_asperf.examples --asperf-model=models/mine.gguf
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

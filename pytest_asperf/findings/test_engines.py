@@ -4,8 +4,6 @@ The claims are about Metal, and are measured on the hardware that they were publ
 no smaller GPUs (on one, MLX has no fast kernels at all).
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import Latency, Throughput

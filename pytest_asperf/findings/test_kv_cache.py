@@ -1,7 +1,5 @@
 """The cost and the saving of a quantized KV cache."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import (

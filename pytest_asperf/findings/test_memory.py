@@ -1,7 +1,5 @@
 """The memory of a model."""
 
-from __future__ import annotations
-
 import pytest
 from gguf import GGUFReader
 

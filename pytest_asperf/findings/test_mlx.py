@@ -1,7 +1,5 @@
 """The cost of quantization on MLX, on a small model: MLX without a GPU is slow."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

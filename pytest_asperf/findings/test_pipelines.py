@@ -4,8 +4,6 @@ None is shipped: a pipeline is a model with `phases` (docs/pipelines.md). `@mlx_
 model as well. If one is missing, the test is skipped and names its model slot.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import Latency, Throughput

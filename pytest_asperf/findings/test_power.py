@@ -4,8 +4,6 @@ The models are those that the user names for `test_pipelines.py`. A phase, and a
 measured by itself. If a model or a meter is missing, the test is skipped with the reason.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import Energy, HardwareError

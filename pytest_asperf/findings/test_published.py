@@ -1,7 +1,5 @@
 """Every published finding that no test here measures live, judged by its published figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

@@ -4,8 +4,6 @@ On MLX, whose quantization the shipped target was tuned for. Its counterpart is 
 quantized afterwards (PTQ): equal sizes and arithmetic, other weights.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

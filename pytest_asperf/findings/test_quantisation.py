@@ -1,7 +1,5 @@
 """The cost of quantization for the target; the model card has the shipped one's sweep."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import (

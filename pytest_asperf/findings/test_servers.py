@@ -5,8 +5,6 @@
 `--asperf-baseline=URL --asperf-candidate=URL`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import Gate, Latency, Throughput

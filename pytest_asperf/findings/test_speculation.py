@@ -1,7 +1,5 @@
 """The gain of speculation, by its draft and by its target."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

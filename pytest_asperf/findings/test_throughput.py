@@ -1,7 +1,5 @@
 """The bounds of the speed of inference."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

@@ -3,8 +3,6 @@
 The prediction has everything that the command shows, so that its text and its JSON agree.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

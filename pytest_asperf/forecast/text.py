@@ -1,7 +1,5 @@
 """The output of `asperf predict`: a prediction as sections of checks, and a table of models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Compares two builds on the checks of a gate, and judges each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

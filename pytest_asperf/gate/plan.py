@@ -1,7 +1,5 @@
 """The checks of a gate: those that a user names, or those in which regressions have hidden."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -6,8 +6,6 @@ Time that decided checks did not use goes to the undecided ones, in further roun
 decided or the budget is spent.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """A gate's outcome: its answer, its exit code, and what a report keeps of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

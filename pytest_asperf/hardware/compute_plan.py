@@ -3,8 +3,6 @@
 A plan is Core ML's forecast, and not its run record.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess

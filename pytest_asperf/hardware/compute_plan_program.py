@@ -4,8 +4,6 @@ A program of its own, because Core ML logs to stderr and may kill the process in
 Engine's compiler fails.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

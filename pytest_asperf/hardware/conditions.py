@@ -1,7 +1,5 @@
 """Judges disturbances of a measurement: pure functions from samples to conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

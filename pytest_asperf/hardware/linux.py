@@ -4,8 +4,6 @@ Disturbances are throttling, clock policy, power source and memory. Readers get 
 tree, so that tests can use a copied one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

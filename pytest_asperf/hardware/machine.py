@@ -1,7 +1,5 @@
 """The facts of one machine, as far as they could be read; others are None."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import dataclass
 from typing import Literal

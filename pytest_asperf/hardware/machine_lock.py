@@ -4,8 +4,6 @@ A note in the lock file names the process that has the lock. Every user of the m
 note, so it is checked and bounded, and believed only if the operating system lists the process too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

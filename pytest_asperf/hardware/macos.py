@@ -3,8 +3,6 @@
 Disturbances are thermal pressure, power mode, memory pressure and the GPU.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

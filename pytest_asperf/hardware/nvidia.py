@@ -1,7 +1,5 @@
 """NVIDIA cards: through NVML if its Python binding is installed, otherwise through nvidia-smi."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Processor time is since boot: the machine's, and that of this process with all that it started.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """Hardware profiles: published facts of each chip variant, found by name or by facts."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The machine's fitness for a measurement: samples over a short window, judged one by one."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

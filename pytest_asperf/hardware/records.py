@@ -4,8 +4,6 @@ The name is short, unique, and cannot be traced to a person. A record is one JSO
 cache folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

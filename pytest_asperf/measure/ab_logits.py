@@ -11,8 +11,6 @@ batch is right for single sequences, and one that keeps too much of an earlier p
 the first prompt.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

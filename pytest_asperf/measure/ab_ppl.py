@@ -4,8 +4,6 @@ The baseline's logits of a chunk pass to the candidate's process through a file,
 computed once in each build whether PPL, KLD or both are judged.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A target and a draft in one process, and the operations that need both."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property

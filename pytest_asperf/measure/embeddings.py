@@ -1,7 +1,5 @@
 """The vectors of the same texts in two builds, and in each build alone and in a batch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """J per token of one workload on one model: windows one after the other, and the idle machine."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """The input of models: corpora, prompts, and the tokens of a workload."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

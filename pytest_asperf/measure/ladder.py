@@ -6,8 +6,6 @@ llama-perplexity's: chunks of the context's size, BOS forced at the start of eac
 scored.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -3,8 +3,6 @@
 Loads run in random order, so that a drift of the machine is no effect of the load.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Loads of a model until its first output token, in repetitions or in pairs of two variants."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The memory of a model, counted by the engine that has it; of two builds, also by the process."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ One file for each kind of machine. It is read by every gate and never stops one:
 part counts as not measured.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterable, Mapping

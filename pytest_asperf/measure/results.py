@@ -1,7 +1,5 @@
 """The results of measurements: raw counts with their run record, and the estimates from them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The variants of a comparison as they run: each has a process of its own, whose work is timed."""
 
-from __future__ import annotations
-
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A build as it runs: a process, and the models that are loaded in it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait

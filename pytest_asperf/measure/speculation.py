@@ -6,8 +6,6 @@ cost of a step is timed once in every pair, so that a prediction and its outcome
 minutes.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

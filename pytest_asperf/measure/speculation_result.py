@@ -1,7 +1,5 @@
 """The results of speculation: raw rounds and times of two variants, and the estimates from them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence

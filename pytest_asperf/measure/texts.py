@@ -3,8 +3,6 @@
 The models stay loaded from one text to the next, because a property is tried on many.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial

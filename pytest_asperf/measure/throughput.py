@@ -6,8 +6,6 @@ more than two runs of one load (by the place of its memory, by the threads that 
 interval covers only variation that occurred during its measurement.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ An engine times an encoder as fast as any model, and returns meaningless logits.
 meaningful, so only functions that need logits reject a GGUF file of an encoder.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Files as they are on a disk: their room, their part in memory, and whether they changed."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -8,8 +8,6 @@ killed).
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; limits as in its gguf.cpp.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import struct

@@ -1,7 +1,5 @@
 """The content of a GGUF file: model, tokenizer, and the bytes that one decoding step reads."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import stat

@@ -4,8 +4,6 @@ Nothing is fetched here. The layout of the hub's cache:
 https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from importlib import resources

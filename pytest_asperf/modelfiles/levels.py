@@ -5,8 +5,6 @@ log only: Q4_K_M of a model with rows of 576 elements is mostly Q5_0. People dow
 name, so it is made and measured, and the run record names the types.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final

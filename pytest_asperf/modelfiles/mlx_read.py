@@ -1,7 +1,5 @@
 """The content of a Hugging Face or MLX folder, read from its headers and configuration."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """From a model spec to the folder that MLX measures: given, published or converted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The sizes that all quantizations of one model have in common, as headers state them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal

@@ -1,7 +1,5 @@
 """From a model spec to the GGUF file that is measured: given, converted or quantized."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

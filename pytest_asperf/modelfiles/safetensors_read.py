@@ -4,8 +4,6 @@ The `safetensors` package cannot give bfloat16 to numpy without a third package,
 into memory where this maps it. Format: https://github.com/huggingface/safetensors#format.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

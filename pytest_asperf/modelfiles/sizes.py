@@ -4,8 +4,6 @@ Nothing is converted or quantized for it. A quantization that a model does not h
 from the shapes of its matrices and the bits per weight of that quantization in another model.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path

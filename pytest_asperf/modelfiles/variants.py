@@ -5,8 +5,6 @@ logits do, while the cost of a step, or the kind of rollback, varies. The parts 
 are decided here, for every output format, under GGUF's names of tensors.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

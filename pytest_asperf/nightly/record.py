@@ -3,8 +3,6 @@
 The memory of a job is its last run, and a run that was begun and did not end.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The state of a stored series: steady, slower or faster since a run, or too few runs."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterable, Sequence

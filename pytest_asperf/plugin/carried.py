@@ -1,7 +1,5 @@
 """The records that pytest's test reports carry as plain data, through xdist and to JUnit files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType

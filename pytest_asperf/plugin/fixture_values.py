@@ -1,7 +1,5 @@
 """From a test's selected models and its session to the values of fixtures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

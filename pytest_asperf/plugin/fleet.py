@@ -1,7 +1,5 @@
 """Several machines: the same tests on each, by xdist's `--dist=each`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The machine of each row of a session."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

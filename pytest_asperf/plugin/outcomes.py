@@ -1,7 +1,5 @@
 """From a test's exception to pytest's report: PASS, FAIL, INCONCLUSIVE or INVALID."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """From pytest's options and markers to frozen settings and marks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The folder whose settings count in a session: nearest to the tests, for any working folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests of ours that were skipped: why, in one line of each kind at the end of the session."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn

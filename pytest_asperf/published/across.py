@@ -1,7 +1,5 @@
 """Published statements about several machines, judged by the reports of such machines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Final

@@ -1,7 +1,5 @@
 """`assert_as_published`: asserts that a quantity still equals a published figure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """`asperf findings`: lists the published findings, or explains one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import click

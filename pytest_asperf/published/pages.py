@@ -1,7 +1,5 @@
 """Published findings in words: all in a table, one explained, as data, and the page of the docs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 

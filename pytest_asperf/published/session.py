@@ -1,7 +1,5 @@
 """Findings in a pytest session: which test measures which, their scope, and their verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The findings of a session: statement, published figures, and the results here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final

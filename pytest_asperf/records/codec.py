@@ -4,8 +4,6 @@ Both ways follow the declared types. Decoded data may come from anybody: each va
 against its type, and a number that is not finite is rejected.
 """
 
-from __future__ import annotations
-
 import math
 import types
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ A record has facts. `report.lines` puts them into words, `records.codec` into pl
 a field names are imported at run time, for the decoder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias

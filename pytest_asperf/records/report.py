@@ -1,7 +1,5 @@
 """A whole report: its head, a gate's or a nightly run's additions, and the records; from JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -4,8 +4,6 @@ Schema 1 is no longer written. Its rows had texts, and raw figures without a kin
 is recognized by keys, and a name is read from a text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Records of measurements and verdicts, from the results of lower rooms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace

@@ -1,7 +1,5 @@
 """Rows for pytest-benchmark's table and files, so that dashboards made for it keep working."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

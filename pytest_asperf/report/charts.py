@@ -1,7 +1,5 @@
 """The charts of a page: intervals against limits, values in the order they were measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain, count

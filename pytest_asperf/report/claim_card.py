@@ -1,7 +1,5 @@
 """The card of one assertion: verdict, charts, reason if it is not decided, and run record."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final

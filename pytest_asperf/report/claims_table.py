@@ -1,7 +1,5 @@
 """The last screen of a session: a line for each assertion, and explanations of these lines."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

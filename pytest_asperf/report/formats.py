@@ -1,7 +1,5 @@
 """The formats of a report: their writers, from checked JSON reports; flat files among them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

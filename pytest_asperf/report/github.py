@@ -1,7 +1,5 @@
 """The output for GitHub: lines that annotate a job, and its summary."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The stored values of a series, as estimates and for a chart."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Final

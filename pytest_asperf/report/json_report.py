@@ -1,7 +1,5 @@
 """The JSON report of a session or a gate: assertions and measurements as tables, every record."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

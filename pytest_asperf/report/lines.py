@@ -1,7 +1,5 @@
 """The one place that puts records into words: a line of a table, and all that a card shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Names come from model files, engines and branches: each is escaped, bounded, and
 column.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Measurements as tables: every count and time of each model and variant; speculation by k."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias

@@ -3,8 +3,6 @@
 Nothing of it is computed here: texts are those of the report, and charts are drawn of its figures.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ shows during a long run that time goes on.
 
 # ruff: noqa: PLC0415  # rich.progress is loaded where something is shown
 
-from __future__ import annotations
-
 import time
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A report for pages, read from JSON: lines, series to draw, measurements side by side."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A verdict's result in words: the limit, what was measured, why it is open, and remarks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import singledispatch

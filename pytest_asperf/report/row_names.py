@@ -1,7 +1,5 @@
 """The names of rows: if two would be alike, their difference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os.path import commonprefix

@@ -1,7 +1,5 @@
 """When, where and how a session was run."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import platform

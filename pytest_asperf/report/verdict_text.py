@@ -1,7 +1,5 @@
 """A verdict in words: on one line, in few lines, as a lab note; and the error that shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Lines that fit a terminal: the place where every text that a user reads is broken."""
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap

@@ -3,8 +3,6 @@
 The tables are declared by their columns' names; `migrations` makes them, with types and indices.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The figures of a report that series are made of, and the content of a store."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

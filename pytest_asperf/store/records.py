@@ -1,7 +1,5 @@
 """Stores documents, and gives back sessions and series."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping

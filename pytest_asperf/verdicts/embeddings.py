@@ -1,7 +1,5 @@
 """The verdict on the vectors of texts in two builds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

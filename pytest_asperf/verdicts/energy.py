@@ -1,7 +1,5 @@
 """The common part of verdicts on energy: their counters, and the agreement of these."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 from typing import Final

@@ -5,8 +5,6 @@ mixed types, MLX's affine quantizations have a scale and a bias for each group. 
 can match, and they decide the bytes of a TG step.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From the pairs and chunks of a gate to the verdicts on them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Verdicts on memory: if a model fits, and if one build uses more than another."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The common part of verdicts on two variants in pairs; remarks on the machine's noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final

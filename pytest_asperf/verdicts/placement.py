@@ -4,8 +4,6 @@ A plan is Core ML's forecast. Energy on the device's rail, a GPU near idle and a
 the GPU's show the actual device. Only the plan covers exactly one process and one model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, cast

@@ -1,7 +1,5 @@
 """Verdicts on pairs of two variants whose ratio or difference is compared with a limit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Verdicts on rates that were not measured in pairs, after their guards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """From a measurement of speculation, or of the texts of two models, to the verdicts on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

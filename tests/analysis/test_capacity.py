@@ -1,7 +1,5 @@
 """Predictions before a model runs: monotone if they must be, right on worked examples."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

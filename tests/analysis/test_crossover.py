@@ -1,7 +1,5 @@
 """The search for the length at which two models cross."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

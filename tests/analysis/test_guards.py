@@ -1,7 +1,5 @@
 """Each guard against the published figures that it is there for, and against one close by."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

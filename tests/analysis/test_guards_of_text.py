@@ -1,7 +1,5 @@
 """The guards on logs and on generated text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Latency and throughput by their definitions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

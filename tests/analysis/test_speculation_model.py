@@ -1,7 +1,5 @@
 """The arithmetic of speculation against worked examples and its own inverses."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

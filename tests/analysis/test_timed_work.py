@@ -1,7 +1,5 @@
 """Guards on the state after timed runs, with rows for each case."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

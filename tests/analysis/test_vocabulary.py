@@ -1,7 +1,5 @@
 """Vocabularies that differ in padding."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

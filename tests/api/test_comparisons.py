@@ -1,7 +1,5 @@
 """The arithmetic of assertions: no pytest plugin, no engine, no process."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """A fixture or a measurement is no truth value: the error shows an assertion on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Files in the forms that people paste, each with the answer that follows from its figures."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

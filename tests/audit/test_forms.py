@@ -1,7 +1,5 @@
 """Output as people put it together: side by side, on one line, as tables, and cut off."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Text around and between a tool's lines changes no figure, and a cut one is none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Result files of load generators: figures by asperf's names, guards, and comparisons."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Output of llama.cpp's own binaries (build 0c1e570), saved on a CPU with the shipped models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

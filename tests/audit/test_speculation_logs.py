@@ -5,8 +5,6 @@ lines are written here as `common/speculative.cpp` and
 `examples/speculative-simple/speculative-simple.cpp` of build 0c1e570 print them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

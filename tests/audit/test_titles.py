@@ -1,7 +1,5 @@
 """Runs of one file are distinguished by the lines above them, and pooled otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

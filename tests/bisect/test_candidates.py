@@ -1,7 +1,5 @@
 """The builds between two: real git on a tiny checkout, and pip on a folder of wheels."""
 
-from __future__ import annotations
-
 import subprocess
 import zipfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How often a bisection is wrong: the real search over the real sequential test, on made noise."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """The record of a bisection: read again as it was written, or not at all."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The wrong verdicts that each gate of a bisection may cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Bisection as arithmetic: the gates, their number, and their result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The text of a bisection: its answer's next step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tiny packages and a tiny checkout, made on the spot; real pip, git and CMake build them."""
 
-from __future__ import annotations
-
 import subprocess
 import tarfile
 import zipfile

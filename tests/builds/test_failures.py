@@ -1,7 +1,5 @@
 """The output of installers and compilers, as errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The command, in this process; projects of scripted models, measured under a lock of their own."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`asperf bisect`, with the scripted engine and a lock of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

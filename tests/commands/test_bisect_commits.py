@@ -5,8 +5,6 @@ name, started with a library of the checkout between libllama and ggml. llama-be
 measures a commit's effect on each graph in that library.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """`asperf bisect` on the real engine: builds that are slower by a share of each step, or wrong."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """`asperf builds`: declared and made builds, making, and pruning."""
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """`asperf calibrate`, with the scripted engine and a lock of its own."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Advice names options that exist: pytest's in a session, a command's own in its output."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

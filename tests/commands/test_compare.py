@@ -1,7 +1,5 @@
 """`asperf compare`: comparable figures, and the text about them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The completions that a shell is offered behind a command, in the folder of a project."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

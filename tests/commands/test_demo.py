@@ -1,7 +1,5 @@
 """`asperf demo`: the verdicts that it names, each measured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An encoder is rejected by each command, and by pytest, with the reason and before it is run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

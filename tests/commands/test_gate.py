@@ -1,7 +1,5 @@
 """`asperf gate`: exit codes and output with the scripted engine, and once with the real one."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """A candidate that cannot do the baseline's work, in every kind of check."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`asperf history` and `asperf gate --store`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

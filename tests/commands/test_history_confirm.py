@@ -1,7 +1,5 @@
 """`asperf history confirm`, and the states that `asperf history` lists."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`asperf init`: its files parse, are collected and run, for any names of files."""
 
-from __future__ import annotations
-
 import ast
 import re
 import struct

@@ -1,7 +1,5 @@
 """`asperf load` against a server on a real socket."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """`asperf nightly`: runs of the scripted engine, stored in a real store."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import json

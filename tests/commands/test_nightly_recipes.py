@@ -1,7 +1,5 @@
 """The recipes of docs/nightly-timers.md: each is read by what it is for, as far as that is here."""
 
-from __future__ import annotations
-
 import plistlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`asperf placement` on saved plans."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

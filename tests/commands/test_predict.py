@@ -1,7 +1,5 @@
 """`asperf predict`: its output for the shipped models on named hardware and on this machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands that read and list start nothing that the files of a folder name."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

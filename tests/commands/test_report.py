@@ -1,7 +1,5 @@
 """`asperf report`: a page of JSON reports."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

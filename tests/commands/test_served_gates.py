@@ -1,7 +1,5 @@
 """Gates of two llama-servers whose candidate has one fault that only its own requests show."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lines fit the width that a terminal has, and what a user copies is not broken."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Model specs: paths, names, quantizations and padded models."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

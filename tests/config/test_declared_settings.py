@@ -1,7 +1,5 @@
 """Each setting is declared once, and everything that a user meets of it comes from there."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

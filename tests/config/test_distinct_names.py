@@ -1,7 +1,5 @@
 """Two files of one name are distinguished by the shortest end of their paths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

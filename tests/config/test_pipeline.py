@@ -1,7 +1,5 @@
 """Models whose engine is a command line, as a configuration file declares them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

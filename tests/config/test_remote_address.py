@@ -1,7 +1,5 @@
 """Addresses of RPC servers: private unless the user insists."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.config.engine_settings import parse_settings

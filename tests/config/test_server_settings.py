@@ -1,7 +1,5 @@
 """Settings of servers that we start."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.config.engine_settings import parse_settings

@@ -1,7 +1,5 @@
 """Names of workloads."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

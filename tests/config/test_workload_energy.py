@@ -1,7 +1,5 @@
 """Names of workloads whose energy is judged."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.config.workload import Workload, is_workload, parse_workload

@@ -1,7 +1,5 @@
 """A project in which pytest runs with published findings; in those of the core it does without."""
 
-from __future__ import annotations
-
 import pytest
 
 import tests.conftest

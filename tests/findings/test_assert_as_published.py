@@ -1,7 +1,5 @@
 """`assert_as_published` on a Mac of `fixtures/hardware`, with the scripted engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shlex
 from configparser import ConfigParser
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """`--asperf-findings`, and the table of findings at the session's end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

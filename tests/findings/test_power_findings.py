@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.hardware.meters.meter import Counter, Meter

@@ -1,7 +1,5 @@
 """The composite action: its steps, run by the shell that GitHub runs them with."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

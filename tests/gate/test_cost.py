@@ -1,7 +1,5 @@
 """The expected cost of a gate, from calibrations."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.analysis.stats.sequential import detectable_tolerance, pairs_deciding

@@ -1,7 +1,5 @@
 """The samples of the guides: they parse, and every option that they use exists."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

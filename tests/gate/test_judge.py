@@ -1,7 +1,5 @@
 """The checks of a gate that alternate, and the effect by which gates are compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast

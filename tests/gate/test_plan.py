@@ -1,7 +1,5 @@
 """The checks of a gate, for each engine and each kind of request."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sharing of one budget by the checks of a gate, on a clock that is set."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

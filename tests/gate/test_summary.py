@@ -1,7 +1,5 @@
 """The result and the words of a gate, as functions of results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

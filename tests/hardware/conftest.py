@@ -1,7 +1,5 @@
 """The shared parts of the hardware tests: saved tool outputs, and trees of system files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

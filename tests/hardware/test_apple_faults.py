@@ -1,7 +1,5 @@
 """Apple's counters in their real cadence, through the meter, and their faults' results."""
 
-from __future__ import annotations
-
 import io
 import math
 import sys

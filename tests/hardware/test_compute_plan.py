@@ -1,7 +1,5 @@
 """Core ML's compute plans, in the shape that the program prints them, and the program itself."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

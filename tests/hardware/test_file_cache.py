@@ -1,7 +1,5 @@
 """The files that the system keeps in memory: real files, and systems that do not report it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A machine's fingerprint: the same on each run, another one for each machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

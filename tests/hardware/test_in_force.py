@@ -1,7 +1,5 @@
 """The meaning of a name of hardware, on the machines of `fixtures/hardware`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

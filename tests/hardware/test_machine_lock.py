@@ -1,7 +1,5 @@
 """Waiting for the machine: the process that has it, the time, and the end of the wait."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The counters of each source, and the reasons for rails without a figure, on saved output."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

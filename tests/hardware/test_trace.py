@@ -1,7 +1,5 @@
 """Windows of counters that are replayed in the shapes that real ones have."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

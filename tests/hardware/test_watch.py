@@ -1,7 +1,5 @@
 """The machine during a measurement: the samples, and the guards' use of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

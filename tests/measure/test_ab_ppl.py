@@ -1,7 +1,5 @@
 """Two builds that make different tokens of a corpus are not compared."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.errors import MeasurementError

@@ -1,7 +1,5 @@
 """A FAIL of kept processes is one only if others show it again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

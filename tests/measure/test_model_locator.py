@@ -1,7 +1,5 @@
 """The facts that a locator learns of its build, and how often it starts an engine for them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

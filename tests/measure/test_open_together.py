@@ -1,7 +1,5 @@
 """Both variants of a comparison are started at once, and ended in any case."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 from typing import Any

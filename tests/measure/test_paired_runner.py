@@ -1,7 +1,5 @@
 """Two variants in pairs: processes, lengths of pairs, parts of runs, orders and warm-ups."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files of a pipeline: its description, and its runs' remains."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The cost of a draft on another machine, computed from both variants' runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import StepCosts

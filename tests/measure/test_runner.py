@@ -1,7 +1,5 @@
 """The end of a measurement, as its observer sees it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

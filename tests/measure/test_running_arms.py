@@ -1,7 +1,5 @@
 """The request of a variant for each part of a generation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast

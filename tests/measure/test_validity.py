@@ -1,7 +1,5 @@
 """The comparison of run record and request, and the usability for assertions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """How long a GPU is warmed up."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import RawRun

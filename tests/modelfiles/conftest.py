@@ -1,7 +1,5 @@
 """A tiny random Llama in Hugging Face format, and llama.cpp to compare the results with."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

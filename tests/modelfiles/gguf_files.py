@@ -1,7 +1,5 @@
 """Small GGUF files with chosen metadata and tensors."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from pathlib import Path

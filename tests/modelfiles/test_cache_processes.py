@@ -1,7 +1,5 @@
 """One cache that several processes build in, or that a process has no space in."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Models that predict no next token are rejected wherever a header is read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

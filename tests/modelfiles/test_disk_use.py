@@ -1,7 +1,5 @@
 """The disk space of files: names of one file, links to blobs, holes and folders."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bytes that one step reads of a GGUF file, and those that its cache keeps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

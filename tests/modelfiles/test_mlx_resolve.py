@@ -1,7 +1,5 @@
 """Folders that MLX measures: their headers, made quantizations, and errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

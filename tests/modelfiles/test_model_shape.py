@@ -1,7 +1,5 @@
 """Headers distinguish the quantizations of one model from files of another one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that are published in several files, of which the first one is named."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

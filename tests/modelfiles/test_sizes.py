@@ -1,7 +1,5 @@
 """The predicted memory of a model, compared with the files that are made and their memory."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Variants have the logits of the model they are made of."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator

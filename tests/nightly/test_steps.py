@@ -1,7 +1,5 @@
 """The state of a stored series, and the notes of a run: functions of plain values."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

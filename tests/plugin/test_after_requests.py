@@ -1,7 +1,5 @@
 """A build that gets slower with its answers fails, in a gate and by itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.conftest import Project

@@ -1,7 +1,5 @@
 """The fit of a model: by its sizes on any hardware, by engines' allocations on this machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`assert_monotonic` and `assert_pareto_optimal`: the order of quantizations, and of rates."""
 
-from __future__ import annotations
-
 from tests.plugin.conftest import Project
 
 #: Q4_K_M is smaller and generates faster; Q8_0 has the lower PPL and KLD; their PP is alike.

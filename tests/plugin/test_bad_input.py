@@ -1,7 +1,5 @@
 """Bad input, through pytest, on llama.cpp: an error in its own test, and none in its neighbours."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Bad input on MLX, through pytest: an error in its own test, and none in its neighbours."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A model that computes no numbers is INVALID, however fast it does so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Gates between builds that are made on the way: a wheel, a requirement, a checkout."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable
 from pathlib import Path

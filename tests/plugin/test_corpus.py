@@ -1,7 +1,5 @@
 """The text behind a figure: rejected if it is none, and named next to every PPL."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of a user, measured on MLX: markers, quantizations, the choice of the engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """One file with every kind of assertion, measured live as a user runs it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.conftest import Project

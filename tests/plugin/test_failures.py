@@ -1,7 +1,5 @@
 """A failing assertion on each quantity, as a terminal of 80 columns shows it."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections.abc import Mapping

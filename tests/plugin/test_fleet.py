@@ -1,7 +1,5 @@
 """Several machines: the same tests on each by xdist's `--dist=each`."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -1,7 +1,5 @@
 """The gate: a candidate build against the baseline, through pytest."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

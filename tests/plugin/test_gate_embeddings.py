@@ -1,7 +1,5 @@
 """Vectors of texts are those of the baseline, alone and in a batch, or the candidate is a FAIL."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild

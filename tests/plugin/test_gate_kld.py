@@ -1,7 +1,5 @@
 """A candidate whose answers drift is a FAIL of `kld`, for any PPL."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.conftest import Project

@@ -1,7 +1,5 @@
 """A candidate that needs more memory is a FAIL, for any speed."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild

@@ -1,7 +1,5 @@
 """A gate's report on its machine: readiness, noise, and self-checks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A prompt's logits are the same after other prompts and on its own, or the candidate is a FAIL."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild

@@ -1,7 +1,5 @@
 """Each user's logits are the same alone and among others, or the candidate is a FAIL."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild

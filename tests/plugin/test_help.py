@@ -1,7 +1,5 @@
 """The output of pytest itself about the plugin: `--help`, `--markers`, `--fixtures`."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf import plugin

@@ -1,7 +1,5 @@
 """A session that ends early: no worker stays behind, and its measurements are shown."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """pytest's JUnit file: assertions as properties, and verdicts as types of failure."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import pytest

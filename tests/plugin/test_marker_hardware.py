@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.plugin.conftest import Project, marked
 
 MARKED = marked().replace("{}", "hardware({})")

@@ -1,7 +1,5 @@
 """Types of KV cache against F16 and the same weights, on both engines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The speculative marker, the speculation fixture and its assertions, live."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

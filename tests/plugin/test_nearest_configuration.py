@@ -1,7 +1,5 @@
 """The asperf.toml that counts: the one nearest to the tests, for any working folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """No test passes silently: measurements are asserted, and assertions are measured."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

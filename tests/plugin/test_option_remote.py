@@ -1,7 +1,5 @@
 """`--asperf-remote`, the machine on which `overhead_on` drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

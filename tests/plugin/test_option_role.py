@@ -1,7 +1,5 @@
 """`--asperf-role`, and tests with model slots."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.conftest import Project

@@ -1,7 +1,5 @@
 """External programs in a session: measurements, pairs, a crossover, outputs, and a gate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Progress on a terminal: the measurement, its state, and no remaining line."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty

@@ -1,7 +1,5 @@
 """Properties: `model.scores`, `speculation.on`, `ladder.of`, and the example that uses them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest_asperf

@@ -1,7 +1,5 @@
 """Energy through pytest: a replayed counter during processes of the scripted engine."""
 
-from __future__ import annotations
-
 import json
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Times: of prompts, of whole requests, of tokens and of loads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The facts of a model that need no timing: its disk space, and its Core ML placement."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

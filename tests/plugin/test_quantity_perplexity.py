@@ -1,7 +1,5 @@
 """PPL, its change, KLD and the same top token, against limits and of one model over another."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.conftest import Project

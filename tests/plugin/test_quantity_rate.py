@@ -1,7 +1,5 @@
 """Rates against limits: of their own, of their spread, and of the memory bandwidth."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ratios and differences of quantizations, KV types, models, workloads and builds, in pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

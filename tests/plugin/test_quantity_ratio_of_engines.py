@@ -1,7 +1,5 @@
 """Two engines on one model at matched quantizations, both of them real."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

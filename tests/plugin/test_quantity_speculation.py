@@ -1,7 +1,5 @@
 """Quantities of speculation: acceptance, gain, speed ratio, break-even, the cost of a batch."""
 
-from __future__ import annotations
-
 import json
 
 from tests.plugin.conftest import Project

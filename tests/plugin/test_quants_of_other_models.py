@@ -1,7 +1,5 @@
 """A file declared as a quantization of another model is INVALID, and so is an impossible gain."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quantizations that are their baseline, and baselines that are no model, on the real engines."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

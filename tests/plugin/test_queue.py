@@ -1,7 +1,5 @@
 """Two measurements at once would disturb each other: on one machine they run one by one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

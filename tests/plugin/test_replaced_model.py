@@ -1,7 +1,5 @@
 """A model's file that changes in a session: the report has the measured one."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

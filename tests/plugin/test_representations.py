@@ -1,7 +1,5 @@
 """A failing `assert` or a debugger shows one short line of a fixture's value."""
 
-from __future__ import annotations
-
 from tests.plugin.conftest import Project
 
 TEST = """

@@ -1,7 +1,5 @@
 """Sampling of the whole vocabulary and by a grammar is timed, and must be done."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild

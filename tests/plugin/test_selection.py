@@ -1,7 +1,5 @@
 """A test's markers are parsed once, and again only where one was added since."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

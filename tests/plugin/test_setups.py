@@ -1,7 +1,5 @@
 """The set-ups of other people's projects: plugins, options, configuration files and folders."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

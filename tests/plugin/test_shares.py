@@ -1,7 +1,5 @@
 """A share that is written as a number from 1 on is an error in each assertion."""
 
-from __future__ import annotations
-
 from tests.plugin.conftest import Project
 
 _F16 = '@pytest.mark.quant("F16")\n'

@@ -1,7 +1,5 @@
 """Why tests were skipped, at the end of the session without `-rs`."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.conftest import Project

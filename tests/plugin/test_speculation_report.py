@@ -1,7 +1,5 @@
 """The output of a session that measured speculation: table, page, a stop's rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

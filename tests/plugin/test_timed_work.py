@@ -1,7 +1,5 @@
 """A build that does not do the work that is timed is no PASS, however fast it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild

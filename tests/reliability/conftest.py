@@ -1,7 +1,5 @@
 """Sessions in processes of their own, and the search for their remains."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -4,8 +4,6 @@ One session for each engine: an interpreter replaces the engine's own, runs the 
 real engine, and does harm when it generates with a model that is named after the harm.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

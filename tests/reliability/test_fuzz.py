@@ -4,8 +4,6 @@ The ordinary tests have 2,000 fixed inputs. `tox run -e campaign` sets ASPERF_TE
 whose counts are in docs/reliability.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

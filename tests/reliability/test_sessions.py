@@ -3,8 +3,6 @@
 The scripted engine measures: its figures are chosen, its processes and faults are real.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

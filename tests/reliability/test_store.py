@@ -1,7 +1,5 @@
 """Writers of one store that are killed at random; `benchmarks/bench_store.py` does it longer."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

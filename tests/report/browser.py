@@ -1,7 +1,5 @@
 """A headless Chromium that tests query about a page, through its own pipe and without a library."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

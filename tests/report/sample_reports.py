@@ -1,7 +1,5 @@
 """JSON reports for tests of the page, made by the functions that a session makes them with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

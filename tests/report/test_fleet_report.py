@@ -1,7 +1,5 @@
 """A report of several machines, and its outputs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every format of a report, from a checked JSON report."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Lines that annotate a job of GitHub's, and its summary."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

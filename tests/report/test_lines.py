@@ -1,7 +1,5 @@
 """Records in words, and as plain data and back."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

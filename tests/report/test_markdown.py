@@ -1,7 +1,5 @@
 """Markdown for a pull request."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Results of every kind in words, and as JSON and back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import is_dataclass, replace
 from typing import Any, Final, get_args

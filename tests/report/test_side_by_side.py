@@ -1,7 +1,5 @@
 """Machines and engines side by side."""
 
-from __future__ import annotations
-
 from pytest_asperf.records.kinds import AnyRecord
 from pytest_asperf.report.page import by_engine, by_machine
 from pytest_asperf.report.report_data import ReportData

@@ -1,7 +1,5 @@
 """The chart and the table of speculation, from records alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A server on a real socket that replies by a script."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -1,7 +1,5 @@
 """A relay between the client and a server that streams: it does harm to the replies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Requests over real sockets: times, framing, and every fault by its name."""
 
-from __future__ import annotations
-
 import dataclasses
 import socket
 from collections.abc import Iterable

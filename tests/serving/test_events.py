@@ -1,7 +1,5 @@
 """The content of a reply, in the forms of each API."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

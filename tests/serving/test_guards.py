@@ -1,7 +1,5 @@
 """Each fault of a server over real sockets, and the guard that finds it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable
 from dataclasses import replace

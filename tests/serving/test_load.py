@@ -1,7 +1,5 @@
 """Many requests at once, on real sockets."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Faults between the client and a server: a scripted one, and llama-server itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

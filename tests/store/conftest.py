@@ -1,7 +1,5 @@
 """Stores of both kinds. The tests of PostgreSQL start a server of their own on a socket."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

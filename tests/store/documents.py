@@ -1,7 +1,5 @@
 """Documents of nightly runs, in the shape of a report, and their parts."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Unusable stores, and those of other versions and programs."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import sqlite3

@@ -1,7 +1,5 @@
 """Documents from anywhere give figures or an error that names the place."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from contextlib import suppress

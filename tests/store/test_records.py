@@ -1,7 +1,5 @@
 """The content that a store keeps and gives back, in both databases."""
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports that a store cannot accept."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

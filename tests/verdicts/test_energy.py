@@ -1,7 +1,5 @@
 """Verdicts of gates on energy, from windows made up for each case."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

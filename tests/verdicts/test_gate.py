@@ -1,7 +1,5 @@
 """Verdicts of a gate on logits and on speculation, from figures made up for each case."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdict on sizes that should fit in a memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.analysis.capacity import Fit, MemoryCapacity

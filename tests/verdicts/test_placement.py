@@ -1,7 +1,5 @@
 """The evidence for a model's device: saved plans, and samples in powermetrics' form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The verdict of a busy host on runs that were not paired."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.analysis import guards

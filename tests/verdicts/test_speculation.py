@@ -1,7 +1,5 @@
 """The conditional assertion about speculation, and losslessness, on figures for each case."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any, Literal

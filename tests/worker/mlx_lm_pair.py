@@ -3,8 +3,6 @@
 Each line it reads is a request in JSON, each line it prints the answer.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """External programs as an engine: their output is read, and contradictions raise."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every shipped engine keeps the protocol, in its own process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

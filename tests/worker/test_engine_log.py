@@ -1,7 +1,5 @@
 """The log of llama.cpp, in the words of each version."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_asperf.worker.printed.engine_log import cache_types, flash_attention, layer_counts

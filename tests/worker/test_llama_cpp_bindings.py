@@ -1,7 +1,5 @@
 """The functions of llama-cpp-python without its classes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A cache filled from an earlier load's saved cells equals the one of computing the text."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """llama.cpp's real binaries: their times and scores equal the library's."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A chunk that was computed ahead is scored as one that was not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

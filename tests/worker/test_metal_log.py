@@ -1,7 +1,5 @@
 """A Mac's GPU, read from llama.cpp's log in the words of each version."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MLX on real models: llama.cpp's definitions, quantizations, settings, errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """MLX models that several processes share: they compute as one does, or report the fault."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rules of speculation on MLX alone: its caches, and a fault of mlx-lm that is found."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

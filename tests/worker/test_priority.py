@@ -1,7 +1,5 @@
 """An engine comes before other work where it may, and keeps a nice value that was named."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The library that pip installs has no RPC. The binaries' own libraries have it an
 sources, so they replace it in a copy of the package.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """RPC servers that are absent, busy, of another protocol, or that did not compute."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Prompts of a number of tokens that no server has seen before."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

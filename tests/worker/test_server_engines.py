@@ -3,8 +3,6 @@
 A program in llama-server's place speaks as it does; the real servers are in test_real_servers.py.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Draft and verify on real models, in the engine's own process."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A pair's need of context: no more than it opens, for any drafted and accepted tokens."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The time of a workload, by the replies of a server's users."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

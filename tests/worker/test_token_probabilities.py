@@ -1,7 +1,5 @@
 """The log-probabilities of a llama-server as rows, and the faults that void them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -5,8 +5,6 @@ None of these runs the real binaries, which show no such fault: scripts print th
 and one fault. The real ones are in test_llama_tools_engine.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

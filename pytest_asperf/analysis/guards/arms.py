@@ -1,7 +1,5 @@
 """Guards on the run record: against the request, and one variant against the other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Rates against the limits of memory, acceptance counts and the tool's own token counts."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pytest_asperf.analysis import speculation_model as sd_model

@@ -1,7 +1,5 @@
 """An engine's output: log, text and tokens. Lines are read one at a time, once."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Guards on requests to a server: its replies, and the client's view of them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The runs' spread, the machine they ran on, and the counters that their energy was read from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final

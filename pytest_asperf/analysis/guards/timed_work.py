@@ -3,8 +3,6 @@
 A row has log-probabilities of groups of tokens, in nats (`engine_process.GroupedRow`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

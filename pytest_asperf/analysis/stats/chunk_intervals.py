@@ -5,8 +5,6 @@ differ in length. Tokens of one chunk share their context and are not independen
 the basis of the intervals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final

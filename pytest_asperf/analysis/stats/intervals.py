@@ -1,7 +1,5 @@
 """Intervals for repeated timings: plain sequences in, an `Estimate` out; and their quantiles."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

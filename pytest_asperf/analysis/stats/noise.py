@@ -3,8 +3,6 @@
 Formulas and their limits: ``docs/statistics.md``, "The machine's own noise".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

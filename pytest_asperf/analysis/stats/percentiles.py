@@ -1,7 +1,5 @@
 """Percentiles of times, with intervals from order statistics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

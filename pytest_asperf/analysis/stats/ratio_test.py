@@ -1,7 +1,5 @@
 """Sequential tests that a ratio, or a difference, of two costs is within limits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from statistics import median

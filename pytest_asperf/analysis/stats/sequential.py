@@ -8,8 +8,6 @@ grown stake is valid evidence after every pair. Derivation, limits and error rat
 ``docs/statistics.md``. Source of the bets: Waudby-Smith & Ramdas, arXiv 2010.09686.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """The common part of sequential tests: values are added until an outcome is reached."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate

@@ -6,8 +6,6 @@ instead of the normal quantile, for small numbers of runs. Its error rates are i
 ``docs/statistics.md``, "Spread".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev

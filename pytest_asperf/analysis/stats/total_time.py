@@ -5,8 +5,6 @@ a build that has two speeds. The total is the time that a user waits for. Deriva
 ``docs/statistics.md``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev

@@ -5,8 +5,6 @@ the architectures of today, so it is compared with the counter where the load wa
 long.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

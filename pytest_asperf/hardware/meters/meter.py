@@ -5,8 +5,6 @@ apart. A difference of two samples misses or adds up to a publication at each en
 polled until it changes, and a window begins and ends at such a change.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Each plist has the energy of an interval, in mJ over `elapsed_ns`. Intervals are
 requested and differ in length, so energies are added up and no power is averaged.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import plistlib

@@ -4,8 +4,6 @@
 a project may have its own in the same schema.
 """
 
-from __future__ import annotations
-
 from pytest_asperf.published.findings.judge import (
     judge_recorded as judge_recorded,
     published_text as published_text,

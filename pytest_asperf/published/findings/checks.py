@@ -1,7 +1,5 @@
 """The closed set of checks that a finding may make, each read from its table and judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -7,8 +7,6 @@ several figures uses the extremes over their intervals, the error shared among t
 which is wider than needed and never too narrow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A finding's verdict on its published figures: guards first, then intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Findings from TOML files: read, checked, frozen."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Findings as frozen dataclasses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

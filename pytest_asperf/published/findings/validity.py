@@ -1,7 +1,5 @@
 """Guards on published figures: the closed set that a findings file may name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias

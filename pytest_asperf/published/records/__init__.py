@@ -4,8 +4,6 @@ A document is a TOML file; `data/recorded/README.md` lists the permitted content
 folder ship, and a project may have its own in the same schema.
 """
 
-from __future__ import annotations
-
 from pytest_asperf.published.records.formulas import (
     DerivedCheck as DerivedCheck,
     derived_checks as derived_checks,

@@ -1,7 +1,5 @@
 """The formulas by which a published figure may follow from others, and whether it does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Published figures from TOML files: read, checked, frozen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal

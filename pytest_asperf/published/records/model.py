@@ -1,7 +1,5 @@
 """Published figures as dataclasses: documents, tables, their rows and printed values."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

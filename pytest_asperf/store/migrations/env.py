@@ -1,7 +1,5 @@
 """The script that alembic runs to bring a database to a revision; `database` has the connection."""
 
-from __future__ import annotations
-
 from alembic import context
 
 from pytest_asperf.store.database import VERSION_TABLE

@@ -1,7 +1,5 @@
 """Change points: the place of a planted step, and series without one."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Closed testing of e-values: one test's threshold, given the evidence of the others."""
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """If a falling function changes its sign."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The change from one estimate to another that was made apart from it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

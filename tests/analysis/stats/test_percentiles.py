@@ -1,7 +1,5 @@
 """Percentiles with intervals from order statistics."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

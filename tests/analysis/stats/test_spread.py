@@ -1,7 +1,5 @@
 """A coefficient of variation with its interval."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evidence made of a few figures, with chosen spreads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

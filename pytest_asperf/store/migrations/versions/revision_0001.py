@@ -1,7 +1,5 @@
 """Sessions, series and points."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

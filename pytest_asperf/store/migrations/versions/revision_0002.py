@@ -1,7 +1,5 @@
 """An index for the comparisons of a new series."""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0002"
