@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Union, cast, get_args, ge
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.records.codec import declared_types
 from pytest_asperf.records.kinds import AnyRecord
-from pytest_asperf.records.report import AROUND, SCHEMA, GateFacts, Meta, NightFacts
-from pytest_asperf.report.json_report import WORDS, Claim
+from pytest_asperf.records.report import AROUND, SCHEMA, GateFacts, Meta, NightlyFacts
+from pytest_asperf.report.json_report import WORDS, Assertion
 from pytest_asperf.report.measurements import Entry
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def schema() -> Schema:
         "meta": {"$ref": "#/$defs/Meta"},
         "headline": {"type": "array", "items": {"type": "string"}},
         "gate": {"$ref": "#/$defs/GateFacts"},
-        "night": {"$ref": "#/$defs/NightFacts"},
-        "claims": {"type": "array", "items": {"$ref": "#/$defs/Claim"}},
+        "nightly": {"$ref": "#/$defs/NightlyFacts"},
+        "assertions": {"type": "array", "items": {"$ref": "#/$defs/Assertion"}},
         "measurements": {"type": "array", "items": {"$ref": "#/$defs/Entry"}},
         "rows": {"type": "array", "items": row},
     }
@@ -57,7 +57,7 @@ def schema() -> Schema:
         "description": f"Keys may be added while `schema` is {SCHEMA}; none is renamed or removed.",
         "type": "object",
         "properties": parts,
-        "required": [key for key in parts if key not in {"gate", "night"}],
+        "required": [key for key in parts if key not in {"gate", "nightly"}],
         "$defs": {kind.__name__: _definition(kind) for kind in kinds()},
     }
 
@@ -74,7 +74,7 @@ def schema_text() -> str:
 def kinds() -> list[type]:
     """Every type of object in a report, each after those that have it."""
     found: dict[type, None] = {}
-    waiting = [Meta, GateFacts, NightFacts, Claim, Entry, *get_args(AnyRecord)]
+    waiting = [Meta, GateFacts, NightlyFacts, Assertion, Entry, *get_args(AnyRecord)]
     while waiting:
         kind = waiting.pop(0)
         found[kind] = None

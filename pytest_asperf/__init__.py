@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         assert_sd_gain,
     )
     from pytest_asperf.api.energy import Energy, EnergyFigure
-    from pytest_asperf.api.gate import Gate, GatedWorkloads, GateSide, assert_no_regression
+    from pytest_asperf.api.gate import Gate, GatedBuild, GatedWorkloads, assert_no_regression
     from pytest_asperf.api.ladder import Ladder, Quant, assert_ppl_delta
     from pytest_asperf.api.latency import Latency, Time
     from pytest_asperf.api.memory import AllocatedMemory, Memory, assert_fits
@@ -60,7 +60,7 @@ __all__ = [
     "Estimate",
     "Figure",
     "Gate",
-    "GateSide",
+    "GatedBuild",
     "GatedWorkloads",
     "Hardware",
     "HardwareError",
@@ -104,7 +104,7 @@ _NAMES = {
     "analysis.verdict": "Subject Verdict",
     "api.assertions": "assert_lossless assert_monotonic assert_pareto_optimal assert_sd_gain",
     "api.energy": "Energy EnergyFigure",
-    "api.gate": "Gate GateSide GatedWorkloads assert_no_regression",
+    "api.gate": "Gate GatedBuild GatedWorkloads assert_no_regression",
     "api.ladder": "Ladder Quant assert_ppl_delta",
     "api.latency": "Latency Time",
     "api.memory": "AllocatedMemory Memory assert_fits",

@@ -115,7 +115,7 @@ def no_truth_value(what: str, example: str) -> ConfigError:
     )
 
 
-class RoleError(ConfigError):
+class SlotError(ConfigError):
     """A test needs a model slot, such as `@draft`, that no model fills."""
 
     is_unfit = True

@@ -20,9 +20,9 @@ class Ran:
 
     Attributes:
         model: the name in a report, with the build where a gate compares two.
-        address: the model spec without the build.
+        spec: the model spec without the build.
         name: the model without its quantization.
-        level: the quantization; empty if the file is measured as it is.
+        quant: the quantization; empty if the file is measured as it is.
         kv: the type of the KV cache; empty for the default.
         build: the user's name for the build; empty for asperf's own one.
         title: the model's own name in its file, and its size.
@@ -44,9 +44,9 @@ class Ran:
     """
 
     model: str
-    address: str
+    spec: str
     name: str
-    level: str = ""
+    quant: str = ""
     kv: str = ""
     build: str = ""
     title: str = ""
@@ -96,7 +96,7 @@ class MomentSeen:
 
     Attributes:
         at_s: since the watch began.
-        foreign_cores: that other processes kept busy since the moment before.
+        other_cores: that other processes kept busy since the moment before.
         stolen_cores: cores that other guests of the host used since then.
         clock_mhz: mean clock of the processor.
         thermal_level: macOS's thermal pressure, 0 to 4.
@@ -107,7 +107,7 @@ class MomentSeen:
     """
 
     at_s: float
-    foreign_cores: float | None = None
+    other_cores: float | None = None
     stolen_cores: float | None = None
     clock_mhz: float | None = None
     thermal_level: int | None = None
@@ -121,7 +121,7 @@ class MomentSeen:
 class MachineSeen:
     """The machine during a measurement: cores that others kept busy on average, and samples."""
 
-    foreign_cores: float | None = None
+    other_cores: float | None = None
     samples: tuple[MomentSeen, ...] = ()
 
 
@@ -157,7 +157,7 @@ class ComparedPairs:
     """Two variants that were measured in pairs.
 
     Attributes:
-        sides: names of baseline and candidate.
+        variants: names of baseline and candidate.
         models: names of their models.
         ran: run record of each variant.
         timed: the workload.
@@ -174,7 +174,7 @@ class ComparedPairs:
 
     kind: ClassVar[str] = "pairs"
 
-    sides: tuple[str, str]
+    variants: tuple[str, str]
     models: tuple[str, str]
     ran: tuple[Ran, Ran]
     timed: str
@@ -230,12 +230,12 @@ class ComparedChunks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedSides:
+class ComparedVariants:
     """Two variants without samples, only a verdict; `ran` is the run record of each."""
 
-    kind: ClassVar[str] = "sides"
+    kind: ClassVar[str] = "variants"
 
     ran: tuple[Ran, Ran]
 
 
-Compared: TypeAlias = ComparedPairs | ComparedChunks | ComparedSides
+Compared: TypeAlias = ComparedPairs | ComparedChunks | ComparedVariants

@@ -58,7 +58,7 @@ class JudgedFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class VariantValues:
     """The values that a figure was made of, in the order that they are shown.
 
     Attributes:
@@ -78,7 +78,7 @@ class WithinLimits:
 
     Attributes:
         limits: one, or a lower and an upper one.
-        sides: the values behind the figure, if they are shown.
+        variants: the values behind the figure, if they are shown.
         counted: a unit of the measurement, such as `chunk`.
         out_of: the number of such units that there are.
         baseline: the baseline's own value of the same quantity.
@@ -90,7 +90,7 @@ class WithinLimits:
     kind: ClassVar[str] = "limits"
 
     limits: Limits
-    sides: Sides | None = None
+    variants: VariantValues | None = None
     counted: str = ""
     out_of: int | None = None
     baseline: float | None = None
@@ -106,18 +106,18 @@ class WithinTolerance:
     Attributes:
         tolerance: accepted growth, a fraction.
         cost: that is compared; of several run pairs, their total time if it decides.
-        sides: of baseline and candidate; None if no pair was finished.
+        variants: of baseline and candidate; None if no pair was finished.
         mean: the mean growth over the pairs, if it leaves the verdict open.
-        floor: smallest growth that can FAIL, a fraction.
+        fails_above: smallest growth that can FAIL, a fraction.
         other: the change that is not compared: of the median pair, or of the total time.
     """
 
     kind: ClassVar[str] = "tolerance"
 
     tolerance: float
-    floor: float
+    fails_above: float
     cost: Literal["time", "total time", "energy"] = "time"
-    sides: Sides | None = None
+    variants: VariantValues | None = None
     mean: float | None = None
     other: Estimate | None = None
 
@@ -192,7 +192,7 @@ class ParetoFront:
     against: tuple[str, ...] = ()
 
 
-RatioSide = Literal["above", "below"]
+RatioDirection = Literal["above", "below"]
 Answer = Literal["gain", "no gain", "not shown", "too few pairs", "not gated"]
 
 
@@ -200,7 +200,7 @@ Answer = Literal["gain", "no gain", "not shown", "too few pairs", "not gated"]
 class GainAnswer:
     """The answer above, or below, a rule's speed ratio."""
 
-    side: RatioSide
+    direction: RatioDirection
     answer: Answer
 
 
@@ -217,7 +217,7 @@ class GainRule:
 
     when_ratio: float
     at_least: float
-    only: RatioSide | None = None
+    only: RatioDirection | None = None
     answers: tuple[GainAnswer, ...]
 
 
@@ -236,7 +236,7 @@ class SpeculationGain:
     kind: ClassVar[str] = "speculation"
 
     rule: GainRule | None = None
-    rates: Sides
+    rates: VariantValues
     break_even: float | None = None
     mean_length: float
     verifying: float

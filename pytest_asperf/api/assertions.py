@@ -10,7 +10,7 @@ from pytest_asperf.analysis import metrics
 from pytest_asperf.analysis.combined_verdict import judge_monotonic, judge_pareto
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.analysis.results import RatioSide
+from pytest_asperf.analysis.results import RatioDirection
 from pytest_asperf.analysis.speculation_model import RULE_RATIO
 from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate
@@ -218,7 +218,7 @@ def assert_sd_gain(
     *,
     when_ratio: float = RULE_RATIO,
     at_least: str | float = "0%",
-    only: RatioSide | None = None,
+    only: RatioDirection | None = None,
 ) -> Verdict:
     """Assert that speculation gains from a speed ratio on, and does not gain below it.
 
@@ -247,11 +247,11 @@ def assert_sd_gain(
             why="the assertion is about pairs from that ratio on",
             remedy="write a number above 0, such as 2.5",
         )
-    if only is not None and only not in get_args(RatioSide):
+    if only is not None and only not in get_args(RatioDirection):
         raise ConfigError(
-            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(RatioSide))}",
+            f"assert_sd_gain: only={shown(only)}{suggest(only, get_args(RatioDirection))}",
             why="it decides which direction of the ratio is gated",
-            remedy=f"use one of {listing(get_args(RatioSide))}, or leave it out for both",
+            remedy=f"use one of {listing(get_args(RatioDirection))}, or leave it out for both",
         )
     result, subject = _measured(speculation, "SD gain", limit)
     verdict = gain_verdict(result, subject, when_ratio=when_ratio, at_least=limit, only=only)

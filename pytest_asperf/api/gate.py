@@ -100,18 +100,18 @@ class Gate(FixtureValue):
         return made
 
     @property
-    def baseline(self) -> GateSide:
+    def baseline(self) -> GatedBuild:
         """The baseline by itself, to compare with the candidate."""
-        return GateSide(ModelUnderTest(self.ref, self.measurement, self.builds[0]))
+        return GatedBuild(ModelUnderTest(self.ref, self.measurement, self.builds[0]))
 
     @property
-    def candidate(self) -> GateSide:
+    def candidate(self) -> GatedBuild:
         """The candidate by itself, to compare with the baseline."""
-        return GateSide(ModelUnderTest(self.ref, self.measurement, self.builds[1]))
+        return GatedBuild(ModelUnderTest(self.ref, self.measurement, self.builds[1]))
 
 
 @dataclass(frozen=True)
-class GateSide(FixtureValue):
+class GatedBuild(FixtureValue):
     """One build of a gate, whose quantities are compared with those of the other build."""
 
     variant: ModelUnderTest
@@ -121,7 +121,7 @@ class GateSide(FixtureValue):
     )
 
     def __repr__(self) -> str:
-        return f"<GateSide {self.variant.title}>"
+        return f"<GatedBuild {self.variant.title}>"
 
     def throughput(self, workload: str = DEFAULT_WORKLOAD) -> Rate:
         """The rate of a workload, tok/s."""

@@ -16,7 +16,7 @@ from pytest_asperf.analysis.limit_verdict import (
     limits_text,
     read_limit,
 )
-from pytest_asperf.analysis.results import Limit, Limits, Operator, Sides, WithinLimits
+from pytest_asperf.analysis.results import Limit, Limits, Operator, VariantValues, WithinLimits
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
@@ -91,7 +91,7 @@ class Found:
         runs: the runs behind it, if a spread or a busy host can matter near a limit.
         per_rate: the quantity for each unit of `runs`.
         remarks: on how it was measured, one line each.
-        sides: the values that it was made of, such as the PPL of its change.
+        variants: the values that it was made of, such as the PPL of its change.
         check: examines the verdict last, for conditions of some outcomes only.
     """
 
@@ -101,7 +101,7 @@ class Found:
     runs: GuardedRates | None = None
     per_rate: float = 1.0
     remarks: tuple[str, ...] = ()
-    sides: Sides | None = None
+    variants: VariantValues | None = None
     check: Callable[[Verdict], Verdict] | None = None
 
 
@@ -239,7 +239,7 @@ class Quantity(NoTruthValue, ABC):
         if limit.unit != estimate.unit:
             estimate = estimate.scaled(limit.factor, limit.unit)
         verdict = judge_limits(estimate, limits, found.subject)
-        result = WithinLimits(limits=limits, sides=found.sides)
+        result = WithinLimits(limits=limits, variants=found.variants)
         verdict = replace(verdict, result=result, details=found.remarks)
         if found.runs is not None:
             unit = found.per_rate * limit.factor

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
-from pytest_asperf.analysis.results import Sides
+from pytest_asperf.analysis.results import VariantValues
 from pytest_asperf.analysis.stats.chunk_intervals import (
     chunk_mean_interval,
     chunk_ratio_interval,
@@ -183,10 +183,10 @@ class Scored(Quantity):
         findings = tuple(f for rung in self.rungs for f in rung.guard_findings())
         if len(self.rungs) > 1:
             findings += _incomparable([rung.result() for rung in self.rungs])
-        sides = None
+        variants = None
         if self.kind == "change" and len(self.rungs) == 1:
-            sides = Sides(values=(self.rungs[0].result().comparison.ppl.value,))
-        return Found(self._estimate(self.values()), subject, findings, sides=sides)
+            variants = VariantValues(values=(self.rungs[0].result().comparison.ppl.value,))
+        return Found(self._estimate(self.values()), subject, findings, variants=variants)
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, of the same tokens."""

@@ -54,16 +54,16 @@ class Speculation(FixtureValue):
     def __repr__(self) -> str:
         return f"<Speculation {self.pairing.label}>"
 
-    def drafted_by(self, address: str) -> Speculation:
+    def drafted_by(self, draft: str) -> Speculation:
         """The same target with another draft and equal settings.
 
         Args:
-            address: the draft's model spec, or `ngram`.
+            draft: its model spec, or `ngram`.
 
         Raises:
             ConfigError: an unknown model or quantization.
         """
-        return replace(self, pairing=replace(self.pairing, draft=self.find(address)))
+        return replace(self, pairing=replace(self.pairing, draft=self.find(draft)))
 
     def drafted_on(self, remote: str) -> Speculation:
         """The same draft and target, with the draft on another machine.

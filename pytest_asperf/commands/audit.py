@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from pytest_asperf.commands.console import json_text, print_sections, stderr_console
-from pytest_asperf.commands.options import command, end, reports, written
+from pytest_asperf.commands.options import command, end, number_from, reports, written
 from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.errors import printable
 
@@ -17,28 +17,28 @@ _PATH = click.Path(path_type=Path)
 
 @command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_PATH)
-@click.option("--hardware", metavar="NAME", help="Profile of the machine measured on.")
+@click.option("--hardware", metavar="NAME", help="Hardware profile of the output's machine.")
 @click.option(
     "--model",
     "models",
     type=_PATH,
     metavar="GGUF",
     multiple=True,
-    help="A model's file, for bytes per token.",
+    help="The model's file, for bytes per token; repeatable.",
 )
 @click.option("--baseline", type=_PATH, metavar="FILE", help="Output that others are paired with.")
 @click.option(
     "--repetitions",
-    type=click.IntRange(1),
+    type=number_from(1),
     metavar="N",
-    help="For llama-bench, if its output lacks them.",
+    help="Repetitions of llama-bench, if its output lacks them.",
 )
 @click.option(
     "--confidence",
     type=float,
     metavar="SHARE",
     default=0.90,
-    help="Two-sided, of every interval (default: 0.90).",
+    help="Two-sided confidence of every interval (default: 0.90).",
 )
 @reports("json")
 def audit(files: Sequence[Path], reports: Sequence[ReportTarget], **given: Any) -> None:

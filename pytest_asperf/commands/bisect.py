@@ -59,7 +59,10 @@ _LIST: Final = ".txt"
 @build_argument("base")
 @build_argument("cand")
 @workload_option(
-    "--workload", metavar="NAME", default="tg128", help="tg128, ttft512, ppl, kld, logits@turns."
+    "--workload",
+    metavar="NAME",
+    default="tg128",
+    help="Check to bisect by: tg128, ttft512, ppl, kld, logits (default: tg128).",
 )
 @model_option("--model", metavar="MODEL", help="Model to gate on.")
 @click.option(

@@ -17,7 +17,14 @@ from pytest_asperf.commands.console import (
     print_text,
     stderr_console,
 )
-from pytest_asperf.commands.options import Group, build_argument, reports, settings, written
+from pytest_asperf.commands.options import (
+    Group,
+    build_argument,
+    number_from,
+    reports,
+    settings,
+    written,
+)
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.modelfiles.cache import BUILDS_FOLDER
@@ -113,9 +120,12 @@ def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
 
 @builds.command("prune")
 @click.option(
-    "--older-than", type=click.IntRange(0), metavar="DAYS", help="Last used so many days ago."
+    "--older-than",
+    type=number_from(0),
+    metavar="DAYS",
+    help="Builds not used for that long.",
 )
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--all", "every", is_flag=True, help="All builds.")
 @click.option("--yes", "really", is_flag=True, help="Remove them; without it they are only listed.")
 @settings()
 def prune_builds(*, older_than: int | None, every: bool, really: bool) -> None:

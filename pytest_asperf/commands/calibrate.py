@@ -4,17 +4,24 @@ import click
 
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import CommandNotify, print_sections, stderr_console
-from pytest_asperf.commands.options import command, end, model_option, settings, workload_option
+from pytest_asperf.commands.options import (
+    command,
+    end,
+    model_option,
+    number_from,
+    settings,
+    workload_option,
+)
 from pytest_asperf.commands.project import open_project
 
 
 @command()
 @click.option(
     "--pairs",
-    type=click.IntRange(5),
+    type=number_from(5),
     metavar="N",
     default=20,
-    help="Pairs to run, all of them (default: 20).",
+    help="Pairs, at least 5; all of them are run (default: 20).",
 )
 @model_option("--model", metavar="MODEL", default="asperf-target", help="Model to run.")
 @workload_option(

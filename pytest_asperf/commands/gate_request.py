@@ -36,10 +36,10 @@ def gated(function: Callable[..., None]) -> Callable[..., None]:
             "workloads",
             metavar="NAME,...",
             multiple=True,
-            help="pp512, tg128@d4096, ttft512, ppl, logits, ppl@d1024, sd; default: all checks in "
-            "which real regressions went unnoticed.",
+            help="Checks, such as pp512, tg128@d4096, ttft512, ppl, logits, ppl@d1024 or sd "
+            "(default: all in which real regressions went unnoticed).",
         ),
-        model_option("--draft", metavar="MODEL", help="Draft that sd speculates with, or ngram."),
+        model_option("--draft", metavar="MODEL", help="Draft model of the check sd, or ngram."),
         max_ppl_delta,
         max_kld,
     )

@@ -30,7 +30,7 @@ from pytest_asperf.commands.history_lines import (
     machine_names,
     series_rows,
 )
-from pytest_asperf.commands.options import Group, command, settings, writing
+from pytest_asperf.commands.options import Group, command, number_from, settings, writing
 from pytest_asperf.commands.project import (
     history_of,
     open_project,
@@ -142,7 +142,7 @@ def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> st
         name = f"{release['library']}=={release['version']}"
     else:
         head = read_head(opened.document(point.session), point.session)
-        named = head.night.build if head.night else head.gate.candidate if head.gate else ""
+        named = head.nightly.build if head.nightly else head.gate.candidate if head.gate else ""
         name = named.partition(",")[0]
     if not name:
         raise _unconfirmable(
@@ -215,10 +215,10 @@ def with_state(
 @_series
 @click.option(
     "--last",
-    type=click.IntRange(1),
+    type=number_from(1),
     metavar="N",
     default=60,
-    help="So many points (default: 60).",
+    help="Number of points (default: 60).",
 )
 def show_series(series: str, last: int) -> None:
     """Draw one series, its steps, and the changes between sessions."""
@@ -315,10 +315,10 @@ def export_reports(file: Path, session: str | None) -> None:
 @history.command("prune")
 @click.option(
     "--older-than",
-    type=click.IntRange(0),
+    type=number_from(0),
     metavar="DAYS",
     required=True,
-    help="Begun so many days ago.",
+    help="Age of the sessions to remove.",
 )
 @click.option(
     "--only-documents", is_flag=True, help="Remove raw runs and keep the points of series."

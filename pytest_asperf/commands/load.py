@@ -16,7 +16,7 @@ from pytest_asperf.commands.console import (
     print_waiting,
     stderr_console,
 )
-from pytest_asperf.commands.options import command, end, reports, settings, written
+from pytest_asperf.commands.options import command, end, number_from, reports, settings, written
 from pytest_asperf.commands.project import open_project
 
 if TYPE_CHECKING:
@@ -37,9 +37,12 @@ _MOST_TOKENS: Final = 10**6
 @click.option(
     "--users", metavar="N,...", default=_USERS, help=f"Users of a closed loop (default: {_USERS})."
 )
-@click.option("--rate", metavar="R,...", help="Instead: arrivals per second, Poisson.")
+@click.option("--rate", metavar="R,...", help="Arrivals per second (Poisson), instead of users.")
 @click.option(
-    "--model", metavar="NAME", default="", help="The model (default: the first that is served)."
+    "--model",
+    metavar="NAME",
+    default="",
+    help="Model (default: the first that is served).",
 )
 @click.option(
     "--workload",
@@ -49,13 +52,13 @@ _MOST_TOKENS: Final = 10**6
 )
 @click.option(
     "--requests",
-    type=click.IntRange(1, 10_000),
+    type=number_from(1, 10_000),
     metavar="N",
     default=16,
     help="Requests of each load (default: 16).",
 )
-@click.option("--ttft-ms", type=click.FloatRange(0), metavar="MS", help="Goodput's limit of TTFT.")
-@click.option("--tpot-ms", type=click.FloatRange(0), metavar="MS", help="Goodput's limit of TPOT.")
+@click.option("--ttft-ms", type=number_from(0.0), metavar="MS", help="Limit of TTFT for goodput.")
+@click.option("--tpot-ms", type=number_from(0.0), metavar="MS", help="Limit of TPOT for goodput.")
 @settings()
 @reports("json")
 def load(

@@ -62,7 +62,7 @@ def _listed(
         "cached": [
             {
                 "model": entry.recipe.get("model"),
-                "level": entry.recipe.get("level"),
+                "quant": entry.recipe.get("level"),
                 "path": entry.path,
                 "bytes": entry.nbytes,
                 "problem": entry.problem,

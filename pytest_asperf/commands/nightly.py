@@ -24,7 +24,14 @@ from pytest_asperf.commands.console import (
 )
 from pytest_asperf.commands.gate import gate_document, run_cells
 from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
-from pytest_asperf.commands.options import build_argument, code_of, command, end, settings
+from pytest_asperf.commands.options import (
+    build_argument,
+    code_of,
+    command,
+    end,
+    number_from,
+    settings,
+)
 from pytest_asperf.commands.project import GateHistory, store_address
 from pytest_asperf.errors import AsperfError, ConfigError, StoreError, printable
 
@@ -239,10 +246,10 @@ _OWN: Final = {"max_seconds": "3600"}
 @gated
 @click.option(
     "--pairs",
-    type=click.IntRange(5),
+    type=number_from(5),
     metavar="N",
     default=30,
-    help="Pairs of each check, all of them (default: 30).",
+    help="Pairs of each check, at least 5; all of them are run (default: 30).",
 )
 @settings("tolerance", "max_seconds", "engine", "store", own=_OWN)
 @click.option("--name", metavar="NAME", help="Name of the job (default: that of the folder).")
@@ -323,7 +330,7 @@ def _measure(
         one_at_a_time,
         restorable,
     )
-    from pytest_asperf.records.report import NightFacts
+    from pytest_asperf.records.report import NightlyFacts
     from pytest_asperf.store.unsent import check_store
 
     address = str(project.settings.store)
@@ -346,16 +353,16 @@ def _measure(
         changes = changes_between(last.facts, facts) if last else []
         report.measured(outcome, changes)
         build = restorable(gate.builds[1], made)
-        night = NightFacts(
+        notes = NightlyFacts(
             job=name,
             facts=facts,
             changes=tuple((change.label, change.before, change.now) for change in changes),
             missed=report.missed,
             unfinished=unfinished,
             build=build,
-            said=report.headline,
+            answer=report.headline,
         )
-        history.store(replace(made, night=night), kind="nightly")
+        history.store(replace(made, nightly=notes), kind="nightly")
         before = last and last.named(facts, anchor=gate.builds[0].name)
         if before == build:
             report.cannot_gate(f"the build of the last run was named {build} too, and is gone")

@@ -74,6 +74,23 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def number_from(least: float, most: float | None = None) -> Callable[[object], float]:
+    """The type of an option that is a number in a range; a whole one if `least` is."""
+    kind = type(least)
+
+    def read(value: Any) -> float:
+        with suppress(ValueError):
+            number = kind(value)
+            if least <= number and (most is None or number <= most):
+                return number
+        words = "whole number" if kind is int else "number"
+        bounds = (f"{bound:,f}".rstrip("0").rstrip(".") for bound in (least, most or 0))
+        among = f"of at least {next(bounds)}" if most is None else f"from {' to '.join(bounds)}"
+        raise click.BadParameter(f"{printable(value, 80)!r} is not a {words} {among}")
+
+    return read
+
+
 T = TypeVar("T", bound="Callable[..., Any]")
 
 _SET: Final = "set_"
@@ -201,7 +218,7 @@ max_ppl_delta = click.option(
 max_kld = click.option(
     "--max-kld",
     metavar="NATS",
-    type=click.FloatRange(1e-6, 10),
+    type=number_from(1e-6, 10.0),
     default=MOST_KLD,
     help=f"Mean KLD against the baseline that is accepted (default: {MOST_KLD:g} nats).",
 )

@@ -18,7 +18,7 @@ _LISTED: Final = 8
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--units", metavar="UNITS", default="ALL", help="The devices that Core ML may use.")
-@click.option("--function", metavar="NAME", help="For a model with several.")
+@click.option("--function", metavar="NAME", help="Function to plan, for a model with several.")
 @reports("json")
 def placement(
     file: Path, units: str, function: str | None, reports: Sequence[ReportTarget]

@@ -14,7 +14,15 @@ from pytest_asperf.commands.console import (
     print_waiting,
     stderr_console,
 )
-from pytest_asperf.commands.options import command, end, model_option, reports, settings, written
+from pytest_asperf.commands.options import (
+    command,
+    end,
+    model_option,
+    number_from,
+    reports,
+    settings,
+    written,
+)
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.config.setting_rules import ReportTarget
 
@@ -32,23 +40,35 @@ from pytest_asperf.config.setting_rules import ReportTarget
 @click.option(
     "--memory",
     "memory_gb",
-    type=click.IntRange(1),
+    type=number_from(1),
     metavar="GB",
-    help="Memory of the named hardware.",
+    help="Memory of the named hardware, GB.",
 )
 @click.option(
-    "--context", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Positions (default: 4096)."
+    "--context",
+    type=number_from(1, 2**31 - 1),
+    metavar="N",
+    help="Tokens of context (default: 4096).",
 )
-@click.option("--kv", metavar="TYPE", help="Type of the KV cache, or K/V (default: f16).")
+@click.option(
+    "--kv", metavar="TYPE", help="Type of the KV cache, or of keys/values (default: f16)."
+)
 @model_option("--draft", metavar="MODEL", help="Draft model to speculate with.")
 @click.option(
     "--draft-ratio",
-    type=click.FloatRange(0.01, 1e6),
+    type=number_from(0.01, 1e6),
     metavar="R",
-    help="Measured draft TG / target TG.",
+    help="Measured TG of the draft / TG of the target.",
 )
-@click.option("--verify", metavar="N:COST,...", help="Measured C(N), such as 2:1.6,5:2.1.")
-@click.option("--acceptance", type=click.FloatRange(0, 1), metavar="SHARE", help="Acceptance rate.")
+@click.option(
+    "--verify", metavar="N:COST,...", help="Measured cost to verify N tokens: 2:1.6,5:2.1."
+)
+@click.option(
+    "--acceptance",
+    type=number_from(0.0, 1.0),
+    metavar="SHARE",
+    help="Acceptance rate, 0 to 1.",
+)
 @reports("json")
 def predict(
     models: tuple[str, ...], kv: str | None, reports: Sequence[ReportTarget], **given: Any

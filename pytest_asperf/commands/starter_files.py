@@ -304,7 +304,7 @@ def configuration(
     lines += [f"# {_assigned(key, _default(key))}" for key in _OFFERED]
     head = _HEAD.format(machine=printable(machine, 200), settings="\n".join(lines))
     tables = [_table(model) for model in models] or [_SHIPPED_MODEL]
-    return "".join([head, *tables, *([_roles(*pair)] if pair else [])])
+    return "".join([head, *tables, *([_slots(*pair)] if pair else [])])
 
 
 def _assigned(key: str, value: str) -> str:
@@ -358,11 +358,11 @@ def _source(model: GivenModel) -> str:
     return f"{'hf' if file.engine == 'mlx' else 'gguf'} = {quoted(file.path)}"
 
 
-def _roles(draft: GivenModel, target: GivenModel) -> str:
+def _slots(draft: GivenModel, target: GivenModel) -> str:
     times = target.files[0].weights_bytes / draft.files[0].weights_bytes
     return f"""
 # These two split text alike, and one is {times:.1f} times as large: a pair for speculation.
-# [roles]
+# [slots]
 # draft = {quoted(draft.address(draft.files[0]))}
 # target = {quoted(target.address(target.files[0]))}
 """

@@ -1,4 +1,4 @@
-"""Specs, parsed once at the user's input: models, `@role` slots, machines and servers."""
+"""Specs, parsed once at the user's input: models, `@slot` slots, machines and servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pytest_asperf.config.engines import level_engines
 from pytest_asperf.config.table import Rule
-from pytest_asperf.errors import Advice, ConfigError, RoleError, listing, shown, suggest
+from pytest_asperf.errors import Advice, ConfigError, SlotError, listing, shown, suggest
 
 _ROLE: Final = "@"
 
@@ -23,7 +23,7 @@ class Address:
     """A model as a user names it.
 
     `name`, `name:QUANT`, a path with or without `:QUANT`, `name+layers=8` for a padded model, or
-    `@role` for the model that the user gives for that model slot.
+    `@slot` for the model that the user gives for that model slot.
 
     Attributes:
         name: the model's name or path; for a slot with its sign.
@@ -55,7 +55,7 @@ class Address:
         return self.name if self.level is None else f"{self.name}:{self.level}"
 
     @property
-    def role(self) -> str:
+    def slot(self) -> str:
         """The model slot that it names; empty for none."""
         return self.name.removeprefix(_ROLE) if self.name.startswith(_ROLE) else ""
 
@@ -113,7 +113,7 @@ def _shortest_end(path: Path, others: Iterable[Path]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ModelSlot:
     """A model slot: its conditions, and the model in it.
 
     Attributes:
@@ -126,23 +126,23 @@ class Role:
     instead: str = ""
 
 
-ROLES: Final[dict[str, Role]] = {
-    "target": Role("the model to measure", "asperf-target:F16"),
-    "draft": Role("a faster model of the target's vocabulary", "asperf-draft:F16"),
-    "other_draft": Role("a slower and better draft for the target", "asperf-target:Q4_0"),
-    "small": Role("the smallest of three models at one quantization", "asperf-draft:F16"),
-    "medium": Role("the middle one of three models at one quantization", "asperf-target:F16"),
-    "large": Role(
+SLOTS: Final[dict[str, ModelSlot]] = {
+    "target": ModelSlot("the model to measure", "asperf-target:F16"),
+    "draft": ModelSlot("a faster model of the target's vocabulary", "asperf-draft:F16"),
+    "other_draft": ModelSlot("a slower and better draft for the target", "asperf-target:Q4_0"),
+    "small": ModelSlot("the smallest of three models at one quantization", "asperf-draft:F16"),
+    "medium": ModelSlot("the middle one of three models at one quantization", "asperf-target:F16"),
+    "large": ModelSlot(
         "the largest of three models at one quantization", "asperf-target+layers=64:F16", "target"
     ),
-    "moe": Role("a mixture of experts", "asperf-target+experts=4:F16"),
-    "qat": Role("a model tuned under its quantization (QAT)", "asperf-target-qat:4bit"),
-    "ptq": Role("the same model quantized afterwards (PTQ)", "asperf-target:F16"),
-    "mlx_alone": Role("prefill and decoding by MLX"),
-    "coreml_hybrid": Role("prefill by CoreML, decoding by MLX"),
-    "ane_lm": Role("all on the ANE, token by token"),
-    "ane_hybrid": Role("prefill on the ANE, decoding by MLX"),
-    "ane_batch": Role("prefill on the ANE in batches, decoding by MLX"),
+    "moe": ModelSlot("a mixture of experts", "asperf-target+experts=4:F16"),
+    "qat": ModelSlot("a model tuned under its quantization (QAT)", "asperf-target-qat:4bit"),
+    "ptq": ModelSlot("the same model quantized afterwards (PTQ)", "asperf-target:F16"),
+    "mlx_alone": ModelSlot("prefill and decoding by MLX"),
+    "coreml_hybrid": ModelSlot("prefill by CoreML, decoding by MLX"),
+    "ane_lm": ModelSlot("all on the ANE, token by token"),
+    "ane_hybrid": ModelSlot("prefill on the ANE, decoding by MLX"),
+    "ane_batch": ModelSlot("prefill on the ANE in batches, decoding by MLX"),
 }
 
 
@@ -153,25 +153,25 @@ def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
     target would have another vocabulary.
 
     Raises:
-        RoleError: no model has it.
+        SlotError: no model has it.
         ConfigError: there is no such slot.
     """
-    if name not in ROLES:
+    if name not in SLOTS:
         raise ConfigError(
-            f"{where}: unknown model slot {shown(name, 80)}{suggest(name, ROLES)}",
-            remedy=f"use one of {listing(ROLES)}",
+            f"{where}: unknown model slot {shown(name, 80)}{suggest(name, SLOTS)}",
+            remedy=f"use one of {listing(SLOTS)}",
         )
-    for filled in (name, ROLES[name].instead):
+    for filled in (name, SLOTS[name].instead):
         if filled in named:
             return named[filled]
-    shipped = ROLES[name].shipped
+    shipped = SLOTS[name].shipped
     if named or not shipped:
-        raise RoleError(
-            str(Advice(f"no model is the {name} ({ROLES[name].asks_for})", roles=f"{name}=MODEL")),
+        raise SlotError(
+            str(Advice(f"no model is the {name} ({SLOTS[name].asks_for})", slots=f"{name}=MODEL")),
             why=f"the other slots have your own models, and the shipped {name} is not of their kind"
             if shipped
             else "no pipeline of several programs is shipped (docs/pipelines.md)",
-            remedy=Advice("name it, or set it in [tool.asperf.roles]", roles=f"{name}=MODEL"),
+            remedy=Advice("name it, or set it in [tool.asperf.slots]", slots=f"{name}=MODEL"),
         )
     return Address.of(shipped)
 

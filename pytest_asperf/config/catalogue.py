@@ -72,8 +72,8 @@ class Catalogue:
         """Reject unknown models among the values of settings, whose places `where` gives."""
         if "default_model" in values:
             self.find(values["default_model"], where=where("default_model"), engine=engine)
-        for role, address in values.get("roles", {}).items():
-            self.find(address, where=f"{where('roles')}: {role}", engine=engine)
+        for slot, address in values.get("slots", {}).items():
+            self.find(address, where=f"{where('slots')}: {slot}", engine=engine)
 
     def telling_apart(self, addresses: Iterable[str | Address]) -> Catalogue:
         """This catalogue with distinct names for all model specs, of these and earlier ones."""
@@ -101,9 +101,9 @@ class Catalogue:
 
         With `at`, a quantization that is named separately, the slot's own is left out.
         """
-        if not address.role:
+        if not address.slot:
             return address
-        model = model_of(address.role, self.settings.roles, where=where)
+        model = model_of(address.slot, self.settings.slots, where=where)
         return model if address.level is None and not at else replace(model, level=address.level)
 
     def find_build(self, text: str, *, where: str, engine: Engine | None = None) -> Build:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ModelMark:
-    """`model(address, engine=..., **settings)`: the model, its engine, settings over its own."""
+    """`model(name, engine=..., **settings)`: the model, its engine, settings over its own."""
 
     address: Address
     settings: EngineSettings
@@ -30,14 +30,14 @@ class ModelMark:
 
 @dataclass(frozen=True, slots=True)
 class QuantMark:
-    """`quant(level)`: the quantization of the measured model."""
+    """`quant(name)`: the quantization of the measured model."""
 
     level: str
 
 
 @dataclass(frozen=True, slots=True)
 class LadderMark:
-    """`quant_ladder(*levels, baseline="F16", chunks=None)`: quantizations against a baseline.
+    """`quant_ladder(*quants, baseline="F16", chunks=None)`: quantizations against a baseline.
 
     Attributes:
         levels: a quantization of the test's model, or `name:QUANT` of another one.
@@ -119,7 +119,7 @@ class Marks:
 def is_address(rung: str) -> bool:
     """True if a sweep's entry names a model, and not a quantization of the test's own."""
     address = Address.of(rung)
-    return address.level is not None or bool(address.role)
+    return address.level is not None or bool(address.slot)
 
 
 def _or_none(rule: Rule[Any]) -> Rule[Any]:
@@ -151,21 +151,21 @@ _SPECULATIVE: Final[Mapping[str, Rule[Any]]] = {
 
 
 def parse_model(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> ModelMark:
-    """Read `model(address, engine=..., **settings)`."""
-    address, rest = _single("address", _ADDRESS, args, kwargs, where=where)
+    """Read `model(name, engine=..., **settings)`."""
+    address, rest = _single("name", _ADDRESS, args, kwargs, where=where)
     engine = parse_engine(rest.pop("engine"), where=where) if "engine" in rest else None
     return ModelMark(address, parse_settings(rest, where=where), engine)
 
 
 def parse_quant(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> QuantMark:
-    """Read `quant(level)`."""
-    level, rest = _single("level", _LEVEL, args, kwargs, where=where)
-    _arguments(rest, ("level",), where=where)
+    """Read `quant(name)`."""
+    level, rest = _single("name", _LEVEL, args, kwargs, where=where)
+    _arguments(rest, ("name",), where=where)
     return QuantMark(spelt_level(level))
 
 
 def parse_ladder(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: str) -> LadderMark:
-    """Read `quant_ladder(*levels, baseline="F16", chunks=None)`, without duplicates."""
+    """Read `quant_ladder(*quants, baseline="F16", chunks=None)`, without duplicates."""
     table = _arguments(kwargs, ("baseline", "chunks"), where=where)
     baseline = _LEVEL.checked(kwargs.get("baseline", "F16"), table.at("baseline"), "baseline")
     baseline = spelt_level(baseline)
@@ -247,7 +247,7 @@ def _rung(value: object, *, where: str) -> str:
     if not is_address(text):
         return spelt_level(text)
     address = Address.of(text)
-    if address.role and address.level is None:
+    if address.slot and address.level is None:
         return text
     if not address.name or address.level is None:
         raise _unusable(

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal, NamedTuple, get_args
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.address import (
     REMOTE_ADDRESS,
-    ROLES,
+    SLOTS,
     URL_RULE,
     Address,
     has_separator,
@@ -124,12 +124,12 @@ class Rules:
         return Rule(partial(_address, folder=self.folder), accepts)
 
     @property
-    def roles(self) -> Rule[dict[str, Address]]:
+    def slots(self) -> Rule[dict[str, Address]]:
         """Models by their slots: a table, or the typed text."""
         return Rule(
-            partial(_roles, folder=self.folder),
+            partial(_slots, folder=self.folder),
             f"SLOT=MODEL, or in a configuration file a table of them; a slot is one of "
-            f"{listing(ROLES)}",
+            f"{listing(SLOTS)}",
         )
 
     @property
@@ -179,22 +179,22 @@ def _share(value: object, *, most: float) -> float:
 
 def _address(value: object, folder: Path) -> Address:
     address = Address.of(_text(value))
-    if address.role:
+    if address.slot:
         raise ValueError(": it is a model slot, and no model")
     return address.anchored(folder)
 
 
-def _roles(value: object, folder: Path) -> dict[str, Address]:
+def _slots(value: object, folder: Path) -> dict[str, Address]:
     if not isinstance(value, dict | list):
         raise ValueError
     pairs = [_text(text).partition("=")[::2] for text in value]
     table = value if isinstance(value, dict) else dict(pairs)
     if len(table) < len(value):
         raise ValueError(": a model slot is named twice")
-    for role in table:
-        if role not in ROLES:
-            raise ValueError(f": unknown model slot {role!r}{suggest(role, ROLES)}")
-    return {role: _address(address, folder) for role, address in table.items()}
+    for slot in table:
+        if slot not in SLOTS:
+            raise ValueError(f": unknown model slot {slot!r}{suggest(slot, SLOTS)}")
+    return {slot: _address(address, folder) for slot, address in table.items()}
 
 
 def _interpreter(value: object, folder: Path) -> Path:

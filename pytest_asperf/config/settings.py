@@ -108,7 +108,7 @@ class Settings:
     inconclusive: Inconclusive = setting(
         default="fail",
         rule="inconclusive",
-        text="what becomes of a test that could not be decided",
+        text="result of a test whose verdict is INCONCLUSIVE",
         metavar="fail|xfail|skip",
     )
     default_model: Address = setting(
@@ -119,9 +119,9 @@ class Settings:
         word="model",
         shown=_SHIPPED,
     )
-    roles: Mapping[str, Address] = setting(
+    slots: Mapping[str, Address] = setting(
         default=dict,
-        rule="roles",
+        rule="slots",
         text="model for a slot of the findings, as in target=PATH or draft=NAME:QUANT; repeatable",
         metavar="SLOT=MODEL",
         word="role",
@@ -130,7 +130,7 @@ class Settings:
     findings_scope: Scope = setting(
         default="here",
         rule="scope",
-        text="findings to try: those about this machine and model, or all",
+        text="findings to run: those about this machine and model, or all",
         metavar="here|all",
         word="findings",
     )
@@ -158,7 +158,7 @@ class Settings:
     tools: Path | None = setting(
         default=None,
         rule="tools",
-        text="folder of programs, for llama_tools, llama_server and command",
+        text="folder of binaries, for llama_tools, llama_server and command",
         metavar="PATH",
     )
     remote: str | None = setting(
@@ -176,7 +176,7 @@ class Settings:
     api_key_variable: str = setting(
         default="OPENAI_API_KEY",
         rule="variable",
-        text="variable of the environment with its key",
+        text="environment variable with the key of the server",
         metavar="NAME",
         why="a key belongs neither in a file nor on a command line",
     )
@@ -244,7 +244,7 @@ class Settings:
     wait: float = setting(
         default=600.0,
         rule="duration",
-        text="longest wait for one other measurement on this machine, such as 90s",
+        text="longest wait for another measurement on this machine, such as 90s",
         metavar="S",
         why="a measurement that never ends would block every other",
         shown="10min",
@@ -259,7 +259,7 @@ class Settings:
     store: str | None = setting(
         default=None,
         rule="store",
-        text="keep the report in a history: an SQLite file, or postgresql://USER@HOST/DATABASE",
+        text="history that keeps the reports: an SQLite file, or postgresql://USER@HOST/DATABASE",
         metavar="PATH|URL",
     )
     store_keep: int | None = setting(
@@ -295,7 +295,7 @@ class Settings:
         text="files of your own findings, in addition to the shipped ones",
         why="nobody would notice findings that are left out",
     )
-    records: tuple[Path, ...] = setting(
+    published_figures: tuple[Path, ...] = setting(
         default=(),
         rule="files",
         text="files of your own published figures",
@@ -320,8 +320,8 @@ class Settings:
     def updated(self, values: Mapping[str, Any]) -> Settings:
         """These settings with other values; models are named slot by slot."""
         target = {"target": values["default_model"]} if "default_model" in values else {}
-        roles = {**self.roles, **target, **values.get("roles", {})}
-        return replace(self, **{**values, "roles": roles})
+        slots = {**self.slots, **target, **values.get("slots", {})}
+        return replace(self, **{**values, "slots": slots})
 
 
 _FIELDS: Final = {key: one for key, one in vars(Settings).items() if isinstance(one, Field)}

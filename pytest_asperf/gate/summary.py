@@ -91,7 +91,7 @@ def facts(outcome: GateOutcome) -> GateFacts:
         exit_code=int(outcome.exit_code),
         elapsed_s=outcome.elapsed_s,
         interrupted=outcome.interrupted,
-        cells=tuple(
+        checks=tuple(
             CheckFacts(
                 workload=result.cell.name,
                 model=result.cell.what,
@@ -101,6 +101,6 @@ def facts(outcome: GateOutcome) -> GateFacts:
             for result in outcome.results
         ),
         left_out=tuple(
-            LeftOutFacts(what=left.what, reason=left.reason) for left in outcome.plan.left_out
+            LeftOutFacts(check=left.what, reason=left.reason) for left in outcome.plan.left_out
         ),
     )

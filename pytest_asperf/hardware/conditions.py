@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_asperf.analysis.guards.surroundings import foreign_cores_allowed
+from pytest_asperf.analysis.guards.surroundings import other_cores_allowed
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.hardware.nvidia import CardReading
 
@@ -35,7 +35,7 @@ def judge_load(busy_cores: float | None, load: float | None, cores: int | None) 
     The one-minute load average counts this process too and lags behind, so it decides only where
     `busy_cores`, those that others kept busy just now, is unknown.
     """
-    allowed = foreign_cores_allowed(cores)
+    allowed = other_cores_allowed(cores)
     average = "" if load is None else f"load average {load:.2f} on {cores or '?'} cores"
     if busy_cores is not None:
         state: State = "ok" if busy_cores <= allowed else "disturbing"

@@ -138,7 +138,6 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 #: Waiting must not disturb the measurement that it waits for.
 _POLL_INTERVAL_S: Final = 0.5
-_REPEAT_S: Final = 60.0
 _WAIT_S: Final = 600.0
 
 
@@ -155,7 +154,7 @@ class MachineQueue:
     Once it is over, later measurements do not wait for the same holder again.
 
     Args:
-        on_wait: called with a message that names the holder, at once and then every `repeat_s`.
+        on_wait: called once for each process that has the lock, and once the machine is free.
         limit_s: time after which waiting for one holder is given up.
     """
 
@@ -164,13 +163,10 @@ class MachineQueue:
         lock_path: Path,
         on_wait: Callable[[str], None],
         limit_s: float = _WAIT_S,
-        *,
-        repeat_s: float = _REPEAT_S,
     ) -> None:
         self._path = lock_path
         self._on_wait = on_wait
         self._limit_s = limit_s
-        self._repeat_s = repeat_s
         self._given_up: list[Holder | None] = []
 
     @contextmanager
@@ -198,7 +194,8 @@ class MachineQueue:
 
     def _acquire(self, lock: FileLock) -> None:
         began_s = time.monotonic()
-        holder, since_s, next_s, named_pid = None, began_s, 0.0, None
+        holder, since_s = None, began_s
+        named: set[int | None] = set()
         while not _taken(lock):
             now_s = time.monotonic()
             newest = holder_of(self._path)
@@ -208,15 +205,15 @@ class MachineQueue:
             if left_s <= 0 or holder in self._given_up:
                 self._given_up = [holder]
                 raise _busy(self._path, holder, self._limit_s)
-            # A process that locks it repeatedly is named once, and again as often as others.
-            if now_s >= next_s or (holder and holder.pid != named_pid):
-                next_s, named_pid = now_s + self._repeat_s, holder and holder.pid
+            pid = holder.pid if holder else None
+            if pid not in named and (holder or not named):  # it may lock it repeatedly
+                named.add(pid)
                 self._on_wait(
                     f"another measurement is running on this machine: {holder or self._path}; "
                     f"giving up after {self._limit_s:.0f} s"
                 )
             time.sleep(min(_POLL_INTERVAL_S, left_s))
-        if next_s:
+        if named:
             self._on_wait(f"the machine is free after {time.monotonic() - began_s:.0f} s")
 
 

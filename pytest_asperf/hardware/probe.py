@@ -70,7 +70,7 @@ class CpuTimes:
     own_s: float
 
 
-def foreign_cores(before: CpuTimes, after: CpuTimes) -> float | None:
+def other_cores(before: CpuTimes, after: CpuTimes) -> float | None:
     """The number of cores that other processes kept busy between two samples."""
     window_s = after.at_s - before.at_s
     if window_s <= 0:

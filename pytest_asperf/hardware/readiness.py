@@ -12,7 +12,7 @@ from pytest_asperf.hardware.conditions import (
     judge_virtualisation,
 )
 from pytest_asperf.hardware.nvidia import read_cards
-from pytest_asperf.hardware.probe import foreign_cores, read_cpu_times, stolen_cores
+from pytest_asperf.hardware.probe import other_cores, read_cpu_times, stolen_cores
 
 _WINDOW_S = 0.1
 
@@ -29,7 +29,7 @@ def readiness() -> tuple[Condition, ...]:
     before = read_cpu_times()
     time.sleep(_WINDOW_S)
     after = read_cpu_times()
-    load = judge_load(foreign_cores(before, after), _load_average(), os.cpu_count())
+    load = judge_load(other_cores(before, after), _load_average(), os.cpu_count())
     if on_linux:
         return (
             load,

@@ -20,7 +20,7 @@ from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.linux import read_throttle_events
 from pytest_asperf.hardware.macos import read_thermal_pressure
 from pytest_asperf.hardware.nvidia import CardWatch
-from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, read_cpu_times, stolen_cores
+from pytest_asperf.hardware.probe import CpuTimes, other_cores, read_cpu_times, stolen_cores
 
 _PERIOD_S: Final = 1.0
 #: A longer watch keeps every second sample, and then samples half as often.
@@ -47,12 +47,12 @@ class Watched:
     n_cores: int | None = None
 
     @property
-    def foreign_cores(self) -> float | None:
+    def other_cores(self) -> float | None:
         """Cores used by other processes and other guests on average; None if unknown."""
         if len(self.samples) < 2:
             return None
         first, last = self.samples[0].cpu, self.samples[-1].cpu
-        others, stolen = foreign_cores(first, last), stolen_cores(first, last)
+        others, stolen = other_cores(first, last), stolen_cores(first, last)
         if last.at_s - first.at_s < _SHORTEST_S or others is None or stolen is None:
             return None
         return others + stolen
@@ -60,7 +60,7 @@ class Watched:
     @property
     def knows(self) -> frozenset[str]:
         """The conditions of `readiness` that were watched all along."""
-        known = {"load"} if self.foreign_cores is not None else set()
+        known = {"load"} if self.other_cores is not None else set()
         levels = any(
             s.seen.thermal_level is not None or s.seen.throttle_events is not None
             for s in self.samples
@@ -73,15 +73,15 @@ class Watched:
 
         Threads of an engine wait for the slowest, so one busy core can stop all of them.
         """
-        return min(0.95, self.foreign_cores or 0.0)
+        return min(0.95, self.other_cores or 0.0)
 
     @property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
         """The findings of the guards `throttled` and `host-busy`."""
         levels = [level for s in self.samples if (level := s.seen.thermal_level) is not None]
         found = [throttled(levels, held_down=self._held_down())]
-        if self.foreign_cores is not None:
-            found.append(host_busy(self.foreign_cores, self.n_cores))
+        if self.other_cores is not None:
+            found.append(host_busy(self.other_cores, self.n_cores))
         return tuple(finding for finding in found if finding)
 
     @property
@@ -103,14 +103,14 @@ class Watched:
 
     def facts(self) -> MachineSeen:
         """Plain facts for a report; the number of samples is bounded."""
-        return MachineSeen(self.foreign_cores, tuple(self._moments()))
+        return MachineSeen(self.other_cores, tuple(self._moments()))
 
     def _moments(self) -> Iterator[MomentSeen]:
         """Each sample that has one before it, with other programs' use in between."""
         for before, after in pairwise(self.samples):
             yield replace(
                 after.seen,
-                foreign_cores=foreign_cores(before.cpu, after.cpu),
+                other_cores=other_cores(before.cpu, after.cpu),
                 stolen_cores=stolen_cores(before.cpu, after.cpu),
             )
 

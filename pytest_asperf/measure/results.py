@@ -72,9 +72,9 @@ class Provenance:
         ref, loaded, engine = self.ref, self.loaded, self.engine
         return Ran(
             model=self.model,
-            address=ref.title if ref else self.model,
+            spec=ref.title if ref else self.model,
             name=ref.spec.name if ref else self.model,
-            level=ref.level or "" if ref else "",
+            quant=ref.level or "" if ref else "",
             kv=ref.spec.settings.kv_name if ref else "",
             build=self.build_name,
             title=self.title,
@@ -113,7 +113,7 @@ class Provenance:
             *((("group", self.loaded.group),) if self.loaded.group else ()),
             *((("priority", self.engine.priority),) if self.engine.priority else ()),
             ("settings", self._settings()),
-            *((("asked", asked),) if (asked := self._asked()) else ()),
+            *((("requested", requested),) if (requested := self._requested()) else ()),
             *(((OVERSUBSCRIBED, crowd),) if (crowd := self._oversubscribed()) else ()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
             *(((self._served_by, self._server),) if self.loaded.served else ()),
@@ -169,7 +169,7 @@ class Provenance:
             )
         )
 
-    def _asked(self) -> str:
+    def _requested(self) -> str:
         """The requested engine settings."""
         asked = self.requested.as_texts()
         return ", ".join(f"{key}={text}" for key, text in asked.items())

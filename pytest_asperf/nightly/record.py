@@ -146,7 +146,7 @@ def last_night(address: str, job: str) -> LastNight | None:
             :-_LOOKED_AT:-1
         ]:
             try:
-                night = read_head(store.document(session.id), session.id).night
+                night = read_head(store.document(session.id), session.id).nightly
             except ConfigError:  # pruned
                 continue
             if night is not None and night.job == job:

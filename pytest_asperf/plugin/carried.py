@@ -11,7 +11,7 @@ from _pytest.junitxml import xml_key
 from pytest_asperf.errors import printable
 from pytest_asperf.records.codec import decode_as
 from pytest_asperf.records.kinds import AnyRecord, Noted
-from pytest_asperf.report.json_report import claims
+from pytest_asperf.report.json_report import assertions
 
 
 def records_of(report: Any) -> list[AnyRecord]:
@@ -57,12 +57,12 @@ def add_properties(item: pytest.Item, rows: Sequence[AnyRecord], run: int) -> No
 def _properties(rows: Sequence[AnyRecord]) -> Iterator[tuple[str, str]]:
     """Name and value of each fact of a test's assertions, such as `asperf.tg16.value`."""
     seen: Counter[str] = Counter()
-    for claim in claims([Noted("", row) for row in rows], None):
-        label = printable(claim.figure or claim.claim, _LONGEST)
+    for one in assertions([Noted("", row) for row in rows], None):
+        label = printable(one.figure or one.subject, _LONGEST)
         seen[label] += 1
         name = f"{_PREFIX}{label}" + (f" ({seen[label]})" if seen[label] > 1 else "")
         for key in _PROPERTIES:
-            if (value := getattr(claim, key)) not in {None, ""}:
+            if (value := getattr(one, key)) not in {None, ""}:
                 yield f"{name}.{key}", printable(value, _LONGEST)
 
 

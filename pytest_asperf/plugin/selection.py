@@ -175,7 +175,7 @@ def selection_of(item: pytest.Item) -> Selection:
 
 def name_models(session: Session, items: Iterable[pytest.Item]) -> None:
     """Give distinct names to models that tests name by paths."""
-    addresses = {session.settings.default_model, *session.settings.roles.values()}
+    addresses = {session.settings.default_model, *session.settings.slots.values()}
     for item in items:
         try:
             addresses |= marks_of(item).addresses

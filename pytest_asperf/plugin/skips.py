@@ -6,7 +6,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from pytest_asperf.errors import Advice, AsperfError, ElsewhereError, RoleError, printable
+from pytest_asperf.errors import Advice, AsperfError, ElsewhereError, SlotError, printable
 from pytest_asperf.plugin.parsing import marks_of
 from pytest_asperf.plugin.stash import session_of
 
@@ -31,17 +31,17 @@ def reason_of(error: BaseException | None) -> tuple[str, str] | None:
 
 def inability(item: pytest.Item, error: BaseException | None) -> str:
     """Why a test cannot be measured here, or with the models named; empty if it can."""
-    if isinstance(error, RoleError):
+    if isinstance(error, SlotError):
         return error.what
     if isinstance(error, ElsewhereError):
         return f"{error.what}; {error.remedy}"
-    if not isinstance(error, AsperfError) or not error.is_unfit or not (roles := _roles(item)):
+    if not isinstance(error, AsperfError) or not error.is_unfit or not (slots := _slots(item)):
         return ""
     what = error.what.removeprefix(f"{item.nodeid}: ")
-    return str(Advice(f"{what}; name another model", roles=f"{roles[0]}=MODEL"))
+    return str(Advice(f"{what}; name another model", slots=f"{slots[0]}=MODEL"))
 
 
-def _roles(item: pytest.Item) -> list[str]:
+def _slots(item: pytest.Item) -> list[str]:
     """The model slots in a test's markers, the measured model's first."""
     try:
         marks = marks_of(item)
@@ -49,7 +49,7 @@ def _roles(item: pytest.Item) -> list[str]:
         return []
     measured = [marks.model.address] if marks.model else []
     addresses = (*measured, *sorted(marks.addresses, key=str))
-    return [address.role for address in addresses if address.role]
+    return [address.slot for address in addresses if address.slot]
 
 
 def skip_lines(reports: Sequence[Any], config: pytest.Config) -> Iterator[str]:

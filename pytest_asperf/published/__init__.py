@@ -115,7 +115,7 @@ def _check(config: pytest.Config) -> None:
     from pytest_asperf.plugin.stash import opened_session
 
     session = opened_session(config)
-    if session and (session.settings.findings or session.settings.records):
+    if session and (session.settings.findings or session.settings.published_figures):
         from pytest_asperf.plugin.parsing import usage_errors
         from pytest_asperf.published.session import findings_of
 

@@ -38,7 +38,7 @@ class PublishedFigures:
     def statements(self, alike: Sequence[Sequence[OnMachine]]) -> Iterator[str]:
         """Each statement about machines that are all here, and their result."""
         settings = open_project().settings
-        findings = load_findings(settings.findings, settings.records)
+        findings = load_findings(settings.findings, settings.published_figures)
         for finding, title, verdict in _judged(findings, alike):
             yield f"{verdict.outcome} {finding.id}: {finding.statement}"
             said = in_words(verdict)

@@ -34,7 +34,7 @@ _TOO_WIDE: Final = Advice(
 _IF_FAILED: Final = "compare the run record with the document's"
 
 
-def assert_as_published(measured: Rate | Scored, address: str, within: LimitText = "5%") -> Verdict:
+def assert_as_published(measured: Rate | Scored, figure: str, within: LimitText = "5%") -> Verdict:
     """Assert that a quantity still equals a published figure, on the document's machine.
 
     Both intervals count: the measured one, and that of the published figure if its spread is
@@ -43,17 +43,17 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
 
     Args:
         measured: TG or PP, `throughput("tg128")`; or `perplexity.delta`.
-        address: of the figure, `"atom-paper/three-machines/m2ultra-76/tg"`.
+        figure: its path, `"atom-paper/three-machines/m2ultra-76/tg"`.
         within: accepted difference from the figure, `"5%"` or a fraction of it; for a ΔPPL in
             percentage points.
 
     Raises:
         VerdictError: the verdict is not a PASS.
-        ConfigError: no such address, or a figure of another quantity or workload.
+        ConfigError: no such figure, or one of another quantity or workload.
         HardwareError: the record names unknown hardware.
     """
     __tracebackhide__ = True
-    require_kind(measured, (Rate, Scored), f'{_WHERE}(throughput("tg128"), "{address}")')
+    require_kind(measured, (Rate, Scored), f'{_WHERE}(throughput("tg128"), "{figure}")')
     limit = parse_percent(within, where=f"{_WHERE}: within")
     if not limit:
         raise ConfigError(
@@ -63,10 +63,10 @@ def assert_as_published(measured: Rate | Scored, address: str, within: LimitText
         )
     live = _live(measured)
     evidence = _evidence(live.measurement.record)
-    cell = evidence.find(address, where=_WHERE)
+    cell = evidence.find(figure, where=_WHERE)
     _require_same_quantity(live, cell, evidence)
     if elsewhere := _elsewhere(live, cell):
-        live.measurement.skip(f"{address} is a figure of {elsewhere}")
+        live.measurement.skip(f"{figure} is a figure of {elsewhere}")
     verdict = _judge(live, cell, limit)
     guard_findings = estimated_figures([PrintedTerm(cell.id)], evidence)
     verdict = guarded(verdict, guard_findings)

@@ -18,7 +18,7 @@ def finding_ids(_context: click.Context, _param: click.Parameter, incomplete: st
     from pytest_asperf.published.findings import load_findings
 
     def names(project: Workspace) -> Iterator[str]:
-        found = load_findings(project.settings.findings, project.settings.records)
+        found = load_findings(project.settings.findings, project.settings.published_figures)
         return (finding.id for finding in found.findings)
 
     return of_project(incomplete, names)
@@ -29,7 +29,8 @@ def finding_ids(_context: click.Context, _param: click.Parameter, incomplete: st
 @click.option(
     "--verdict",
     type=click.Choice(list(Outcome), case_sensitive=False),
-    help="Only those of this verdict.",
+    metavar="VERDICT",
+    help="Only those with this verdict: pass, fail, inconclusive or invalid.",
 )
 @click.option(
     "--hardware",
@@ -59,7 +60,7 @@ def findings(
             remedy="leave out the report, or the other options",
         )
     settings = open_project().settings
-    known = load_findings(settings.findings, settings.records)
+    known = load_findings(settings.findings, settings.published_figures)
     about = None if hardware is None else in_force(hardware, detect())
     one = id and known.find(id, where="asperf findings")
     found = [

@@ -40,7 +40,7 @@ def findings_of(config: pytest.Config) -> Findings:
     """The findings of a session: the shipped ones and the project's own, loaded once."""
     if _FINDINGS not in config.stash:
         settings = session_of(config).settings
-        config.stash[_FINDINGS] = load_findings(settings.findings, settings.records)
+        config.stash[_FINDINGS] = load_findings(settings.findings, settings.published_figures)
     return config.stash[_FINDINGS]
 
 

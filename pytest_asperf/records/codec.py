@@ -32,7 +32,7 @@ JsonObject: TypeAlias = dict[str, Any]
 #: Errors that decoding raises for data of another form, and that arithmetic on its values raises.
 MALFORMED: Final = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError),
-    *(ZeroDivisionError, OverflowError),
+    *(ZeroDivisionError, OverflowError, RecursionError),
 )
 #: Evidence grows as a power of the number of pairs, and stays below this by far.
 _LARGEST: Final = 1e100

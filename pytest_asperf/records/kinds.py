@@ -19,7 +19,7 @@ Facts: TypeAlias = tuple[tuple[str, str], ...]
 #: Prefix of a run record's label, for a fact of only one of two builds.
 SIDES: Final = ("baseline ", "candidate ")
 #: Labels of facts that differ between assertions, and are in the assertion's own words.
-_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "asked")
+_OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "requested")
 
 
 def both_sides(ran: Facts) -> Iterator[tuple[str, str, str]]:

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.hardware.machine import Gpu
+from pytest_asperf.records import schema_1, schema_2
 from pytest_asperf.records.codec import MALFORMED, decode, decode_as, encode
 from pytest_asperf.records.kinds import AnyRecord, Noted
-from pytest_asperf.records.schema_1 import upgraded, worded
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 #: Keys of a row in addition to its record's.
 AROUND: Final = ("test", "machine", "apart")
 _REMEDY: Final = "name a JSON report of pytest or of asperf gate"
@@ -95,7 +95,7 @@ class CheckFacts:
 class LeftOutFacts:
     """A check that a gate left out."""
 
-    what: str
+    check: str
     reason: str
 
 
@@ -109,7 +109,7 @@ class GateFacts:
         answer, counts, exit_code: as the command printed them.
         elapsed_s: time of all.
         interrupted: whether it was stopped.
-        cells: the checks, in the order of their verdicts.
+        checks: the checks, in the order of their verdicts.
         left_out: checks that were not compared.
     """
 
@@ -121,12 +121,12 @@ class GateFacts:
     exit_code: int
     elapsed_s: float
     interrupted: bool = False
-    cells: tuple[CheckFacts, ...] = ()
+    checks: tuple[CheckFacts, ...] = ()
     left_out: tuple[LeftOutFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NightFacts:
+class NightlyFacts:
     """The notes of a nightly run.
 
     Attributes:
@@ -136,7 +136,7 @@ class NightFacts:
         missed: how many runs are missing since the last one.
         unfinished: how an earlier run ended.
         build: a name of the measured build that remains valid.
-        said: the answer, as it was printed.
+        answer: the answer, as it was printed.
     """
 
     job: str
@@ -145,7 +145,7 @@ class NightFacts:
     missed: int = 0
     unfinished: str = ""
     build: str
-    said: str = ""
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +157,14 @@ class Report:
         headline: the measuring conditions.
         rows: the records, in the order they were noted.
         gate: of a gate, its answer.
-        night: for a nightly run, its notes.
+        nightly: for a nightly run, its notes.
     """
 
     meta: Meta | None
     headline: tuple[str, ...]
     rows: tuple[Noted, ...]
     gate: GateFacts | None = None
-    night: NightFacts | None = None
+    nightly: NightlyFacts | None = None
 
 
 def row_data(noted: Noted) -> dict[str, Any]:
@@ -176,8 +176,7 @@ def row_data(noted: Noted) -> dict[str, Any]:
 def row_of(data: Mapping[str, Any]) -> Noted:
     """The noted record in plain data; it raises the errors of `codec.decode`."""
     around = {key: decode(str, data[key]) for key in AROUND if key in data}
-    row = worded(data) if isinstance(data.get("advice"), str) else data
-    return Noted(record=decode_as(AnyRecord, row), **around)
+    return Noted(record=decode_as(AnyRecord, data), **around)
 
 
 def read(document: object, where: str) -> Report:
@@ -189,7 +188,7 @@ def read(document: object, where: str) -> Report:
     if not isinstance(document, dict) or "rows" not in document:
         raise unusable(f"{where} is not a report of pytest-asperf: it has no rows")
     schema = document.get("schema")
-    if schema not in [1, SCHEMA]:
+    if schema not in list(_ROWS):  # an object or a list is in no table
         raise ConfigError(
             f"{where} has schema {shown(schema, 80)}, and this version reads schema 1 to {SCHEMA}",
             why="its keys may have another meaning",
@@ -199,8 +198,7 @@ def read(document: object, where: str) -> Report:
     listed = part(lambda: list(document["rows"]), where, "its head")
     rows = []
     for n, data in enumerate(listed, start=1):
-        reading = partial(row_of if schema == SCHEMA else _row_of_schema_1, data)
-        rows.append(part(reading, where, f"row {n}"))
+        rows.append(part(partial(_ROWS[schema], data), where, f"row {n}"))
     found = tuple(row for row in rows if row is not None)
     machines = head.meta.machines if head.meta else {}
     if machines and (lost := next((one for one in found if one.machine not in machines), None)):
@@ -217,19 +215,34 @@ def read_head(document: Mapping[str, Any], where: str) -> Report:
     return head
 
 
+def _row_of_schema_2(data: Mapping[str, Any]) -> Noted:
+    row = schema_2.worded(data) if isinstance(data.get("advice"), str) else data
+    return row_of(schema_2.upgraded(row))
+
+
 def _row_of_schema_1(data: Mapping[str, Any]) -> Noted | None:
-    row = upgraded(data)
-    return None if row is None else row_of(row)
+    row = schema_1.upgraded(data)
+    return None if row is None else _row_of_schema_2(row)
+
+
+#: The reader of a row, by the schema of its report.
+_ROWS: Final[Mapping[object, Callable[[Mapping[str, Any]], Noted | None]]] = {
+    1: _row_of_schema_1,
+    2: _row_of_schema_2,
+    SCHEMA: row_of,
+}
 
 
 def _head(document: Mapping[str, Any]) -> Report:
-    meta, gate, night = (document.get(key) for key in ("meta", "gate", "night"))
+    if document.get("schema") != SCHEMA:
+        document = schema_2.head(document)
+    meta, gate, nightly = (document.get(key) for key in ("meta", "gate", "nightly"))
     return Report(
         meta=decode(Meta, meta) if meta else None,
         headline=tuple(decode(str, line) for line in document["headline"]),
         rows=(),
         gate=None if gate is None else decode(GateFacts, gate),
-        night=None if night is None else decode(NightFacts, night),
+        nightly=None if nightly is None else decode(NightlyFacts, nightly),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of JSON reports of schema 1 in today's form.
+"""Rows of JSON reports of schema 1 in the form of schema 2.
 
 Schema 1 is no longer written. Its rows had texts, and raw figures without a kind: only here a kind
 is recognized by keys, and a name is read from a text.
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pytest_asperf.analysis.outcome import NOT_RUN, Outcome
 from pytest_asperf.errors import shown
+from pytest_asperf.records.schema_2 import WORDS, worded
 
 #: A JSON object.
 Table = Mapping[str, Any]
@@ -17,13 +18,12 @@ _OUTCOMES: Final = ("", *Outcome, NOT_RUN)
 _SIDES: Final = ("baseline", "candidate")
 _OF_BOTH: Final = ("outcome", "subject", "note", "elapsed_s")
 _ABOUT: Final = ("finding", "statement", "published", "recorded")
-_WORDS: Final = ("threshold", "bound", "measured", "brief", "why", "rests_on")
 #: Keys that early files lack, or later ones have.
 _ESTIMATE: Final = {"method": "", "counted": "samples", "confidence": 0.9}
 
 
 def upgraded(row: Table) -> dict[str, Any] | None:
-    """A row in today's form; None if its figures are in another row.
+    """A row of schema 2; None if its figures are in another row.
 
     It raises the errors of `codec.decode` if the row is malformed.
     """
@@ -51,14 +51,7 @@ def _judged(row: Table, raw: Table) -> dict[str, Any]:
         "builds": builds,
         "compared": _compared(raw.get("comparison", {}), builds or ("", "")),
     }
-    return worded(own | _some(row, ("source", *_WORDS)) | verdict)
-
-
-def worded(row: Table) -> dict[str, Any]:
-    """A verdict or a failure in today's form, of a time when its result and advice were texts."""
-    advice = row.get("advice", "")
-    result = {"kind": "words", **_some(row, _WORDS)} if row["kind"] == "verdict" else None
-    return {**row, "advice": [{"text": advice, "settings": []}] * bool(advice), "result": result}
+    return worded(own | _some(row, ("source", *WORDS)) | verdict)
 
 
 def _figure(data: Table) -> dict[str, Any]:

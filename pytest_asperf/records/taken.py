@@ -56,7 +56,7 @@ def compared_pairs(
     sign = -1 if is_rate_ratio else 1
     base, candidate = (side.facts() for side in result.ran)
     return ComparedPairs(
-        sides=names,
+        variants=names,
         models=(base.model, candidate.model),
         ran=(base, candidate),
         timed=workload.name,
@@ -91,7 +91,7 @@ def compared_suite(result: SpeculationResult) -> ComparedPairs:
     generation = Workload("tg", 1)  # all tokens of the suite
     ran, label = result.ran[0].facts(), result.pairing.label
     return ComparedPairs(
-        sides=("target alone", "with draft"),
+        variants=("target alone", "with draft"),
         models=(label, label),
         ran=(ran, ran),
         timed="sd",

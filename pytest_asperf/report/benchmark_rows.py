@@ -17,7 +17,7 @@ from pytest_asperf.records.kinds import (
     ran_of,
 )
 from pytest_asperf.report.lines import facts_of
-from pytest_asperf.report.measurements import Run, SideRun, entries
+from pytest_asperf.report.measurements import Run, VariantRun, entries
 from pytest_asperf.report.result_text import in_words
 from pytest_asperf.report.verdict_text import claim_text
 
@@ -51,20 +51,20 @@ class _Timed:
     model: str
     settings: Mapping[str, object]
     runs_ns: Iterable[int]
-    side: str = ""
+    variant: str = ""
     info: Mapping[str, object] = field(default_factory=dict)
 
     def origin(self, ran: Mapping[str, str]) -> _Origin:
         """Its name and its subject."""
         settings = {key: str(value) for key, value in self.settings.items()}
-        sides = {"side": self.side} if self.side else {}
+        variants = {"variant": self.variant} if self.variant else {}
         what = {"workload": self.workload, "model": self.model}
         param = ",".join(
-            [self.model, *sides.values(), *(f"{key}={value}" for key, value in settings.items())]
+            [self.model, *variants.values(), *(f"{key}={value}" for key, value in settings.items())]
         )
         name = f"{self.workload}[{param}]"
-        info = {**what, **sides, **self.info, "ran": dict(ran)}
-        return _Origin(name, _PREFIX + name, param, {**what, **sides, **settings}, info)
+        info = {**what, **variants, **self.info, "ran": dict(ran)}
+        return _Origin(name, _PREFIX + name, param, {**what, **variants, **settings}, info)
 
 
 def add_rows(session: Any, rows: Iterable[Noted]) -> None:
@@ -103,17 +103,17 @@ def _timed(noted: Noted) -> Iterator[_Timed]:
         if record.outcome == "INVALID":  # times of other work than the requested one
             return
         measured = in_words(record).measured
-        info = {"claim": claim_text(record), "outcome": record.outcome, "measured": measured}
+        info = {"assertion": claim_text(record), "outcome": record.outcome, "measured": measured}
     elif isinstance(record, ThroughputRecord):
         info = {"rate": encode(record.estimate), "loads": record.loads, "sha256": record.ran.sha256}
     elif isinstance(record, SpeculationRecord):
-        info = {"claim": "SD gain", "outcome": "", "measured": record.gain.text()}
-    for entry, ran in zip(entries(noted), _sides(record), strict=False):
+        info = {"assertion": "SD gain", "outcome": "", "measured": record.gain.text()}
+    for entry, ran in zip(entries(noted), _variants(record), strict=False):
         if runs_ns := [ns for run in entry.runs if (ns := _run_ns(run))]:
-            yield _Timed(entry.workload, entry.model, ran.settings, runs_ns, entry.side, info)
+            yield _Timed(entry.workload, entry.model, ran.settings, runs_ns, entry.variant, info)
 
 
-def _sides(record: AnyRecord) -> tuple[Ran, ...]:
+def _variants(record: AnyRecord) -> tuple[Ran, ...]:
     if isinstance(record, SpeculationRecord) and record.comparison:
         return record.comparison.ran
     return ran_of(record)
@@ -123,4 +123,4 @@ def _run_ns(run: Run) -> int:
     """Time of a run, all of its parts; 0 if none was timed."""
     if isinstance(run, RunFacts):
         return run.elapsed_ns
-    return (run.elapsed_ns or 0) * run.parts if isinstance(run, SideRun) else 0
+    return (run.elapsed_ns or 0) * run.parts if isinstance(run, VariantRun) else 0

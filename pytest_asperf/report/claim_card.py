@@ -33,7 +33,7 @@ def card(claim: Line, anchor: str, same: tuple[str, Line]) -> Element:
         (element("p", f"{name}: {text}", class_="quiet") for name, text in claim.about.items()),
         element("p", f"fails no test: {claim.excused}", class_="quiet") if claim.excused else None,
         element("p", claim.measured, _basis(claim), class_="measured"),
-        element("p", _sides(claim.pairs)) if claim.pairs else None,
+        element("p", _variants(claim.pairs)) if claim.pairs else None,
         None if passed or not claim.advice else _advice(claim.advice),
         element("div", _charts(claim), class_="charts"),
         _figures(claim),
@@ -81,7 +81,7 @@ def _charts(claim: Line) -> Iterator[Element]:
         yield _chart(charts.intervals(same, claim.outcome), _interval_caption(claim, same))
     if claim.pairs is not None:
         figure = next(iter(figures), None)
-        order = f"in the order they ran; hollow where {claim.pairs.sides[1]} ran first"
+        order = f"in the order they ran; hollow where {claim.pairs.variants[1]} ran first"
         yield _chart(charts.pairs(claim.pairs, figure), f"Each pair's ratio {order}.")
         yield _chart(charts.evidence(claim.pairs), _evidence_caption())
     for series in claim.series[:_MOST_SERIES]:
@@ -112,12 +112,12 @@ def _limits(figure: JudgedFigure) -> list[str]:
     return [f"{word} {shown(limit, unit)}" for word, limit in words if limit is not None]
 
 
-def _sides(course: ComparedPairs) -> Iterator[Element | str]:
+def _variants(course: ComparedPairs) -> Iterator[Element | str]:
     """The result of each variant."""
     yield f"{course.timed}, median of all runs: "
-    for side, middle in zip(course.sides, course.medians, strict=True):
+    for variant, middle in zip(course.variants, course.medians, strict=True):
         yield element("data", f"{number_text(middle, 4)} {course.unit}", value=repr(middle))
-        yield f" {side}{', ' if side == course.sides[0] else ''}"
+        yield f" {variant}{', ' if variant == course.variants[0] else ''}"
 
 
 def _evidence_caption() -> list[Element | str]:

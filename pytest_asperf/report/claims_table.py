@@ -162,7 +162,7 @@ def _models(lines: Iterable[Line]) -> Iterator[str]:
     names: dict[tuple[str, str], dict[str, None]] = {}
     for ran in (ran for line in lines for ran in ran_of(line.record)):
         if ran.sha256:
-            names.setdefault((ran.title, ran.sha256[:_SHORT_HASH]), {})[ran.address] = None
+            names.setdefault((ran.title, ran.sha256[:_SHORT_HASH]), {})[ran.spec] = None
     for (title, digest), same in names.items():
         name = min(same, key=len)
         own, _, size = title.partition(", ")

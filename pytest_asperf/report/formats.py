@@ -12,7 +12,7 @@ from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.errors import CacheError, ConfigError, printable
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.report import of_each_machine
-from pytest_asperf.report.json_report import COLUMNS, Claim, document, serialise
+from pytest_asperf.report.json_report import COLUMNS, Assertion, document, serialise
 from pytest_asperf.report.markdown import markdown
 from pytest_asperf.report.page import page
 from pytest_asperf.report.report_data import ReportData
@@ -36,10 +36,10 @@ def comma_separated(reports: Sequence[ReportData]) -> bytes:
         {
             "report": report.name,
             **{key: dict(report.facts).get(key, "") for key in _FACTS},
-            **encode(claim),
+            **encode(one),
         }
         for report in reports
-        for claim in report.claim_table
+        for one in report.assertion_table
     ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -59,69 +59,69 @@ def _cell(value: object) -> object:
 def bencher(reports: Sequence[ReportData]) -> bytes:
     """Bencher's Metric Format: benchmarks, each with its measures."""
     found: dict[str, dict[str, dict[str, object]]] = {}
-    for name, claim in _named(reports):
-        found.setdefault(name, {})["asperf-not-passed"] = {"value": _NOT_PASSED[claim.outcome]}
-        if _has_value(claim):
-            keys = {"value": claim.value, "lower_value": claim.low, "upper_value": claim.high}
+    for name, one in _named(reports):
+        found.setdefault(name, {})["asperf-not-passed"] = {"value": _NOT_PASSED[one.outcome]}
+        if _has_value(one):
+            keys = {"value": one.value, "lower_value": one.low, "upper_value": one.high}
             known: dict[str, object] = {
                 key: value for key, value in keys.items() if value is not None
             }
-            found.setdefault(_of_outcome(name, claim), {})[_measure(claim)] = known
+            found.setdefault(_of_outcome(name, one), {})[_measure(one)] = known
     return _json_cell(found)
 
 
 def github_benchmark(reports: Sequence[ReportData]) -> bytes:
     """The list for github-action-benchmark's `customSmallerIsBetter`."""
     entries: list[dict[str, object]] = []
-    for name, claim in _named(reports):
-        told = printable(f"{claim.outcome}: {claim.claim} {claim.limit}", _LONGEST)
-        extra = f"{told}\n{printable(claim.measured, _LONGEST)}"
+    for name, one in _named(reports):
+        told = printable(f"{one.outcome}: {one.subject} {one.limit}", _LONGEST)
+        extra = f"{told}\n{printable(one.measured, _LONGEST)}"
         code = {"name": f"{name}: not passed", "unit": "0 is PASS", "extra": extra}
-        entries.append(code | {"value": _NOT_PASSED[claim.outcome]})
-        if (cost := _cost(claim)) and _has_value(claim):
-            entries.append({"name": _of_outcome(name, claim), **cost, "extra": extra})
+        entries.append(code | {"value": _NOT_PASSED[one.outcome]})
+        if (cost := _cost(one)) and _has_value(one):
+            entries.append({"name": _of_outcome(name, one), **cost, "extra": extra})
     return _json_cell(entries)
 
 
-def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Claim]]:
+def _named(reports: Sequence[ReportData]) -> Iterator[tuple[str, Assertion]]:
     """Each assertion on a measurement, with a name that is equal in the next session."""
     seen: dict[str, int] = {}
     for report in reports:
-        for claim in report.claim_table:
-            if claim.source != "live":  # published figures do not change
+        for one in report.assertion_table:
+            if one.source != "live":  # published figures do not change
                 continue
-            whole = f"{claim.machine} {claim.test} {claim.claim}".lstrip()
+            whole = f"{one.machine} {one.test} {one.subject}".lstrip()
             name = printable(whole, _NAME - 40)
             seen[name] = seen.get(name, 0) + 1
-            yield f"{name} ({seen[name]})" if seen[name] > 1 else name, claim
+            yield f"{name} ({seen[name]})" if seen[name] > 1 else name, one
 
 
-def _has_value(claim: Claim) -> bool:
-    return claim.value is not None and claim.outcome not in {"INVALID", NOT_RUN}
+def _has_value(one: Assertion) -> bool:
+    return one.value is not None and one.outcome not in {"INVALID", NOT_RUN}
 
 
-def _of_outcome(name: str, claim: Claim) -> str:
-    return f"{name} [INCONCLUSIVE]" if claim.outcome == "INCONCLUSIVE" else name
+def _of_outcome(name: str, one: Assertion) -> str:
+    return f"{name} [INCONCLUSIVE]" if one.outcome == "INCONCLUSIVE" else name
 
 
-def _measure(claim: Claim) -> str:
+def _measure(one: Assertion) -> str:
     """The measure's slug; Bencher's own are in other units."""
-    unit = "".join(c if c.isalnum() else "-" for c in printable(claim.unit or "ratio", 40))
+    unit = "".join(c if c.isalnum() else "-" for c in printable(one.unit or "ratio", 40))
     return f"asperf-{unit.lower().strip('-')}"
 
 
-def _cost(claim: Claim) -> dict[str, object] | None:
+def _cost(one: Assertion) -> dict[str, object] | None:
     """The value as something that is better if it is smaller; None if it is not."""
-    value, unit = claim.value, claim.unit
+    value, unit = one.value, one.unit
     if unit == _RATE and value:
-        return {"value": 1e3 / value, "unit": "ms/token", **_range(claim, 1e3 / value**2)}
-    if claim.at_least is None and claim.at_most is not None:
-        return {"value": value, "unit": unit or "ratio", **_range(claim, 1.0)}
+        return {"value": 1e3 / value, "unit": "ms/token", **_range(one, 1e3 / value**2)}
+    if one.at_least is None and one.at_most is not None:
+        return {"value": value, "unit": unit or "ratio", **_range(one, 1.0)}
     return None
 
 
-def _range(claim: Claim, scale: float) -> dict[str, str]:
-    low, high = claim.low, claim.high
+def _range(one: Assertion, scale: float) -> dict[str, str]:
+    low, high = one.low, one.high
     return {} if low is None or high is None else {"range": f"± {scale * (high - low) / 2:.3g}"}
 
 

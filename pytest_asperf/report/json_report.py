@@ -19,14 +19,14 @@ JsonReport = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Assertion:
     """A verdict without nested objects, for a table.
 
     Attributes:
         row: place of its record in the report, from 0.
         test: that noted it.
         machine: name of the machine, if there are several.
-        claim: its subject.
+        subject: of the verdict.
         limit: the limit in words.
         outcome: the verdict.
         source: where the figures are from.
@@ -44,7 +44,7 @@ class Claim:
     row: int
     test: str
     machine: str
-    claim: str
+    subject: str
     limit: str
     outcome: str
     source: str
@@ -76,18 +76,18 @@ WORDS: Final = (
     *("measured", "brief", "basis", "why"),
 )
 #: The columns of an assertion.
-COLUMNS: Final = tuple(each.name for each in fields(Claim))
+COLUMNS: Final = tuple(each.name for each in fields(Assertion))
 
 
 def document(report: Report) -> JsonReport:
     """The report as plain data."""
-    extra = {"gate": report.gate, "night": report.night}
+    extra = {"gate": report.gate, "nightly": report.nightly}
     return {
         "schema": SCHEMA,
         "meta": encode(report.meta),
         "headline": list(report.headline),
         **{key: encode(value) for key, value in extra.items() if value},
-        "claims": encode(claims(report.rows, report.meta)),
+        "assertions": encode(assertions(report.rows, report.meta)),
         "measurements": encode(table(report.rows)),
         "rows": [_row(noted) for noted in report.rows],
     }
@@ -105,19 +105,19 @@ def serialise(report: Mapping[str, object]) -> bytes:
     return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def claims(rows: Iterable[Noted], meta: Meta | None) -> list[Claim]:
+def assertions(rows: Iterable[Noted], meta: Meta | None) -> list[Assertion]:
     """The verdicts among records, for a table."""
-    return [_claim(n, noted, meta) for n, noted in enumerate(rows) if noted.record.outcome]
+    return [_assertion(n, noted, meta) for n, noted in enumerate(rows) if noted.record.outcome]
 
 
-def _claim(number: int, noted: Noted, meta: Meta | None) -> Claim:
+def _assertion(number: int, noted: Noted, meta: Meta | None) -> Assertion:
     line = first_line(noted)
     ran = dict(line.facts)
-    made = Claim(
+    made = Assertion(
         row=number,
         test=noted.test,
         machine=noted.machine,
-        claim=line.subject,
+        subject=line.subject,
         limit=line.threshold,
         outcome=line.outcome,
         source=line.source,
@@ -135,11 +135,11 @@ def _claim(number: int, noted: Noted, meta: Meta | None) -> Claim:
     return _with_figure(made, line.figures[0]) if line.figures else made
 
 
-def _with_figure(claim: Claim, figure: JudgedFigure) -> Claim:
+def _with_figure(made: Assertion, figure: JudgedFigure) -> Assertion:
     of = figure.estimate
     low, high = (bound if math.isfinite(bound) else None for bound in (of.low, of.high))
     return replace(
-        claim,
+        made,
         figure=figure.label,
         value=of.point,
         low=low,

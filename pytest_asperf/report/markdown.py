@@ -82,7 +82,7 @@ def _claimed(report: ReportData) -> dict[tuple[object, ...], Line]:
 def _rates(
     report: ReportData, claimed: Mapping[tuple[object, ...], Line]
 ) -> Iterator[tuple[str, ...]]:
-    by_row = {claim.row: claim for claim in report.claim_table}
+    by_row = {claim.row: claim for claim in report.assertion_table}
     rates = [record for record in report.measured_table if record.unit == _RATE]
     alike: dict[tuple[object, ...], list[Ran]] = {}
     for record in rates:
@@ -99,12 +99,12 @@ def _rates(
 
 def _named(record: Entry) -> tuple[object, ...]:
     """By the table's name for a record."""
-    return record.model, record.backend, record.threads, record.workload, record.side
+    return record.model, record.backend, record.threads, record.workload, record.variant
 
 
 def _facts(record: Entry) -> Ran:
-    asked = record.settings.replace(",", ", ")
-    return ("asked", asked), ("engine", record.engine), ("sha256", record.sha256)
+    requested = record.settings.replace(",", ", ")
+    return ("requested", requested), ("engine", record.engine), ("sha256", record.sha256)
 
 
 def _llama_bench(record: Entry, differs: str) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _llama_bench(record: Entry, differs: str) -> Iterator[str]:
     yield "" if not params else f"{params / 1e6:.2f} M" if params < 1e9 else f"{params / 1e9:.2f} B"
     yield record.backend
     yield "" if record.threads is None else str(record.threads)
-    yield ", ".join(filter(None, (f"{record.workload} {record.side}".strip(), differs)))
+    yield ", ".join(filter(None, (f"{record.workload} {record.variant}".strip(), differs)))
     yield "" if record.value is None else f"{record.value:.2f}"
     known = record.low is not None and record.high is not None
     yield f"{record.low:.2f} to {record.high:.2f}" if known else ""

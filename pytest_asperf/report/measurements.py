@@ -23,7 +23,7 @@ from pytest_asperf.report.lines import first_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideRun:
+class VariantRun:
     """One run of a variant in a pair, by the pair's number; the cost is that of one part."""
 
     pair: int
@@ -40,7 +40,7 @@ class ChunkChange:
     delta_nll: float
 
 
-Run: TypeAlias = RunFacts | SideRun | ChunkFacts | ChunkChange | PhaseFacts
+Run: TypeAlias = RunFacts | VariantRun | ChunkFacts | ChunkChange | PhaseFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Entry:
         test: that noted it.
         machine: name of the machine, if there are several.
         workload: the timed or scored work.
-        side: the variant in a comparison; empty if nothing was compared.
+        variant: the variant in a comparison; empty if nothing was compared.
         model: its name.
         title: its own name in its file.
         sha256: of the file.
@@ -68,7 +68,7 @@ class Entry:
     test: str
     machine: str
     workload: str
-    side: str = ""
+    variant: str = ""
     model: str
     title: str
     sha256: str
@@ -115,27 +115,27 @@ def entries(noted: Noted) -> Iterator[Entry]:
 
 def _compared(compared: Compared) -> Iterator[Entry]:
     if isinstance(compared, ComparedPairs):
-        yield from (_side(compared, nth) for nth in (0, 1))
+        yield from (_variant(compared, nth) for nth in (0, 1))
     elif isinstance(compared, ComparedChunks) and compared.delta_nll:
         runs = tuple(map(ChunkChange, compared.delta_nll))
-        made = replace(_entry("ppl", compared.ran[1], None, runs), side="candidate - baseline")
+        made = replace(_entry("ppl", compared.ran[1], None, runs), variant="candidate - baseline")
         yield replace(made, n=len(runs), unit="nats", counted="chunks")
 
 
-def _side(compared: ComparedPairs, nth: int) -> Entry:
+def _variant(compared: ComparedPairs, nth: int) -> Entry:
     """One variant of pairs, with the median of its runs."""
     cost = "energy_nj" if compared.cost_unit == "nJ" else "elapsed_ns"
     runs = tuple(
-        SideRun(pair=number, parts=pair.parts, n_tokens=pair.n_tokens[nth], **{cost: value})
+        VariantRun(pair=number, parts=pair.parts, n_tokens=pair.n_tokens[nth], **{cost: value})
         for number, pair in enumerate(compared.pairs)
         for value in (pair.baseline, pair.candidate)[nth]
     )
-    side = compared.sides[nth]
+    variant = compared.variants[nth]
     # If two workloads are compared, the variants are named by them.
-    workload = side if compared.timed in compared.sides else compared.timed
+    workload = variant if compared.timed in compared.variants else compared.timed
     return replace(
         _entry(workload, compared.ran[nth], None, runs),
-        side=side,
+        variant=variant,
         model=compared.models[nth],
         value=compared.medians[nth],
         unit=compared.unit,

@@ -20,7 +20,7 @@ from pytest_asperf.records.kinds import (
     ThroughputRecord,
 )
 from pytest_asperf.records.report import Meta, Report, of_each_machine, part, read, unusable
-from pytest_asperf.report.json_report import Claim, claims, repeat
+from pytest_asperf.report.json_report import Assertion, assertions, repeat
 from pytest_asperf.report.lines import Line, Series, lines_of, positive, series_of
 from pytest_asperf.report.measurements import Entry, speculation_of, table
 
@@ -97,7 +97,7 @@ class ReportData:
         level_sets: of models with several measured quantizations.
         speculation: measurements of speculation.
         timed: times and rates that were not measured in pairs.
-        claim_table: its assertions as a table.
+        assertion_table: its assertions as a table.
         measured_table: its measurements as a table.
         history: of a report that was stored, the series that it adds to.
     """
@@ -112,7 +112,7 @@ class ReportData:
     level_sets: tuple[LevelSet, ...]
     speculation: tuple[SpeculationRecord, ...]
     timed: tuple[Timed, ...]
-    claim_table: Sequence[Claim]
+    assertion_table: Sequence[Assertion]
     measured_table: Sequence[Entry]
     history: tuple[Series, ...] = ()
 
@@ -164,7 +164,7 @@ def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
     ]
     measurements = [line for line in lines if not line.outcome]
     timed = [
-        Timed(of.model, of.address, of.release, record.workload, record.estimate)
+        Timed(of.model, of.spec, of.release, record.workload, record.estimate)
         for record in records
         if isinstance(record, ThroughputRecord)
         for of in (record.ran,)
@@ -180,7 +180,7 @@ def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
         tuple(level_sets(records)),
         tuple(part(lambda: _speculation(report.rows), where, "a measurement of speculation")),
         tuple(timed),
-        claims(report.rows, report.meta),
+        assertions(report.rows, report.meta),
         table(report.rows),
     )
 
@@ -261,7 +261,7 @@ def level_sets(records: Iterable[AnyRecord]) -> Iterator[LevelSet]:
         by_size = sorted(scored.values(), key=lambda record: -record.size_bytes)
         every = {ran.model: ran for ran in (of[0].baseline, *(record.ran for record in by_size))}
         timed = [workload for workload, by_model in rates.items() if by_model.keys() & every]
-        weights = {ran.level for ran in every.values()}
+        weights = {ran.quant for ran in every.values()}
         for workload in timed or [""] if len(scored) > 1 else ():
             by_model = rates.get(workload, {})
             levels = (
@@ -278,10 +278,10 @@ def level_sets(records: Iterable[AnyRecord]) -> Iterator[LevelSet]:
 
 
 def _weights(ran: Ran) -> str:
-    return f"{ran.name}:{ran.level}" if ran.level else ran.name
+    return f"{ran.name}:{ran.quant}" if ran.quant else ran.name
 
 
 def _level(ran: Ran, weights: set[str]) -> str:
     """The differing part of quantizations' names: of weights, or of KV caches."""
-    level = ran.level if len(weights) > 1 else ""
+    level = ran.quant if len(weights) > 1 else ""
     return " ".join(filter(None, (level, ran.kv and f"KV {ran.kv}"))) or "as it is"

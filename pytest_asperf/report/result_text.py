@@ -29,8 +29,8 @@ from pytest_asperf.analysis.results import (
     SameTexts,
     SameTokens,
     SameVectors,
-    Sides,
     SpeculationGain,
+    VariantValues,
     WithinLimits,
     WithinTolerance,
     Words,
@@ -153,7 +153,7 @@ def _within_limits(
     if not figures:
         return replace(said, measured=f"no {result.counted} was finished" * bool(result.counted))
     estimate = figures[0].estimate
-    said = _with_figure(said, figures, values, _sides_text(result.sides))
+    said = _with_figure(said, figures, values, _values_text(result.variants))
     if result.baseline is not None:
         baseline = f"({number_text(result.baseline, 4)} in the baseline)"
         said = replace(said, measured=f"{said.measured} {baseline}")
@@ -174,14 +174,14 @@ def _no_interval(estimate: Estimate) -> str:
     return f"{estimate.basis} {'gives' if estimate.n == 1 else 'give'} no interval"
 
 
-def _sides_text(sides: Sides | None) -> str:
+def _values_text(variants: VariantValues | None) -> str:
     """The values before a figure: ``40 → 42 tok/s, ``."""
-    if sides is None:
+    if variants is None:
         return ""
-    digits = 4 if len(sides.values) == 1 else 3
-    values = (number_text(value, digits) for value in sides.values)
-    text = (" → " if sides.is_change else " / ").join(values)
-    return f"{text} {sides.unit}".rstrip() + ", "
+    digits = 4 if len(variants.values) == 1 else 3
+    values = (number_text(value, digits) for value in variants.values)
+    text = (" → " if variants.is_change else " / ").join(values)
+    return f"{text} {variants.unit}".rstrip() + ", "
 
 
 def _bound_text(limits: Limits) -> str:
@@ -201,13 +201,13 @@ def faster_text(by: float) -> str:
 def _within_tolerance(
     result: WithinTolerance, figures: Sequence[JudgedFigure], _: Outcome
 ) -> Words:
-    tolerance, floor = percent_text(result.tolerance), percent_text(result.floor)
+    tolerance, floor = percent_text(result.tolerance), percent_text(result.fails_above)
     zone = f"PASS excludes +{tolerance}; FAIL does not, and shows more than +{floor}"
     said = Words(threshold=f"within +{tolerance}", bound=f"≤ +{tolerance}", details=(zone,))
     if not figures:
         return replace(said, measured="no pair was finished")
     change = _change_of(figures[0].estimate)
-    brief = _sides_text(result.sides) + time_text(change, result.tolerance, result.cost)
+    brief = _values_text(result.variants) + time_text(change, result.tolerance, result.cost)
     why = f"up to {percent_text(result.mean)} on average over the pairs" if result.mean else ""
     if result.other is not None:
         label = "the median pair" if result.cost == "total time" else "total time"
@@ -376,7 +376,7 @@ def _gain(result: SpeculationGain, figures: Sequence[JudgedFigure], outcome: Out
     gain, ratio = (one.estimate for one in figures)
     rule, even = result.rule, (result.break_even, result.mean_length, result.verifying)
     limits = (0.0,) if rule is None else (rule.at_least,)
-    brief = _sides_text(result.rates) + gain.brief(apart_from=limits)
+    brief = _values_text(result.rates) + gain.brief(apart_from=limits)
     at = f"at a ratio of {ratio.text()}, {break_even_text(*even)}"
     if rule is None:
         stopped = f"stopped after {gain.basis}"
@@ -404,7 +404,7 @@ def _answers(rule: GainRule) -> Iterator[str]:
         if one.answer == "not gated":
             yield f"only ratios {rule.only} the rule's are gated, and this one is not"
         else:
-            yield _ANSWERS.get((one.side, one.answer), one.answer)
+            yield _ANSWERS.get((one.direction, one.answer), one.answer)
 
 
 def _rule(rule: GainRule) -> str:

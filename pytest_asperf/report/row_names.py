@@ -14,7 +14,7 @@ from pytest_asperf.report.lines import Line, first_line
 Ran = tuple[tuple[str, str], ...]
 
 #: The run record's facts that distinguish rows, the plainest first.
-_FACTS: Final = ("asked", "engine", "build", "settings", "device", "sha256")
+_FACTS: Final = ("requested", "engine", "build", "settings", "device", "sha256")
 _LONGEST: Final = 80
 
 

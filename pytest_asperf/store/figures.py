@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from pytest_asperf.analysis.facts import Compared, ComparedPairs, ComparedSides, Ran
+from pytest_asperf.analysis.facts import Compared, ComparedPairs, ComparedVariants, Ran
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.errors import printable
@@ -209,7 +209,7 @@ def _figures(row: _Row) -> Iterator[SeriesValue]:
 
 def _compared(row: _Row, compared: Compared, figure: Estimate) -> Iterator[SeriesValue]:
     """The log ratio of the pairs, unless a difference was judged; each variant's rate or time."""
-    if isinstance(compared, ComparedSides):
+    if isinstance(compared, ComparedVariants):
         return
     ran, timed, sign = compared.ran, "ppl", 1
     is_ratio = True
@@ -227,7 +227,7 @@ def _compared(row: _Row, compared: Compared, figure: Estimate) -> Iterator[Serie
         yield _measured(row, ran, f"{timed} ratio", log_ratio, anchor=anchor)
     if isinstance(compared, ComparedPairs):
         n = max(1, len(compared.pairs))
-        for side, own, middle in zip(compared.sides, ran, compared.medians, strict=True):
+        for side, own, middle in zip(compared.variants, ran, compared.medians, strict=True):
             value = _alone(middle, n, compared.unit)
             yield _measured(row, [own], f"{timed} {printable(side)}", value)
 
@@ -257,7 +257,7 @@ def _measured(
     asked = [{**proof.requested, **settings} for proof in ran]
     texts = dict.fromkeys(json.dumps(one, sort_keys=True) for one in asked)
     hashes = dict.fromkeys(printable(proof.sha256) for proof in ran)
-    models = dict.fromkeys(printable(proof.address) for proof in ran)
+    models = dict.fromkeys(printable(proof.spec) for proof in ran)
     key = SeriesKey(
         row.machine,
         " / ".join(dict.fromkeys(proof.engine for proof in ran)),

@@ -5,7 +5,7 @@ from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
-from pytest_asperf.analysis.facts import ComparedSides
+from pytest_asperf.analysis.facts import ComparedVariants
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.results import SameVectors
 from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
@@ -55,6 +55,6 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
         joined(judged, subject),
         result=SameVectors(drift=base.drift, between=base.between),
         details=pooled,
-        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+        compared=ComparedVariants(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
     return guarded(verdict, [shared] if shared else [])

@@ -8,14 +8,14 @@ from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.combined_verdict import joined
-from pytest_asperf.analysis.facts import ComparedPairs, ComparedSides
+from pytest_asperf.analysis.facts import ComparedPairs, ComparedVariants
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.limit_verdict import judge_above, judge_below
 from pytest_asperf.analysis.results import (
     Every,
     JudgedFigure,
     Limit,
-    Sides,
+    VariantValues,
     WithinLimits,
     WithinTolerance,
 )
@@ -86,7 +86,7 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
     subject = build_subject(pairs.workload.name, result.ran, complaint)
     metered = pairs.workload.metered
     within = WithinTolerance(
-        tolerance=test.tolerance, floor=test.floor, cost="energy" if metered else "time"
+        tolerance=test.tolerance, fails_above=test.fails_above, cost="energy" if metered else "time"
     )
     details = (
         *_before(pairs),
@@ -110,7 +110,7 @@ def _time_verdict(pairs: WorkloadPairs, test: PairedTest, result: ABResult) -> V
         if outcome is Outcome.INCONCLUSIVE and test.is_held_up:
             within = replace(within, mean=math.expm1(sum(test.mean)))
     values = middles(pairs, in_total=is_total)
-    within = replace(within, sides=Sides(values=values, unit=pairs.workload.unit))
+    within = replace(within, variants=VariantValues(values=values, unit=pairs.workload.unit))
     if test.wald_bound is not None:
         details = (f"Wald's bound: {test.wald_bound} pairs, for any sequential test", *details)
     verdict = subject.verdict(
@@ -197,7 +197,7 @@ def kld_verdict(comparison: PplComparison) -> Verdict:
         outcome=outcome,
         advice=_advice(outcome, subject, comparison, drift.kld),
         details=(f"largest KLD of a position {number_text(drift.largest, 2)} nats", *details),
-        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+        compared=ComparedVariants(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
 
 
@@ -284,7 +284,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     verdict = replace(
         joined(judged, subject, Every(of="quantities")),
         details=by_build,
-        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+        compared=ComparedVariants(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
     return guarded(verdict, [shared] if shared else [])
 

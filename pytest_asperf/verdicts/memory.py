@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, fit
-from pytest_asperf.analysis.facts import ComparedSides
+from pytest_asperf.analysis.facts import ComparedVariants
 from pytest_asperf.analysis.guards import predicted_against_measured
 from pytest_asperf.analysis.results import FitsMemory, Growth, JudgedFigure, MemoryGrowth
 from pytest_asperf.analysis.stats.estimate import Estimate
@@ -119,7 +119,7 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
         ),
         figures=tuple(figures),
         advice=(Advice(subject.if_failed),) if is_larger else (),
-        compared=ComparedSides(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
+        compared=ComparedVariants(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from pytest_asperf.analysis.limit_verdict import ends_of, judge_limits
-from pytest_asperf.analysis.results import Limit, Limits, Sides, WithinLimits
+from pytest_asperf.analysis.results import Limit, Limits, VariantValues, WithinLimits
 from pytest_asperf.analysis.stats.estimate import (
     RATIO,
     Estimate,
@@ -173,7 +173,7 @@ def _judged(
     verdict = judge_limits(estimate, claim.limits, subject)
     outcome = test.outcome_if_stopped
     is_change, values = claim.names[0] == "candidate", middles(pairs)
-    sides = Sides(
+    variants = VariantValues(
         values=values if is_change else values[::-1],
         unit=pairs.workload.unit,
         is_change=is_change,
@@ -181,7 +181,7 @@ def _judged(
     verdict = replace(
         verdict,
         outcome=outcome,
-        result=replace(within, sides=sides),
+        result=replace(within, variants=variants),
         figures=(replace(verdict.figures[0], label=pairs.workload.name),),
         advice=advice_on_pairs(
             outcome,

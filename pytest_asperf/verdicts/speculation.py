@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pytest_asperf.analysis.facts import ComparedSides
+from pytest_asperf.analysis.facts import ComparedVariants
 from pytest_asperf.analysis.guards import Guard, Voids
 from pytest_asperf.analysis.guards.outputs import NEAR_TIE, first_divergence
 from pytest_asperf.analysis.limit_verdict import judge_below, judge_limits
@@ -16,12 +16,12 @@ from pytest_asperf.analysis.results import (
     JudgedFigure,
     Limits,
     Parting,
-    RatioSide,
+    RatioDirection,
     SameTexts,
     SameTokens,
-    Sides,
     SpeculationGain,
     TextParting,
+    VariantValues,
     WithinLimits,
 )
 from pytest_asperf.analysis.speculation_model import (
@@ -67,18 +67,20 @@ def gain_verdict(
     *,
     when_ratio: float,
     at_least: float,
-    only: RatioSide | None,
+    only: RatioDirection | None,
 ) -> Verdict:
     """Judge the assertion that speculation gains `at_least` from a speed ratio on, not below.
 
     With `only`, one direction of the ratio is gated.
     """
-    sides: list[RatioSide] = ["above", "below"]
+    directions: list[RatioDirection] = ["above", "below"]
     if result.ratio.shown_at_least(when_ratio):
-        sides = ["above"]
+        directions = ["above"]
     elif result.ratio.shown_below(when_ratio):
-        sides = ["below"]
-    answers = tuple(GainAnswer(side, _answer(result.gain, side, at_least, only)) for side in sides)
+        directions = ["below"]
+    answers = tuple(
+        GainAnswer(one, _answer(result.gain, one, at_least, only)) for one in directions
+    )
     outcomes = {_outcome(answer) for answer in answers}
     outcome = outcomes.pop() if len(outcomes) == 1 else Outcome.INCONCLUSIVE
     rule = GainRule(when_ratio=when_ratio, at_least=at_least, only=only, answers=answers)
@@ -86,10 +88,10 @@ def gain_verdict(
         outcome,
         _gain(result, rule),
         figures=(
-            JudgedFigure("gain", result.gain, at_least if sides == ["above"] else None),
+            JudgedFigure("gain", result.gain, at_least if directions == ["above"] else None),
             JudgedFigure("speed ratio", result.ratio),
         ),
-        advice=_advice(outcome, sides, result),
+        advice=_advice(outcome, directions, result),
         details=_details(result),
     )
     return guarded(verdict, result.guard_findings)
@@ -110,7 +112,7 @@ def stopped_verdict(result: SpeculationResult, subject: Subject) -> Verdict:
 def compared_gain_verdict(result: SpeculationResult, subject: Subject, limits: Limits) -> Verdict:
     """The verdict on the gain against limits, for any speed ratio."""
     verdict = judge_limits(result.gain, limits, subject)
-    within = WithinLimits(limits=limits, sides=_rates(result))
+    within = WithinLimits(limits=limits, variants=_rates(result))
     verdict = replace(verdict, result=within, details=_details(result))
     return guarded(verdict, result.guard_findings)
 
@@ -182,7 +184,9 @@ def sampled_verdict(places: Sequence[float], subject: Subject) -> Verdict:
     return verdict
 
 
-def _answer(gain: Estimate, side: RatioSide, at_least: float, only: RatioSide | None) -> Answer:
+def _answer(
+    gain: Estimate, side: RatioDirection, at_least: float, only: RatioDirection | None
+) -> Answer:
     """The answer if the ratio is on this side."""
     if only not in {None, side}:
         return "not gated"
@@ -197,7 +201,7 @@ def _answer(gain: Estimate, side: RatioSide, at_least: float, only: RatioSide | 
 def _outcome(one: GainAnswer) -> Outcome:
     if one.answer == "not gated":
         return Outcome.PASS
-    return _OUTCOMES.get((one.side, one.answer), Outcome.INCONCLUSIVE)
+    return _OUTCOMES.get((one.direction, one.answer), Outcome.INCONCLUSIVE)
 
 
 def _gain(result: SpeculationResult, rule: GainRule | None = None) -> SpeculationGain:
@@ -211,13 +215,13 @@ def _gain(result: SpeculationResult, rule: GainRule | None = None) -> Speculatio
     )
 
 
-def _rates(result: SpeculationResult) -> Sides:
+def _rates(result: SpeculationResult) -> VariantValues:
     """The rate without and with the draft."""
-    return Sides(values=(result.alone_rate, result.speculative_rate), unit="tok/s")
+    return VariantValues(values=(result.alone_rate, result.speculative_rate), unit="tok/s")
 
 
 def _advice(
-    outcome: Outcome, sides: Sequence[RatioSide], result: SpeculationResult
+    outcome: Outcome, directions: Sequence[RatioDirection], result: SpeculationResult
 ) -> tuple[Advice, ...]:
     if outcome is Outcome.PASS:
         return ()
@@ -229,7 +233,7 @@ def _advice(
         "otherwise use a "
         "draft that is faster or accepted more often, or decode without one"
     )
-    if sides == ["below"]:
+    if directions == ["below"]:
         even = result.break_even_ratio, result.counts.mean_length, result.verifying
         text = f"use {break_even_text(*even)} instead of the rule of thumb, for this pair here"
     return (Advice(text),)
@@ -294,7 +298,7 @@ def same_output_verdict(outputs: Outputs, names: tuple[str, str], n_tokens: int)
             parted=tuple(TextParting(n, *_parting(one, other)) for n, one, other in parted[:_KEPT]),
         ),
         advice=(Advice(subject.if_failed),) if parted else (),
-        compared=ComparedSides(ran=(outputs.ran[0].facts(), outputs.ran[1].facts())),
+        compared=ComparedVariants(ran=(outputs.ran[0].facts(), outputs.ran[1].facts())),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_asperf import ConfigError
 from pytest_asperf.api.energy import Energy, EnergyFigure
-from pytest_asperf.api.gate import Gate, GatedWorkloads, GateSide
+from pytest_asperf.api.gate import Gate, GatedBuild, GatedWorkloads
 from pytest_asperf.api.ladder import Ladder, Quant
 from pytest_asperf.api.latency import Latency, Time
 from pytest_asperf.api.measurement_context import FixtureValue, NoTruthValue, OfWorkload
@@ -30,7 +30,7 @@ EXAMPLES: dict[type[NoTruthValue], str] = {
     **dict.fromkeys((Energy, EnergyFigure), ENERGY),
     **dict.fromkeys((Memory, AllocatedMemory), MEMORY),
     **dict.fromkeys((Gate, GatedWorkloads), GATE),
-    GateSide: 'assert gate.candidate.throughput("tg128") / gate.baseline.throughput("tg128")',
+    GatedBuild: 'assert gate.candidate.throughput("tg128") / gate.baseline.throughput("tg128")',
     Model: 'assert_fits(model, "m2ultra")',
     FileSize: 'assert model.size <= "4 GiB"',
     OwnKld: 'assert model.kld("logits@c4") <= "0.02 nats"',

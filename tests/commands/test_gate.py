@@ -87,7 +87,7 @@ def test_a_slower_candidate_fails_with_its_note(gate: Command) -> None:
     assert "| ❌ FAIL | tg32 fake\\:F16 in current" in summary.read_text()
     found = json.loads(data.read_text())
     samples.check_schema(found)
-    (claim,) = found["claims"]
+    (claim,) = found["assertions"]
     assert (found["gate"]["exit_code"], claim["outcome"]) == (1, "FAIL")
     assert claim["value"] > 1.4
     base, candidate = found["measurements"]
@@ -159,7 +159,9 @@ def test_an_undecided_cell_goes_on_where_it_stopped(
     told = re.search(r"tg32 fake:F16 is not decided by (\d+) pairs", done.output)
     assert told is not None, done.output
     assert int(told[1]) < 14
-    claims = {claim["test"].split()[0]: claim for claim in json.loads(data.read_text())["claims"]}
+    claims = {
+        claim["test"].split()[0]: claim for claim in json.loads(data.read_text())["assertions"]
+    }
     assert claims["tg32"]["n"] == 14
     assert [claims[name]["outcome"] for name in ("ppl", "logits")] == ["PASS", "PASS"]
 
@@ -205,7 +207,7 @@ def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
     lines = [line for line in done.stdout.splitlines() if "same runs as auto, 0 s" in line]
     # A machine with a GPU times decoding at a depth that this model has no room for.
     assert [line.split()[1] for line in lines] in (["pp512"], ["pp512", "tg128@d1024"])
-    claims = json.loads((gate.folder / "gate.json").read_text("utf-8"))["claims"]
+    claims = json.loads((gate.folder / "gate.json").read_text("utf-8"))["assertions"]
     off = next(claim for claim in claims if claim["test"] == "pp512 fake:F16 flash attention off")
     assert off["outcome"] == "PASS"
 

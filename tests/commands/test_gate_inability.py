@@ -83,7 +83,7 @@ def _require_fails(gate: Command, cells: str, harm: str, told: str, *words: str)
     words = ("--workload", cells, f"--report=json:{data}", *words)
     done = gate("current", _harmful(gate.folder, harm), *words)
     assert done.exit_code == 1, done.output
-    found = json.loads(data.read_text())["claims"]
+    found = json.loads(data.read_text())["assertions"]
     assert [(claim["test"].split()[0], claim["outcome"]) for claim in found] == [
         (name, "FAIL") for name in cells.split(",")
     ]

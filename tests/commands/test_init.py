@@ -182,8 +182,8 @@ def test_a_pair_that_splits_text_alike_is_suggested() -> None:
     models = named(files, [])
     pair = pair_of(models)
     written = configuration(models, pair, "here")
-    roles = tomllib.loads(uncommented(written, "[roles]"))["roles"]
-    assert roles == {"draft": "a-0.5b", "target": "a-8b:Q8_0"}
+    slots = tomllib.loads(uncommented(written, "[slots]"))["slots"]
+    assert slots == {"draft": "a-0.5b", "target": "a-8b:Q8_0"}
     code = first_tests(models, pair, "t.py")
     last = ast.parse(uncommented(code, "@pytest.mark.spec")).body[-1]
     assert isinstance(last, ast.FunctionDef)

@@ -80,7 +80,7 @@ def test_nothing_new_is_recorded_and_a_changed_build_is_gated(nightly: Command) 
     assert "tg32 ratio fake:F16" in done.stdout
     assert "2 of 10 runs" in done.stdout
     Draft202012Validator(SCHEMA).validate(_stored()[-1])
-    before, night = (document["night"] for document in _stored())
+    before, night = (document["nightly"] for document in _stored())
     assert (night["changes"], night["missed"], night["unfinished"]) == ([], 0, "")
     assert night["facts"] == before["facts"]
     assert night["facts"]["build"].startswith("scripted 1, ")
@@ -104,7 +104,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     assert "not gated: the build of the last run was named watched too, and is gone" in done.stdout
     with open_store("h.db") as store:
         store.prune(math.inf)
-    document["night"]["build"] = "no-such-build"
+    document["nightly"]["build"] = "no-such-build"
     _earlier(document, 1)
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 4, done.output
@@ -113,7 +113,7 @@ def test_a_changed_build_is_gated_against_that_of_last_night(nightly: Command) -
     assert "tg32 ratio fake:F16" in done.stdout
     with open_store("h.db") as store:
         store.prune(math.inf)
-    document["night"]["build"] = "old,slow_by=0.3"
+    document["nightly"]["build"] = "old,slow_by=0.3"
     _earlier(document, 1)
     done = nightly("old", "watched", *_WORDS)
     assert done.exit_code == 0, done.output
@@ -155,7 +155,7 @@ def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Comman
     assert "was interrupted" in done.stdout
     assert said.read_text() == done.stdout
     assert not mark.exists()
-    assert _stored()[-1]["night"]["missed"] == 3
+    assert _stored()[-1]["nightly"]["missed"] == 3
     nightly.script(faults={"generate": "crash"})
     done = nightly("old", "watched", *_WORDS, "--notify", "no-such-program")
     assert done.exit_code == 4, done.output

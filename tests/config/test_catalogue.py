@@ -61,7 +61,7 @@ def test_every_setting_is_read(load: Load, tmp_path: Path) -> None:
         source="recorded",
         inconclusive="xfail",
         default_model=Address("asperf-draft", "q6_k"),
-        roles={"target": Address("asperf-draft", "q6_k")},
+        slots={"target": Address("asperf-draft", "q6_k")},
         repetitions=3,
         chunks=None,
         cache=tmp_path / "build/cache",

@@ -87,7 +87,7 @@ def test_every_option_overrides_the_configuration_file(configure: Configure) -> 
         source="live",
         inconclusive="skip",
         default_model=Address(f"{here}/models/x.gguf", "Q6_K"),
-        roles={
+        slots={
             "target": Address(f"{here}/models/x.gguf", "Q6_K"),
             "draft": Address(f"{here}/models/y.gguf"),
             "large": Address("asperf-target", "F16"),
@@ -217,9 +217,9 @@ def test_each_marker_parses_to_its_mark() -> None:
     assert parse_model(("m:Q6_K",), {"threads": 2, "flash_attn": "on"}, where="t") == ModelMark(
         Address("m", "Q6_K"), EngineSettings(threads=2, flash_attn="on")
     )
-    assert parse_model((), {"address": "m"}, where="t") == ModelMark(Address("m"), EngineSettings())
+    assert parse_model((), {"name": "m"}, where="t") == ModelMark(Address("m"), EngineSettings())
     assert parse_quant(("q6_k",), {}, where="t") == QuantMark("Q6_K")
-    assert parse_quant((), {"level": "Q6_K"}, where="t") == QuantMark("Q6_K")
+    assert parse_quant((), {"name": "Q6_K"}, where="t") == QuantMark("Q6_K")
     assert parse_ladder(("q8_0", "Q6_K"), {}, where="t") == LadderMark(("Q8_0", "Q6_K"), "F16")
     assert parse_ladder(("F16",), {"baseline": "f32"}, where="t") == LadderMark(("F16",), "F32")
     assert parse_hardware(("m1", "m2"), {"min_memory_gb": 0.5}, where="t") == HardwareMark(
@@ -233,14 +233,14 @@ def test_each_marker_parses_to_its_mark() -> None:
 @pytest.mark.parametrize(
     ("parse", "args", "kwargs", "problem"),
     [
-        (parse_model, (), {}, "0 arguments for address"),
-        (parse_model, ("a", "b"), {}, "2 arguments for address"),
-        (parse_model, ("a",), {"address": "b"}, "2 arguments for address"),
+        (parse_model, (), {}, "0 arguments for name"),
+        (parse_model, ("a", "b"), {}, "2 arguments for name"),
+        (parse_model, ("a",), {"name": "b"}, "2 arguments for name"),
         (parse_model, (3,), {}, "3"),
         (parse_model, ("a",), {"thread": 1}, "unknown engine setting 'thread'; did you mean"),
         (parse_model, ("a",), {"threads": "1"}, "threads: '1' is not usable"),
-        (parse_quant, (), {}, "0 arguments for level"),
-        (parse_quant, ("Q6_K",), {"levle": 1}, "unknown argument 'levle'; did you mean 'level'?"),
+        (parse_quant, (), {}, "0 arguments for name"),
+        (parse_quant, ("Q6_K",), {"nmae": 1}, "unknown argument 'nmae'; did you mean 'name'?"),
         (parse_ladder, (), {}, "no quantization"),
         (parse_ladder, (["Q8_0", "Q6_K"],), {}, "['Q8_0', 'Q6_K']"),
         (parse_ladder, ("Q8_0", "q8_0"), {}, "Q8_0 is named twice"),
@@ -278,7 +278,7 @@ def test_any_ladder_of_distinct_levels_is_kept_in_order(levels: list[str]) -> No
 @given(
     args=st.lists(st.none() | st.booleans() | st.integers() | st.text(max_size=5), max_size=3),
     kwargs=st.dictionaries(
-        st.sampled_from(["address", "level", "baseline", "threads", "type_k", "min_memory_gb"]),
+        st.sampled_from(["name", "baseline", "threads", "type_k", "min_memory_gb"]),
         st.none() | st.integers() | st.floats() | st.text(max_size=5),
         max_size=2,
     ),

@@ -57,7 +57,7 @@ def ultra(
     """The project on an M2 Ultra with 76 GPU cores, with its own records."""
     monkeypatch.setattr("pytest_asperf.plugin.session.detect", lambda: mac("m2ultra-76"))
     (project.path / "report.toml").write_text(RECORDS)
-    project.config(records=["report.toml"])
+    project.config(published_figures=["report.toml"])
     project.script("f16", tg_ns_per_token=SPREAD)
     return project
 

@@ -68,7 +68,7 @@ def write(
         expected=expected,
     )
     (project.path / "mine.toml").write_text(text)
-    project.config(findings=["mine.toml"], records=["report.toml"])
+    project.config(findings=["mine.toml"], published_figures=["report.toml"])
 
 
 @pytest.mark.parametrize("hardware", ["m2ultra", "m1max", "m2pro", "m4max-40"])

@@ -88,7 +88,7 @@ def test_a_slower_candidate_fails_the_job(tmp_path: Path) -> None:
     reports = {path.name for path in (tmp_path / "out $(touch hit)").iterdir()}
     assert reports == {"gate.json", "gate.md", "gate.html"}
     found = json.loads((tmp_path / "out $(touch hit)" / "gate.json").read_text())
-    assert found["claims"][0]["at_most"] == pytest.approx(1.07)
+    assert found["assertions"][0]["at_most"] == pytest.approx(1.07)
     assert not (tmp_path / "hit").exists()
 
 

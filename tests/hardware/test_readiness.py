@@ -16,7 +16,7 @@ from pytest_asperf.hardware.conditions import (
     judge_virtualisation,
 )
 from pytest_asperf.hardware.nvidia import CardReading
-from pytest_asperf.hardware.probe import CpuTimes, foreign_cores, stolen_cores
+from pytest_asperf.hardware.probe import CpuTimes, other_cores, stolen_cores
 
 Tree = Callable[[Mapping[str, str]], Path]
 
@@ -41,13 +41,13 @@ def test_load(busy: float | None, load: float | None, cores: int | None, state: 
     assert judge_load(busy, load, cores).state == state
 
 
-def test_foreign_cores_leave_our_own_time_out() -> None:
+def test_busy_cores_leave_our_own_time_out() -> None:
     """Busy time less this process's own, by the length of the window."""
     before = CpuTimes(at_s=10.0, busy_s=100.0, stolen_s=1.0, own_s=5.0)
     after = CpuTimes(at_s=10.5, busy_s=100.8, stolen_s=1.1, own_s=5.3)
-    assert foreign_cores(before, after) == pytest.approx(1.0)
+    assert other_cores(before, after) == pytest.approx(1.0)
     assert stolen_cores(before, after) == pytest.approx(0.2)
-    assert foreign_cores(before, before) is None
+    assert other_cores(before, before) is None
 
 
 @pytest.mark.parametrize(

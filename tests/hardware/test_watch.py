@@ -61,7 +61,7 @@ def test_a_busy_host(busy_s: float, stolen_s: float, n_cores: int, *, is_busy: b
 def test_over_a_moment_nobody_s_share_is_known() -> None:
     """Processor times are counted in ticks, so a short run has neither a share nor a finding."""
     moment = Watched((_sample(0.0), _sample(0.9, 9.0)), 2)
-    assert moment.foreign_cores is None
+    assert moment.other_cores is None
     assert (moment.guard_findings, moment.lost_share, moment.knows) == ((), 0.0, frozenset())
 
 
@@ -97,7 +97,7 @@ def test_samples_are_bounded_and_go_up_to_now() -> None:
     assert times[0] == 1
     assert times[-1] >= 400
     assert len(times) <= 121
-    assert {moment.foreign_cores for moment in seen.facts().samples} == {1.0}
+    assert {moment.other_cores for moment in seen.facts().samples} == {1.0}
     assert sampler.n == -1
 
 

@@ -32,11 +32,11 @@ SCRIPTED = {
     "Model.kld": ('model.kld("logits") > "1 nats"', "> 1"),
     "OwnKld.largest": ('model.kld("logits").largest > 1', "> 1"),
     "Model.disk_of": ('model.disk_of("corpus.txt") <= "1 kB"', "≤ 1"),
-    "GateSide.throughput": (
+    "GatedBuild.throughput": (
         'gate.candidate.throughput("tg8") / gate.baseline.throughput("tg8") >= 5',
         "≥ 5x",
     ),
-    "GateSide.latency": (
+    "GatedBuild.latency": (
         'gate.candidate.latency("ttft8") / gate.baseline.latency("ttft8") < 0.1',
         "< 0.1x",
     ),

@@ -66,7 +66,7 @@ def test_one_table_one_report_and_a_series_of_each_machine(project: Project) -> 
     assert list(machines) == ["mac1", "mac2"]
     ids = [facts["machine"]["id"] for facts in machines.values()]
     assert len(set(ids)) == 2
-    for table in ("rows", "claims", "measurements"):
+    for table in ("rows", "assertions", "measurements"):
         assert {row["machine"] for row in document[table]} == {"mac1", "mac2"}
     with open_store(str(project.path / "h.db")) as store:
         assert sorted(session.machine for session in store.sessions()) == sorted(ids)
@@ -91,7 +91,7 @@ def test_a_machine_that_dies_is_a_named_result(project: Project) -> None:
             "asperf: mac2 ended after 0 of 2 tests: *; what to do: *",
         ]
     )
-    by_machine = {row["machine"]: row["outcome"] for row in _report(project)["claims"]}
+    by_machine = {row["machine"]: row["outcome"] for row in _report(project)["assertions"]}
     assert by_machine == {"mac1": "PASS", "mac2": "INVALID"}
     with open_store(str(project.path / "h.db")) as store:
         assert len(store.sessions()) == 1
@@ -210,7 +210,7 @@ def test_over_a_real_sshd(project: Project, sshd: Path) -> None:
     )
     document = _report(project)
     assert list(document["meta"]["machines"]) == ["mac1", "mac2", "gone"]
-    assert {row["machine"]: row["outcome"] for row in document["claims"]} == {
+    assert {row["machine"]: row["outcome"] for row in document["assertions"]} == {
         "mac1": "PASS",
         "mac2": "PASS",
         "gone": "INVALID",

@@ -35,7 +35,7 @@ def test_json_holds_the_raw_figures(project: Project) -> None:
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["asperf: wrote *out/report.json"])
     document = _strict((project.path / "out" / "report.json").read_text("utf-8"))
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert document["headline"][1].startswith("asperf: live, engine scripted")
     kinds = [(row["test"], row["model"], row["outcome"]) for row in document["rows"]]
     assert kinds == [
@@ -68,10 +68,10 @@ def test_a_page_is_written_beside_it(project: Project) -> None:
     project.run(*options, "--asperf-chunks=5", "-k", "test_").assert_outcomes(passed=2)
     document = _strict((project.path / "r.json").read_text("utf-8"))
     content = (project.path / "out" / "r.html").read_text("utf-8")
-    for claim in document["claims"]:
+    for claim in document["assertions"]:
         assert f'<data value="{claim["value"]!r}">' in content
     repeat = "pytest test_it.py::test_speed --asperf-chunks=5 --asperf-seed=5"
-    assert document["claims"][1]["repeat"] == repeat
+    assert document["assertions"][1]["repeat"] == repeat
     assert repeat in re.sub("<[^>]+>", "", content)
 
 

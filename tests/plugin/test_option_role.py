@@ -21,9 +21,9 @@ _TARGET = '@pytest.mark.model("@target")\n'
 )
 def test_the_model_that_has_a_role(project: Project, options: tuple[str, ...], label: str) -> None:
     """Options go before the file's table, and the slot before the default model."""
-    project.config('[models.other]\nfiles = { Q8_0 = "q8.json" }\n', roles={"target": "other:Q8_0"})
+    project.config('[models.other]\nfiles = { Q8_0 = "q8.json" }\n', slots={"target": "other:Q8_0"})
     text = (project.path / "asperf.toml").read_text()
-    table = text.replace('roles = {"target": "other:Q8_0"}', 'roles = { target = "other:Q8_0" }')
+    table = text.replace('slots = {"target": "other:Q8_0"}', 'slots = { target = "other:Q8_0" }')
     (project.path / "asperf.toml").write_text(table)
     project.test(_TARGET + _NAMES.format(label=label))
     project.run(*options).assert_outcomes(passed=1)

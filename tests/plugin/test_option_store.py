@@ -86,7 +86,7 @@ def test_a_store_that_breaks_during_the_session_fails_it(
     result.stdout.fnmatch_lines(["asperf: not stored: *it is a file of another program*"])
     (file,) = unsent_folder(session_cache, str(project.path / "h.db")).iterdir()
     waits = json.loads(file.read_text("utf-8"))
-    assert (waits["kind"], len(waits["document"]["claims"])) == ("session", 1)
+    assert (waits["kind"], len(waits["document"]["assertions"])) == ("session", 1)
 
 
 def test_nothing_is_stored_unless_asked_for(project: Project) -> None:

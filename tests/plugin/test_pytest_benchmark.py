@@ -144,10 +144,10 @@ def test_gate(gate):
     assert list(found) == [base, candidate]
     assert found[base]["stats"]["mean"] == pytest.approx(0.256, rel=0.02)
     assert found[candidate]["stats"]["mean"] == pytest.approx(0.384, rel=0.02)
-    assert found[candidate]["params"]["side"] == "candidate"
+    assert found[candidate]["params"]["variant"] == "candidate"
     info = found[candidate]["extra_info"]
     assert info["outcome"] == "FAIL"
-    assert info["claim"].endswith("within +5 %")
+    assert info["assertion"].endswith("within +5 %")
     assert info["ran"]["candidate settings"].endswith("slow_by=0.5")
 
 

@@ -103,7 +103,7 @@ def test_without_a_terminal(project: Project, more: tuple[str, ...]) -> None:
     done = project.run("-p", "no:terminal", "--asperf-report=json:r.json", *more)
     assert done.ret == pytest.ExitCode.TESTS_FAILED
     assert "INTERNALERROR" not in done.stdout.str() + done.stderr.str()
-    claims = json.loads((project.path / "r.json").read_text("utf-8"))["claims"]
+    claims = json.loads((project.path / "r.json").read_text("utf-8"))["assertions"]
     outcomes = [claim["outcome"] for claim in claims]
     assert sorted(outcomes) == ["FAIL", "INCONCLUSIVE", "INVALID", "PASS"]
 
@@ -121,8 +121,8 @@ def test_a_rerun_is_one_assertion(project: Project, more: tuple[str, ...]) -> No
     assert text.count("✗  tg8 fake:F16") == 1
     result.stdout.fnmatch_lines(["*run 3 of the test; the runs before do not count*"])
     report = json.loads((project.path / "r.json").read_text("utf-8"))
-    found = {claim["test"].rpartition("::")[2]: claim["outcome"] for claim in report["claims"]}
-    assert (len(report["claims"]), found) == (2, {"test_flaky": "PASS", "test_never": "FAIL"})
+    found = {claim["test"].rpartition("::")[2]: claim["outcome"] for claim in report["assertions"]}
+    assert (len(report["assertions"]), found) == (2, {"test_flaky": "PASS", "test_never": "FAIL"})
     assert all("run 3 of the test" in row["note"] for row in report["rows"] if row["outcome"])
     markdown = (project.path / "r.md").read_text("utf-8")
     assert markdown.count("at least 9999 tok/s") == 1
@@ -132,7 +132,7 @@ def test_a_rerun_is_one_assertion(project: Project, more: tuple[str, ...]) -> No
         assert len(names) == len(set(names))
     with open_store(str(project.path / "h.db")) as store:
         (session,) = store.sessions()
-        assert len(store.document(session.id)["claims"]) == 2
+        assert len(store.document(session.id)["assertions"]) == 2
 
 
 def test_a_rerun_that_measures_nothing_leaves_no_verdict(project: Project) -> None:

@@ -192,7 +192,7 @@ def _value(chance: random.Random, depth: int = 0) -> Any:
 
 
 _KEYWORDS: Final = (
-    *("address", "engine", "level", "baseline", "chunks", "draft", "target", "k", "temperature"),
+    *("name", "engine", "baseline", "chunks", "draft", "target", "k", "temperature"),
     *("n_tokens", "rollback", "prompts", "min_memory_gb", "min_cpu_cores", "threads"),
     *("n_gpu_layers", "type_k", "type_v", "kv_bits", "flash_attn", "slow_by", "nonsense"),
 )

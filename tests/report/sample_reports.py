@@ -138,7 +138,7 @@ def ran(model: str) -> Ran:
     address = model.partition(" on ")[0]
     name, _, level = address.rpartition(":")
     known = (name, level) if name else (address, "")
-    return replace(_STATED.facts(), model=model, address=address, name=known[0], level=known[1])
+    return replace(_STATED.facts(), model=model, spec=address, name=known[0], quant=known[1])
 
 
 def claimed(model: str, at_least: float) -> Verdict:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pytest_asperf.analysis.facts import ComparedSides
+from pytest_asperf.analysis.facts import ComparedVariants
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.results import JudgedFigure
 from pytest_asperf.analysis.stats.estimate import Estimate
@@ -72,8 +72,8 @@ def measured(point: float = 12.0) -> Line:
 
 def ran_as(name: str, title: str) -> Verdict:
     """A verdict on a model's file."""
-    ran = replace(samples.ran(name), address=name, title=title, sha256="0123456789ab")
-    compared = ComparedSides(ran=(ran, ran))
+    ran = replace(samples.ran(name), spec=name, title=title, sha256="0123456789ab")
+    compared = ComparedVariants(ran=(ran, ran))
     return Verdict(outcome=Outcome.PASS, subject="x", compared=compared)
 
 

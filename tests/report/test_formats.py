@@ -73,7 +73,7 @@ def test_no_cell_is_a_formula(name: str) -> None:
         value.startswith(("=", "+", "@", "\uff1d", "\t", "\r")) for value in line.values()
     )
     assert float(line["value"]) == -0.02
-    assert line["claim"].removeprefix("'") == printable(name)
+    assert line["subject"].removeprefix("'") == printable(name)
 
 
 def _open() -> list[AnyRecord]:

@@ -54,19 +54,19 @@ def test_claims_are_flat() -> None:
         ("u", samples.invalid()),
     ]
     written = samples.report(noted)
-    sound, broken = written["claims"]
+    sound, broken = written["assertions"]
     assert not any(isinstance(value, dict | list) for value in (*sound.values(), *broken.values()))
     assert sound["value"] == written["rows"][1]["figures"][0]["estimate"]["point"]
     expected = {"row": 1, "outcome": "PASS", "at_least": 10, "at_most": None, "unit": "tok/s"}
     assert sound.items() >= expected.items()
     assert (sound["model"], sound["sha256"]) == ("fake:Q8_0", "abc")
-    assert sound.keys() == samples.SCHEMA["$defs"]["Claim"]["properties"].keys()
+    assert sound.keys() == samples.SCHEMA["$defs"]["Assertion"]["properties"].keys()
     assert (broken["value"], broken["outcome"], broken["row"]) == (None, "INVALID", 2)
 
 
 def test_the_command_repeats_one_test_with_the_sessions_options() -> None:
     """Words that a shell would split are quoted."""
-    (claim,) = samples.report([("test_x.py::test_y[a b]", samples.invalid())])["claims"]
+    (claim,) = samples.report([("test_x.py::test_y[a b]", samples.invalid())])["assertions"]
     assert claim["repeat"] == "pytest 'test_x.py::test_y[a b]' --asperf-seed=7"
 
 
@@ -89,7 +89,7 @@ def test_measurements_have_every_run() -> None:
     assert rate.items() >= {**stated, "model": "m", "workload": "tg16", "unit": "tok/s"}.items()
     assert level["runs"] == written["rows"][1]["chunks"]
     compared = written["rows"][2]["compared"]
-    assert [base["side"], candidate["side"]] == ["baseline", "candidate"]
+    assert [base["variant"], candidate["variant"]] == ["baseline", "candidate"]
     assert [base["value"], candidate["value"]] == compared["medians"]
     assert candidate.items() >= {**stated, "row": 2, "sha256": "0" * 64}.items()
     assert candidate["runs"][-1] == {
@@ -107,5 +107,5 @@ def test_a_gate_repeats_as_a_whole() -> None:
     """Its command is not pytest's, and its options are in it."""
     noted: list[samples.Noting] = [("tg16 fake", samples.gate(1.3))]
     options = ["a", "b", "--seed=7"]
-    (claim,) = samples.report(noted, command="asperf gate a b", options=options)["claims"]
+    (claim,) = samples.report(noted, command="asperf gate a b", options=options)["assertions"]
     assert claim["repeat"] == "asperf gate a b --seed=7"

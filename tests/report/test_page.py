@@ -35,7 +35,7 @@ def test_texts_are_those_of_the_report() -> None:
         ]
     )
     text = _texts(_page(document))
-    for claim in document["claims"]:
+    for claim in document["assertions"]:
         for key in ("claim", "limit", "outcome", "measured", "advice", "repeat"):
             assert claim[key] in text, key
     assert "pytest 'test_it.py::test_x[a b]' --asperf-seed=7" in text
@@ -117,7 +117,7 @@ def test_a_hundred_claims_stay_small() -> None:
     row: Sequence[Any] = (samples.gate(1.05, n=60), samples.rates("m"), samples.claimed("m", 84))
     noted = [(f"test_it.py::test_{n}", row[k]) for n in range(50) for k in range(3)]
     document = samples.report(noted)
-    assert len(document["claims"]) == 100
+    assert len(document["assertions"]) == 100
     assert len(_page(document).encode()) <= 500_000
 
 

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
+from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.report.formats import WRITERS
+from pytest_asperf.report.json_report import WORDS
+from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.report_data import read_report_file
 from pytest_asperf.store.figures import figures_of
 from tests.report import sample_reports as samples
@@ -87,7 +90,7 @@ def test_a_report_of_an_early_version_is_read_with_what_it_has() -> None:
     """It has no facts of the session, no assertions table and no command."""
     document = samples.whole()
     document["meta"] = None
-    del document["claims"], document["measurements"]
+    del document["assertions"], document["measurements"]
     data = samples.shown(document, "old.json")
     assert data.facts == ()
     assert [claim.repeat for claim in data.claims] == [""] * 7
@@ -110,7 +113,7 @@ def test_a_cell_that_could_not_be_run_is_read() -> None:
         ('{"a": NaN}', "NaN is not JSON"),
         ("[1]", "is not a report of pytest-asperf"),
         ('{"benchmarks": []}', "is not a report of pytest-asperf"),
-        ('{"schema": 3, "rows": []}', "has schema 3, and this version reads schema 1 to 2"),
+        ('{"schema": 4, "rows": []}', "has schema 4, and this version reads schema 1 to 3"),
         ('{"rows": []}', "has schema None"),
         ('{"schema": 2, "rows": []}', "its head is not as pytest-asperf writes it: 'headline' is"),
         ('{"schema": 1, "headline": [], "rows": [4]}', "row 1 is not as pytest-asperf writes it"),
@@ -201,6 +204,7 @@ def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
 
 
 EARLIER = Path(__file__).parent / "data" / "schema_1.json"
+SCHEMA_2 = EARLIER.with_name("schema_2.json")
 
 
 def test_a_report_of_schema_1_is_read() -> None:
@@ -229,13 +233,48 @@ def test_a_report_of_schema_1_is_read() -> None:
     assert by_subject["t.py::test_hot"].advice == "let it cool"
     pairs = by_subject["Q4_K_M / F16 in tg16 of asperf-target"].pairs
     assert pairs
-    assert [ran.level for ran in pairs.ran] == ["F16", "Q4_K_M"]
+    assert [ran.quant for ran in pairs.ran] == ["F16", "Q4_K_M"]
     assert {ran.name for ran in pairs.ran} == {"asperf-target"}
 
 
-def test_a_report_of_schema_1_is_written_in_schema_2() -> None:
+def test_a_report_of_schema_2_is_read() -> None:
+    """Each row has the words and the facts that it was written with, under today's keys.
+
+    Sessions and a nightly gate of version 0.1.0 wrote the file; long lists were shortened.
+    """
+    (report,) = read_report_file(SCHEMA_2)
+    written = json.loads(SCHEMA_2.read_text("utf-8"))
+    assert len(report.whole.rows) == len(written["rows"])
+    for row, noted in zip(written["rows"], report.whole.rows, strict=True):
+        line = first_line(noted)
+        words = {key: getattr(line, key) for key in WORDS}
+        assert words == {key: row[key] for key in WORDS}
+        for old, ran in zip(_ran(row), ran_of(noted.record), strict=True):
+            assert (ran.spec, ran.quant) == (old["address"], old["level"])
+            assert ran.described == old["described"]
+    gate, nightly = report.whole.gate, report.whole.nightly
+    assert gate
+    assert nightly
+    assert [check.workload for check in gate.checks] == [
+        c["workload"] for c in written["gate"]["cells"]
+    ]
+    assert [left.check for left in gate.left_out] == [
+        c["what"] for c in written["gate"]["left_out"]
+    ]
+    assert nightly.answer == written["night"]["said"]
+
+
+def _ran(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The run records of a row of schema 2."""
+    if row["kind"] == "verdict":
+        return row["compared"]["ran"] if row["compared"] else []
+    return [row["ran"]]
+
+
+@pytest.mark.parametrize("path", [EARLIER, SCHEMA_2], ids=lambda path: path.stem)
+def test_an_earlier_report_is_written_in_todays_form(path: Path) -> None:
     """With every record as it was read, and valid by the schema."""
-    (report,) = read_report_file(EARLIER)
+    (report,) = read_report_file(path)
     made = json.loads(WRITERS["json"]([report]))
     samples.check_schema(made)
     assert samples.shown(made).whole == report.whole

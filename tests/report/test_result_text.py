@@ -29,9 +29,9 @@ from pytest_asperf.analysis.results import (
     SameTexts,
     SameTokens,
     SameVectors,
-    Sides,
     SpeculationGain,
     TextParting,
+    VariantValues,
     WithinLimits,
     WithinTolerance,
     Words,
@@ -51,7 +51,7 @@ def _part(label: str, outcome: Outcome, limit: Limit) -> Part:
     return Part(label=label, outcome=outcome, result=WithinLimits(limits=(limit,)))
 
 
-_SIDES: Final = Sides(values=(40.0, 50.0), unit="tok/s")
+_VALUES: Final = VariantValues(values=(40.0, 50.0), unit="tok/s")
 _RATE: Final = JudgedFigure("tg8", _estimate(42.0, "tok/s", 1.0), at_least=40.0)
 _LIMIT: Final = Limit(">=", 40.0, "tok/s")
 _PARTING: Final = Parting(
@@ -81,7 +81,7 @@ CASES: Final[tuple[tuple[AnyResult, tuple[JudgedFigure, ...], str, str], ...]] =
         "no pair was finished",
     ),
     (
-        WithinTolerance(tolerance=0.05, floor=0.04, sides=_SIDES, mean=0.1),
+        WithinTolerance(tolerance=0.05, fails_above=0.04, variants=_VALUES, mean=0.1),
         (JudgedFigure("tg8", _estimate(1.2, ""), at_most=1.05),),
         "within +5 %",
         "40 → 50 tok/s, +20.0 % slower [18.0, 22.0], but up to 10 % on average over the pairs",
@@ -120,7 +120,7 @@ CASES: Final[tuple[tuple[AnyResult, tuple[JudgedFigure, ...], str, str], ...]] =
         "dominated by Q4_0 size -10.0 % [-12.0, -8.0]",
     ),
     (
-        SpeculationGain(rule=_RULE, rates=_SIDES, break_even=4.0, mean_length=2.0, verifying=1.1),
+        SpeculationGain(rule=_RULE, rates=_VALUES, break_even=4.0, mean_length=2.0, verifying=1.1),
         (JudgedFigure("gain", _estimate(-0.1)), JudgedFigure("ratio", _estimate(3.0, RATIO))),
         "above 0 % at a speed ratio of 2.5 x or more, not above 0 % at a lower one",
         _NO_GAIN,

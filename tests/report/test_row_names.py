@@ -31,10 +31,10 @@ def names(*rows: Noted) -> list[str]:
 def test_rows_alike_are_told_apart_by_the_settings_asked_for() -> None:
     """Their common part is left out."""
     found = names(
-        row(asked="threads=1, flash_attn=on", device="CPU"),
-        row(asked="threads=2, flash_attn=on, n_ubatch=64", device="CPU"),
+        row(requested="threads=1, flash_attn=on", device="CPU"),
+        row(requested="threads=2, flash_attn=on, n_ubatch=64", device="CPU"),
         row(device="CPU"),
-        row(model="other", asked="threads=1"),
+        row(model="other", requested="threads=1"),
     )
     assert found == [
         "tg16 m, threads=1, flash_attn=on",
@@ -55,16 +55,16 @@ def test_the_next_fact_tells_rows_apart_where_the_settings_are_equal(fact: str) 
 def test_sides_of_a_claim_are_named() -> None:
     """A draft's threads are not the target's."""
     found = names(
-        row("", "SD gain", draft_asked="threads=1", target_asked="threads=2"),
-        row("", "SD gain", draft_asked="threads=2", target_asked="threads=2"),
+        row("", "SD gain", draft_requested="threads=1", target_requested="threads=2"),
+        row("", "SD gain", draft_requested="threads=2", target_requested="threads=2"),
     )
     assert found == ["SD gain, draft threads=1", "SD gain, draft threads=2"]
 
 
 def test_equal_rows_and_other_machines_keep_their_names() -> None:
     """A machine has a column of its own, and a measurement noted twice differs in nothing."""
-    assert names(row(asked="threads=1"), row(asked="threads=1")) == ["tg16 m", "tg16 m"]
-    two = row(machine="a", asked="threads=1"), row(machine="b", asked="threads=2")
+    assert names(row(requested="threads=1"), row(requested="threads=1")) == ["tg16 m", "tg16 m"]
+    two = row(machine="a", requested="threads=1"), row(machine="b", requested="threads=2")
     assert names(*two) == ["tg16 m", "tg16 m"]
 
 

@@ -48,7 +48,7 @@ def proof(
     release = f"lib {version}, ggml commit abc, libraries sha256 {version * 12}"
     return Ran(
         model=model,
-        address=model,
+        spec=model,
         name=model,
         sha256=sha256 or f"sha-{model}",
         engine="llama_cpp",
@@ -97,7 +97,7 @@ def gated(
     """A gate of two builds, in which the candidate was `ratio` times as slow."""
     pair = PairFacts(baseline=(1_000,), candidate=(1_000,), ratio=ratio, total_ratio=ratio)
     known: dict[str, Any] = {
-        "sides": ("baseline", "candidate"),
+        "variants": ("baseline", "candidate"),
         "models": ("m", "m"),
         "ran": (proof(version=base), proof(version=candidate)),
         "timed": "tg128",
@@ -118,7 +118,7 @@ def gated(
 
 def night(*rows: dict[str, Any], number: float = 0, **changed: Any) -> dict[str, Any]:
     """A report of one run."""
-    return {"schema": 2, "meta": meta(number, **changed), "headline": [], "rows": list(rows)}
+    return {"schema": 3, "meta": meta(number, **changed), "headline": [], "rows": list(rows)}
 
 
 def drifting(number: int, *, step_at: int = 30) -> dict[str, Any]:

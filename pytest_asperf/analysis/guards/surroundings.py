@@ -79,22 +79,22 @@ def throttled(
     )
 
 
-def host_busy(foreign_cores: float, cores: int | None) -> GuardFinding | None:
+def host_busy(other_cores: float, cores: int | None) -> GuardFinding | None:
     """Trip if other processes, and other guests of the hypervisor, used much during a run.
 
     The cores that they kept busy are an average over the run, without this process and its
     children.
     """
-    allowed = foreign_cores_allowed(cores)
-    if foreign_cores <= allowed:
+    allowed = other_cores_allowed(cores)
+    if other_cores <= allowed:
         return None
     return Guard.HOST_BUSY.finding(
-        f"others kept {foreign_cores:.1f} of {cores or '?'} cores busy during the measurement",
+        f"others kept {other_cores:.1f} of {cores or '?'} cores busy during the measurement",
         f"at most {allowed:.2g} cores on average: {FOREIGN_CORES:g}, or {FOREIGN_SHARE:.0%} of all",
     )
 
 
-def foreign_cores_allowed(cores: int | None) -> float:
+def other_cores_allowed(cores: int | None) -> float:
     """How many of a machine's logical cores other processes may keep busy."""
     return max(FOREIGN_CORES, FOREIGN_SHARE * (cores or 0))
 

@@ -219,17 +219,17 @@ class PairSequence(SequentialTest):
 class PairedTest(PairSequence):
     """Adds log cost ratios of pairs until there is an outcome.
 
-    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above `floor` is shown, and the
-    tolerance is not excluded. `floor`, the smallest slowdown that can FAIL, is 0 for tolerances up
-    to 5 %, otherwise a cost ratio of ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the budget ran out.
-    If each pair has processes of its own and a fair coin draws its order, equal builds FAIL with a
-    probability of at most `alpha`. With a constant effect, so does one below `floor`, and one of
-    `tolerance` or more passes with at most `beta`. Between `floor` and `tolerance` either verdict
-    is possible.
+    PASS: a slowdown of `tolerance` is excluded. FAIL: a slowdown above `fails_above` is shown, and
+    the tolerance is not excluded. `fails_above`, the smallest slowdown that can FAIL, is 0 for
+    tolerances up to 5 %, otherwise a cost ratio of ``(1 + tolerance) / 1.05``. INCONCLUSIVE: the
+    budget ran out. If each pair has processes of its own and a fair coin draws its order, equal
+    builds FAIL with a probability of at most `alpha`. With a constant effect, so does one below
+    `fails_above`, and one of `tolerance` or more passes with at most `beta`. Between `fails_above`
+    and `tolerance` either verdict is possible.
 
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
-        alpha: bound on FAIL if the slowdown is below `floor`.
+        alpha: bound on FAIL if the slowdown is below `fails_above`.
         beta: bound on PASS if the candidate is slower by `tolerance`.
         min_pairs: no verdict before this many pairs.
         max_pairs: INCONCLUSIVE after this many.
@@ -261,11 +261,11 @@ class PairedTest(PairSequence):
         self.tolerance = tolerance
         self._limit = math.log1p(tolerance)
         self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
-        self.floor = math.expm1(self._floor)
+        self.fails_above = math.expm1(self._floor)
 
     @property
     def evidence_slower(self) -> float:
-        """E-value against "slower by `floor` at most"."""
+        """E-value against "slower by `fails_above` at most"."""
         return self.evidence_above(self._floor)
 
     @property
@@ -309,7 +309,7 @@ class PairedTest(PairSequence):
         return Outcome.FAIL if self.evidence_for_fail() >= 1 / self._alpha else None
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
-        """The e-value behind a FAIL, against "slower by `effect` at most", or `floor`."""
+        """The e-value behind a FAIL, against "slower by `effect` at most", or `fails_above`."""
         return self.evidence_above(self._floor if effect is None else effect, n)
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:

@@ -152,7 +152,7 @@ class Evidence:
         raise ConfigError(
             f"{where}: no published figure is called {shown(id, 160)}{suggest(id, self.cells)}",
             why="the statement is about the figure that it names",
-            remedy="use source-id/table-id/row/column; [tool.asperf] records adds files",
+            remedy="use source-id/table-id/row/column; [tool.asperf] published_figures adds files",
         )
 
     def value(self, term: Term) -> float:
