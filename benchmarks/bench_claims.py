@@ -80,12 +80,12 @@ class Sides:
 
 SIDES: Final = (
     Sides("alike"),
-    Sides("one side's runs vary twice as much", run=(0.02, 0.04)),
+    Sides("one variant's runs vary twice as much", run=(0.02, 0.04)),
     Sides("second of a pair +2 %", position=0.02),
     Sides("quiet: a tenth", run=(0.002, 0.002), walk=(0.0003, 0.0003), slow=(0.0, 0.0)),
-    Sides("drift weighs on one side", slow=(0, 0), walk=(0.003, 0.001), is_promised=False),
-    Sides("one side stalls in 10 %", slow=(0.0, 0.1), is_promised=False),
-    Sides("each side keeps a load of 2 %", lasting=0.02, is_promised=False),
+    Sides("drift weighs on one variant", slow=(0, 0), walk=(0.003, 0.001), is_promised=False),
+    Sides("one variant stalls in 10 %", slow=(0.0, 0.1), is_promised=False),
+    Sides("each variant keeps a load of 2 %", lasting=0.02, is_promised=False),
 )
 #: Limits of the log ratio and the true one, from the upper limit; and the verdict that is wrong
 #: there, or both at the limit.

@@ -18,7 +18,7 @@ class Rate(TimedQuantity):
     """The rate of one workload, tok/s: the median of its runs.
 
     If loading is cheap, each run starts from a fresh load, and the interval covers differences
-    between loads. The verdict says which kind of run it was.
+    between loads. The verdict names the kind of run.
     """
 
     @property

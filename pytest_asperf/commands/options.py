@@ -11,7 +11,7 @@ from click import Context, Parameter
 
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.config.setting_rules import ReportFormat, ReportTarget
-from pytest_asperf.config.settings import DECLARED, MOST_KLD, flag, help_text
+from pytest_asperf.config.settings import DECLARED, MOST_KLD, flag, help_text, in_file
 from pytest_asperf.errors import (
     SETTING_NAMES,
     AsperfError,
@@ -113,7 +113,7 @@ def named(options: Collection[str], key: str, value: str) -> str:
         return f"{flag(key)}={value}" if value else flag(key)
     if "--set" in options:
         return f"--set {key}={value or DECLARED[key].metavar}"
-    return f"{key} in [tool.asperf]"
+    return in_file(key, value)
 
 
 class _Ends(click.Command):

@@ -342,11 +342,16 @@ def session_option(key: str) -> str:
     return flag(key, _PREFIX)
 
 
+def in_file(key: str, value: str) -> str:
+    """A setting as an advice names it if no option changes it."""
+    return f"{f'{key} = {value}' if value else key} in [tool.asperf]"
+
+
 def named_in_session(key: str, value: str) -> str:
     """A setting as an advice in a session of pytest names it."""
     option = session_option(key)
     if OPTIONS.get(option) != key:
-        return f"{key} in [tool.asperf]"
+        return in_file(key, value)
     separator = " " if DECLARED[key].is_list else "="
     return f"{option}{separator}{value}" if value else option
 

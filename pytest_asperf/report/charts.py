@@ -35,8 +35,8 @@ _STEPS: Final = 60
 #: Heights of a model's name and of a bar, and the width of a machine's name next to it.
 _HEAD: Final = 22.0
 _ROW: Final = 18.0
-_NAMES: Final = 160.0
-_NAME: Final = 23
+_NAMES: Final = 190.0
+_NAME: Final = 29
 #: Characters of quantizations' names beyond which neighbours are on two lines.
 _CROWDED: Final = 36
 

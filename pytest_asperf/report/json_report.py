@@ -3,11 +3,14 @@
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pytest_asperf.analysis.results import JudgedFigure
+from pytest_asperf.config.settings import named_in_session
+from pytest_asperf.errors import SETTING_NAMES
 from pytest_asperf.records.codec import encode
 from pytest_asperf.records.kinds import Noted
 from pytest_asperf.records.report import SCHEMA, Meta, Report, row_data
@@ -79,8 +82,26 @@ WORDS: Final = (
 COLUMNS: Final = tuple(each.name for each in fields(Assertion))
 
 
+@contextmanager
+def named_as_run(meta: Meta | None) -> Iterator[None]:
+    """Advice in a report of pytest names pytest's options, whoever reads the report."""
+    if meta is None or meta.command.startswith("asperf "):
+        yield
+        return
+    outside = SETTING_NAMES.set(named_in_session)
+    try:
+        yield
+    finally:
+        SETTING_NAMES.reset(outside)
+
+
 def document(report: Report) -> JsonReport:
     """The report as plain data."""
+    with named_as_run(report.meta):
+        return _document(report)
+
+
+def _document(report: Report) -> JsonReport:
     extra = {"gate": report.gate, "nightly": report.nightly}
     return {
         "schema": SCHEMA,

@@ -24,7 +24,7 @@ _LONGEST: Final = 400
 _MOST_NOTES: Final = 30
 _MOST_LINES: Final = 40
 _RATES: Final = ("model", "size", "params", "backend", "threads", "test", "t/s", "90 %", "verdict")
-_CLAIMS: Final = ("verdict", "claim", "measured", "limit", "from")
+_CLAIMS: Final = ("verdict", "assertion", "measured", "limit", "from")
 _OTHERS: Final = ("model", "measured", "value", "from")
 _RATE: Final = "tok/s"
 

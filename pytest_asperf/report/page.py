@@ -12,12 +12,12 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from pytest_asperf.analysis.results import JudgedFigure
-from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import SpeculationRecord
 from pytest_asperf.report.charts import bars, gains, levels, mini_intervals, runs
 from pytest_asperf.report.claim_card import badge, card, exact, notes
-from pytest_asperf.report.lines import Line
+from pytest_asperf.report.lines import Line, Series
 from pytest_asperf.report.markup import Child, element, serialised, shortened, table, whole
 from pytest_asperf.report.measurements import cells
 from pytest_asperf.report.report_data import OUTCOMES, LevelSet, ReportData, SideBySide, Timed
@@ -104,7 +104,7 @@ def _gain_figure(points: Sequence[SpeculationRecord]) -> Element:
         for n, point in enumerate(points, start=1)
         for found in [[element("td", cell) for cell in cells(point)]]
     )
-    heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "even at", "best k")
+    heads = ("", "pair", "ratio", "gain", "predicted", "accepted", "break-even", "best k")
     return element(
         "figure",
         element("h3", "Speculative decoding"),
@@ -326,11 +326,20 @@ def _history(report: ReportData) -> list[Element]:
     if not report.history:
         return []
     drawn = (
-        element("figure", element("h3", series.label), runs(series)) for series in report.history
+        element("figure", element("h3", _with_unit(series)), runs(series))
+        for series in report.history
     )
-    said = "Each dot is a session. The band is the interval of the last one, which is this report."
+    said = (
+        "Each dot is a session. The band is the interval of the last one, which is this report. "
+        "A ratio is one of times, candidate / baseline."
+    )
     heading = element("h2", "History")
     return [heading, element("p", said, class_="quiet"), element("div", drawn, class_="charts")]
+
+
+def _with_unit(series: Series) -> str:
+    unit = series.estimate.unit
+    return f"{series.label}, {unit}" if unit not in {"", RATIO, CHANGE, SHARE} else series.label
 
 
 def _footer() -> Element:

@@ -20,7 +20,7 @@ from pytest_asperf.records.kinds import (
     ThroughputRecord,
 )
 from pytest_asperf.records.report import Meta, Report, of_each_machine, part, read, unusable
-from pytest_asperf.report.json_report import Assertion, assertions, repeat
+from pytest_asperf.report.json_report import Assertion, assertions, named_as_run, repeat
 from pytest_asperf.report.lines import Line, Series, lines_of, positive, series_of
 from pytest_asperf.report.measurements import Entry, speculation_of, table
 
@@ -156,7 +156,12 @@ def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
     Raises:
         ConfigError: a figure is impossible, such as a run without duration.
     """
-    where, records = where or name, [noted.record for noted in report.rows]
+    with named_as_run(report.meta):
+        return _shown(report, name, where or name)
+
+
+def _shown(report: Report, name: str, where: str) -> ReportData:
+    records = [noted.record for noted in report.rows]
     lines = [
         line
         for n, noted in enumerate(report.rows, start=1)

@@ -32,7 +32,7 @@ def test_a_session_names_its_own_option() -> None:
     """A setting without an option is named by its key."""
     assert named_in_session("max_pairs", "7") == "--asperf-max-pairs=7"
     assert named_in_session("chunks", "") == "--asperf-chunks"
-    assert named_in_session("cache", "x") == "cache in [tool.asperf]"
+    assert named_in_session("cache", "x") == "cache = x in [tool.asperf]"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_page_is_made_of_several_reports(
 def test_the_output_of_a_gate_becomes_a_page(
     scripted_command: ScriptedCommand, tmp_path: Path
 ) -> None:
-    """The output of `asperf gate --json` has its pairs."""
+    """The JSON report of `asperf gate` has its pairs."""
     gate = scripted_command("gate")
     gate.script()
     cells = ("--workload", "tg16", f"--report=json:{tmp_path / 'gate.json'}")
@@ -42,6 +42,17 @@ def test_the_output_of_a_gate_becomes_a_page(
     assert done.exit_code == 0, done.output
     assert "PASS: current against current" in page.read_text("utf-8")
     assert "evidence after each pair" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("form", ["md", "json", "html"])
+def test_a_remedy_names_the_option_of_the_session(
+    scripted_command: ScriptedCommand, form: str
+) -> None:
+    """A reader can add it to the command that repeats the test."""
+    earlier = Path(samples.__file__).parent / "data" / "schema_2.json"
+    done = scripted_command("report", str(earlier))("--report", f"{form}:-")
+    assert done.exit_code == 0, done.output
+    assert "measure 5 chunks: --asperf-chunks=5" in done.output
 
 
 def test_other_formats_are_made_of_a_stored_report(

@@ -36,7 +36,7 @@ def test_texts_are_those_of_the_report() -> None:
     )
     text = _texts(_page(document))
     for claim in document["assertions"]:
-        for key in ("claim", "limit", "outcome", "measured", "advice", "repeat"):
+        for key in ("subject", "limit", "outcome", "measured", "advice", "repeat"):
             assert claim[key] in text, key
     assert "pytest 'test_it.py::test_x[a b]' --asperf-seed=7" in text
 
