@@ -1,7 +1,7 @@
 """Workers that import no engine: processes forked from one that has imported it.
 
-Most tests start fresh processes of an engine, whose imports cost 0.05 s of CPU (scripted), 0.2 s
-(llama.cpp) or 0.9 s (MLX) each. Here one process for each engine imports it and forks. A forked
+Most tests start fresh processes of an engine, whose imports cost 0.05 s of CPU (scripted) or 0.2 s
+(llama.cpp, MLX) each. Here one process for each engine imports it and forks. A forked
 process runs the worker with its own pipes, environment, folder and cores, and is a child of the
 requesting process, which sees its exit status. So do the interpreters of `harmful_interpreter.py`.
 """

@@ -82,7 +82,7 @@ PURE = {
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}
 
 # Imports of a worker's modules in addition to numpy, by the engine that their names begin with.
-LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm", "transformers"}}
+LIBRARIES = {"llama_cpp": {"llama_cpp"}, "mlx": {"mlx", "mlx_lm", "tokenizers", "transformers"}}
 
 MAX_LINES = 600
 MAX_METHODS = 20

@@ -84,8 +84,8 @@ class LadderExperiment(SharedProcess):
         build = kept_build(lease, {base.name: base, **names})
         build.require_context(base.name, PPL_N_CTX, "PPL")
         for arm in arms:
-            facts = build.facts(base.name), build.facts(arm.name)
-            require_same_start(base.model, facts[0], arm.model, facts[1])
+            have_bos = build.begins_with_bos(base.name), build.begins_with_bos(arm.name)
+            require_same_start((base.model, have_bos[0]), (arm.model, have_bos[1]))
         limits = lease.plan.chunks, self.at_most
         corpus = lease.corpus_of(base)
         chunks, text = scored_chunks(build.worker, base.name, corpus, *limits, n_ctx=PPL_N_CTX)

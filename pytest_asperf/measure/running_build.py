@@ -130,6 +130,13 @@ class RunningBuild:
         """The resolved facts of a model's last load."""
         return self._loaded[name]
 
+    def begins_with_bos(self, name: str) -> bool | None:
+        """True if texts begin with BOS; a library that does not report it is given an empty one."""
+        loaded = self._loaded[name]
+        if loaded.add_bos is None and loaded.served is None and not loaded.loads_each_run:
+            return bool(self.worker.tokenize(name, ""))
+        return loaded.add_bos
+
     def proof(self, name: str, context: ContextFacts | None) -> Provenance:
         """The run record of a model, if it matches the request.
 

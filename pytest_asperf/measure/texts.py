@@ -64,8 +64,8 @@ class ScoresExperiment(SharedProcess):
         (first_name, base), *others = named.items()
         for name, arm in others:
             same_model(base.model, arm.model)
-            facts = build.facts(first_name), build.facts(name)
-            require_same_start(base.model, facts[0], arm.model, facts[1])
+            have_bos = build.begins_with_bos(first_name), build.begins_with_bos(name)
+            require_same_start((base.model, have_bos[0]), (arm.model, have_bos[1]))
         worker, names, tokens = build.worker, list(named), self.text
         if isinstance(tokens, str):
             tokens = tuple(worker.tokenize(names[0], tokens))

@@ -365,20 +365,17 @@ def same_model(base: LocatedModel, model: LocatedModel) -> LocatedModel:
 
 
 def require_same_start(
-    base: LocatedModel,
-    base_loaded: LoadedFacts,
-    model: LocatedModel,
-    loaded: LoadedFacts,
+    base: tuple[LocatedModel, bool | None], model: tuple[LocatedModel, bool | None]
 ) -> None:
     """Reject a quantization that begins a text with BOS if its baseline does not, or the reverse.
 
     Equal tokenizers do not show it: it is a separate setting.
     """
-    if base_loaded.add_bos == loaded.add_bos:
+    if base[1] == model[1]:
         return
-    first, other = (base, model) if base_loaded.add_bos else (model, base)
+    first, other = (base, model) if base[1] else (model, base)
     raise ModelError(
-        f"{first.ref.title} begins a text with BOS and {other.ref.title} does not",
+        f"{first[0].ref.title} begins a text with BOS and {other[0].ref.title} does not",
         why="each chunk begins with it, so PPL and KLD would compare two different texts",
         remedy="make both from the same source, or correct the tokenizer's configuration of one",
     )

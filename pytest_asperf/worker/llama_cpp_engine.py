@@ -15,10 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from . import llama_cpp_compat as compat
 from .engine import (
@@ -45,6 +42,10 @@ from .printed.metal_log import metal_facts
 from .priority import default_threads, linger
 from .rpc_remote import Remote, Remotes
 from .sampling import BY_GRAMMAR, TOP_K_OFF
+
+if TYPE_CHECKING:  # llama_cpp_bindings imports numpy without its threads
+    import numpy as np
+    from numpy.typing import NDArray
 
 # ggml.h and llama.h; part of the ABI.
 GGML_TYPES: Final = {

@@ -7,17 +7,12 @@ from typing import Any, Final
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.models.cache import (
-    QuantizedKVCache,
-    can_trim_prompt_cache,
-    make_prompt_cache,
-    trim_prompt_cache,
-)
 from numpy.typing import NDArray
 
 from . import mlx_compat as compat
 from .engine import RefusalError
 from .mlx_compat import quoted, refusing
+from .mlx_lm_library import mlx_lm_cache
 
 #: `kv_group_size` of mlx-lm.
 _KV_GROUP_SIZE: Final = 64
@@ -39,7 +34,7 @@ class MlxCaches:
 
     def new(self) -> list[Any]:
         """An empty cache."""
-        cache: list[Any] = make_prompt_cache(self._model)
+        cache: list[Any] = mlx_lm_cache.make_prompt_cache(self._model)
         if self._bits is not None:
             # A layer without keys and values, such as a recurrent one, has nothing to quantize.
             compat.quantize_cache(cache, self._group_size, self._bits)
@@ -85,13 +80,13 @@ class MlxCaches:
             mx.eval(self._model(mx.array([[0]]), cache=cache))
         except Exception as err:  # a model's own cache may raise anything
             raise RefusalError("kv-cache", f"{what}: {quoted(err)}") from err
-        if not any(isinstance(layer, QuantizedKVCache) for layer in cache):
+        if not any(isinstance(layer, mlx_lm_cache.QuantizedKVCache) for layer in cache):
             raise RefusalError("kv-cache", f"{what}: none of the model's layers can have it")
 
 
 def kv_type(cache: list[Any], dtype: str) -> str:
     """Type of K and V as a quantization's name; the compute type `dtype` if not quantized."""
-    quantised = [layer for layer in cache if isinstance(layer, QuantizedKVCache)]
+    quantised = [layer for layer in cache if isinstance(layer, mlx_lm_cache.QuantizedKVCache)]
     if not quantised:
         return dtype
     group_size = quantised[0].group_size
@@ -121,8 +116,8 @@ class CacheLeftByRun:
             return None if row is None else np.array(row.astype(mx.float32))
 
     def _again(self, position: int) -> Any:
-        if not can_trim_prompt_cache(self._cache):
+        if not mlx_lm_cache.can_trim_prompt_cache(self._cache):
             return None
-        trim_prompt_cache(self._cache, len(self._tokens) - position)
+        mlx_lm_cache.trim_prompt_cache(self._cache, len(self._tokens) - position)
         del self._tokens[position + 1 :]
         return self._model(mx.array([[self._tokens[position]]]), cache=self._cache)[0, -1]

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import mlx.core as mx
-import mlx_lm
-import mlx_lm.utils
-import transformers
 from mlx.utils import tree_flatten
-from mlx_lm.generate import maybe_quantize_kv_cache
-from transformers import PreTrainedTokenizerFast
 
 from .engine import Facts, RefusalError
+from .mlx_lm_library import mlx_lm, mlx_lm_generate
 
 VERSION: Final = f"mlx-lm {mlx_lm.__version__} with mlx {mx.__version__}"
-
-#: transformers 5's name for a tokenizer that is nothing but its `tokenizer.json`.
-_AS_IT_IS: Final = "TokenizersBackend"
 
 
 def device_info() -> Mapping[str, Any]:
@@ -36,30 +28,13 @@ def device_info() -> Mapping[str, Any]:
     return known
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """A folder's tokenizer; if it is not configured, as its `tokenizer.json` has it.
-
-    For such a folder, older versions of transformers guess a class by the model's type, which adds
-    tokens that the model does not have, or fails for want of them. Folders that transformers 5
-    wrote name a class that is `tokenizer.json` as it is, and that transformers 4 does not have.
-    """
-    content, configured = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    if content.exists() and not configured.exists():
-        return PreTrainedTokenizerFast(tokenizer_file=str(content))
-    if not hasattr(transformers, _AS_IT_IS) and configured.exists():
-        named = json.loads(configured.read_text("utf-8"))
-        if isinstance(named, dict) and named.get("tokenizer_class") == _AS_IT_IS:
-            return PreTrainedTokenizerFast.from_pretrained(folder)
-    return mlx_lm.utils.load_tokenizer(folder)
-
-
 def quantize_cache(cache: list[Any], group_size: int, bits: int) -> None:
     """Quantize an empty cache in place, in those layers that can be.
 
     0.28.0 quantizes a cache that is longer than the start, later versions one that is not shorter:
     before the first token both do from a start of -1.
     """
-    maybe_quantize_kv_cache(cache, -1, group_size, bits)
+    mlx_lm_generate.maybe_quantize_kv_cache(cache, -1, group_size, bits)
 
 
 def cache_nbytes(cache: Sequence[Any]) -> int:
@@ -133,7 +108,7 @@ def library_files() -> list[Path]:
     core = Path(mx.__file__).parent
     native = [Path(mx.__file__), *core.glob("lib/*.so*"), *core.glob("lib/*.dylib")]
     native += core.glob("lib/*.metallib")
-    return sorted({*native, *Path(mlx_lm.__file__).parent.rglob("*.py")})
+    return sorted({*native, *Path(str(mlx_lm.__file__)).parent.rglob("*.py")})
 
 
 def floating_type(model: Any) -> Any:

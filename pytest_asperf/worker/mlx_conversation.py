@@ -8,11 +8,10 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.generate import generate_step, wired_limit
-from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 from numpy.typing import NDArray
 
 from .mlx_compat import refusing
+from .mlx_lm_library import mlx_lm_cache, mlx_lm_generate
 
 
 class MlxConversation:
@@ -33,9 +32,9 @@ class MlxConversation:
     ) -> tuple[list[int], list[NDArray[np.float32]]]:
         """The likeliest tokens after a prompt, and the rows that they were chosen by."""
         tokens, rows = [], []
-        with refusing("decode"), wired_limit(self._model):
+        with refusing("decode"), mlx_lm_generate.wired_limit(self._model):
             rest = mx.array(prompt[self._kept(prompt) :])
-            steps = generate_step(
+            steps = mlx_lm_generate.generate_step(
                 rest,
                 self._model,
                 max_tokens=n_new,
@@ -54,8 +53,8 @@ class MlxConversation:
         both = zip(self._held, prompt[:-1], strict=False)
         kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
         excess = len(self._held) - kept
-        if excess and not can_trim_prompt_cache(self.cache):
+        if excess and not mlx_lm_cache.can_trim_prompt_cache(self.cache):
             self.cache, kept = self._new_cache(), 0
         elif excess:
-            trim_prompt_cache(self.cache, excess)
+            mlx_lm_cache.trim_prompt_cache(self.cache, excess)
         return kept

@@ -9,8 +9,6 @@ are evaluated inside the clock.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -20,13 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import mlx.core as mx
-import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_lm.generate import wired_limit
-from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
-from mlx_lm.sample_utils import make_sampler
-from mlx_lm.utils import get_total_parameters, load_model
 from numpy.typing import NDArray
 
 from . import mlx_compat as compat
@@ -53,34 +46,11 @@ from .mlx_compat import (
 )
 from .mlx_conversation import MlxConversation
 from .mlx_group import MlxGroup
+from .mlx_lm_library import mlx_lm, mlx_lm_cache, mlx_lm_generate
 from .mlx_speculation import MlxStepper
+from .mlx_tokenizer import MlxTokenizer, keep_unconfigured
 from .priority import linger
 from .sampling import MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P
-
-#: In the configuration of a folder made here: the token that a text begins with, or null.
-BOS_KEY: Final = "asperf_bos"
-
-
-def find_bos(folder: Path, tokenizer: Any, config: Mapping[str, Any]) -> int | None:
-    """BOS if a text begins with it, otherwise None.
-
-    A configured tokenizer shows it by adding BOS. Without one, a text begins with the model's BOS,
-    as in a GGUF file that is made from the folder.
-    """
-    if BOS_KEY in config:
-        kept: int | None = config[BOS_KEY]
-        return kept
-    known = tokenizer.bos_token_id
-    if known is not None and list(tokenizer.encode("a"))[:1] == [known]:
-        return int(known)
-    stated = config.get("bos_token_id")
-    is_silent = not (folder / "tokenizer_config.json").exists()
-    return stated if is_silent and type(stated) is int else None
-
-
-# Before mlx-lm is imported, which reads it: a worker's files are all on this machine.
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 
 #: The settings that MLX has, of all engine settings.
 _SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "processes", "slow_by"})
@@ -99,7 +69,7 @@ def _seen(row: Any) -> LogitRow:
 
 def _sampler() -> Callable[[Any], Any]:
     """Samples a token of the whole vocabulary by a row of logits."""
-    sampler = make_sampler(TEMPERATURE, TOP_P, MIN_P)
+    sampler = mlx_lm.sample_utils.make_sampler(TEMPERATURE, TOP_P, MIN_P)
     return lambda row: sampler((row - mx.logsumexp(row))[None])
 
 
@@ -120,7 +90,7 @@ class MlxEngine:
             "library": "mlx-lm",
             "version": mlx_lm.__version__,
             "mlx_version": mx.__version__,
-            "library_path": str(Path(mlx_lm.__file__).parent),
+            "library_path": str(Path(str(mlx_lm.__file__)).parent),
             "library_sha256": files_sha256(library_files()),
             "metal_is_available": bool(mx.metal.is_available()),
             "default_device": str(mx.default_device()),
@@ -152,12 +122,7 @@ class MlxEngine:
             conversion = {"quantize": True, **{f"q_{name}": recipe[name] for name in names}}
         with refusing("quantize"):
             mlx_lm.convert(source, target, **conversion)
-            # The folder that mlx-lm writes configures a tokenizer, where the source may have none.
-            config = json.loads((Path(source) / "config.json").read_text("utf-8"))
-            bos = find_bos(Path(source), compat.load_tokenizer(Path(source)), config)
-            made = Path(target) / "config.json"
-            content = json.loads(made.read_text("utf-8")) | {BOS_KEY: bos}
-            made.write_text(json.dumps(content, indent=4, sort_keys=True), "utf-8")
+            keep_unconfigured(Path(source), Path(target))
 
 
 class MlxModel:
@@ -176,17 +141,16 @@ class MlxModel:
         self._row: Any = None
         mx.reset_peak_memory()
         started_ns = time.perf_counter_ns()
-        self._model, self._config = load_model(folder)
+        self._model, self._config = mlx_lm.utils.load_model(folder)
         self._stored_type = floating_type(self._model)
         if not has_gpu() and (self._config.get("quantization") or _has_experts(self._model)):
             _widen(self._model)
+        self._tokenizer = MlxTokenizer(folder, self._config)
         linger(started_ns, self._slow_by)
         load_ns = time.perf_counter_ns() - started_ns
-        self._tokenizer = compat.load_tokenizer(folder)
-        self._bos = find_bos(folder, self._tokenizer, self._config)
         self._dtype = floating_type(self._model)
         self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
-        self._n_params = int(get_total_parameters(self._model))
+        self._n_params = int(mlx_lm.utils.get_total_parameters(self._model))
         self._threads = group.size() if group else 1  # one for each process
         if group:
             _share(self._model, self._config, group)
@@ -208,15 +172,16 @@ class MlxModel:
             "description": f"{kind} " + coded.format(dtype=stored, **quantisation),
             "n_params": self._n_params,
             "size_bytes": size,
-            "n_vocab": _config_number(
-                self._config, "vocab_size", default=len(self._tokenizer.get_vocab())
-            ),
+            "n_vocab": _config_number(self._config, "vocab_size", default=0)
+            or self._tokenizer.n_vocab,
             "n_layers": n_layers,
             "n_ctx_train": _config_number(
                 self._config, "max_position_embeddings", default=_CONTEXT_UNSTATED
             ),
-            "add_bos": self._bos is not None,
-            "recurrent": not can_trim_prompt_cache(make_prompt_cache(self._model)),
+            "add_bos": None,  # the tokenizer has it, whose import can take longer than a run
+            "recurrent": not mlx_lm_cache.can_trim_prompt_cache(
+                mlx_lm_cache.make_prompt_cache(self._model)
+            ),
             "layers_offloaded": n_layers + 1 if has_gpu() else 0,
             "buffers_mib": {"model": {"GPU" if has_gpu() else "CPU": round(size / 2**20, 2)}},
             "dtype": dtype,
@@ -229,9 +194,7 @@ class MlxModel:
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a text, BOS first if it begins with one."""
-        with refusing("tokenize"):
-            ids = [int(i) for i in self._tokenizer.encode(text, add_special_tokens=False)]
-        return ids if self._bos is None else [self._bos, *ids]
+        return self._tokenizer.ids(text)
 
     def prompt(self, tokens: Sequence[int], depth: int, _n_ctx: int) -> Timing:
         """Decode a prompt in batches, timed, its cache evaluated after each."""
@@ -309,8 +272,8 @@ class MlxModel:
         """Logits from position `first` of a fresh context, shape (n - first, n_vocab)."""
         require_context(len(tokens), self.facts)
         ids = list(tokens)
-        if self._bos is not None:
-            ids[0] = self._bos
+        if self._tokenizer.bos is not None:
+            ids[0] = self._tokenizer.bos
         with refusing("decode"):
             return self._scorer.submit(self._evaluated, ids, first).result()
 
@@ -350,9 +313,9 @@ class MlxModel:
     def _last_row(self, cache: list[Any]) -> Any:
         """Logits after the last token in the cache: a timed prompt computes none."""
         last = self._resident[-1]
-        with refusing("decode"), wired_limit(self._model):
-            if can_trim_prompt_cache(cache):
-                trim_prompt_cache(cache, 1)
+        with refusing("decode"), mlx_lm_generate.wired_limit(self._model):
+            if mlx_lm_cache.can_trim_prompt_cache(cache):
+                mlx_lm_cache.trim_prompt_cache(cache, 1)
             else:
                 self._resident.append(last)  # a cache that cannot be trimmed has two copies
             return self._next_row(last, cache)
@@ -372,7 +335,7 @@ class MlxModel:
         """A cache with exactly `tokens[:depth]`; afterwards it contains `tokens`."""
         require_context(len(tokens), self.facts)
         mx.reset_peak_memory()
-        with refusing("decode"), wired_limit(self._model):
+        with refusing("decode"), mlx_lm_generate.wired_limit(self._model):
             cache = self._cache_of(list(tokens[:depth]))
             self._resident = []
             mx.synchronize()
@@ -385,8 +348,8 @@ class MlxModel:
         if self._cache is not None and kept and self._resident[:kept] == prefix:
             excess = len(self._resident) - kept
             # A recurrent or rotating cache cannot drop its end: it starts again.
-            if not excess or can_trim_prompt_cache(self._cache):
-                trim_prompt_cache(self._cache, excess)
+            if not excess or mlx_lm_cache.can_trim_prompt_cache(self._cache):
+                mlx_lm_cache.trim_prompt_cache(self._cache, excess)
                 return self._cache
         self._cache = None
         cache = self._caches.new()

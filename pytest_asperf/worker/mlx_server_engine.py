@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from . import mlx_compat as compat
 from .engine import Facts, LoadedModel
 from .mlx_engine import MlxEngine
+from .mlx_tokenizer import load_tokenizer
 from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.record import Endpoint
@@ -46,7 +46,7 @@ class MlxServerModel(StartedModel):
 
     def __init__(self, start: Any, path: str, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._tokenizer = compat.load_tokenizer(Path(path))
+        self._tokenizer = load_tokenizer(Path(path))
         super().__init__(start)
 
     def api(self, endpoint: Endpoint) -> Api:

@@ -13,11 +13,11 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.generate import wired_limit
 from numpy.typing import NDArray
 
 from .engine import Facts, RefusalError
 from .logits import require_finite
+from .mlx_lm_library import mlx_lm_generate
 from .rollback import RolledBackStepper, find_way_back
 
 
@@ -44,7 +44,7 @@ class MlxStepper(RolledBackStepper):
         self._saved: dict[int, Any] = {}
         self._empty()
         self._held = ExitStack()
-        self._held.enter_context(wired_limit(model))
+        self._held.enter_context(mlx_lm_generate.wired_limit(model))
         try:
             self.facts = context | find_way_back(self, self._memory(), rollback, self._use)
         except BaseException:

@@ -167,7 +167,7 @@ def folder(
     with Worker(mlx) as worker:
         worker.quantize(spec.hf_folder, folder / "other_start", level_recipe("8bit", "mlx"))
     made = json.loads((folder / "other_start" / "config.json").read_text())
-    (folder / "other_start" / "config.json").write_bytes(_json(made, asperf_bos=None))
+    (folder / "other_start" / "config.json").write_bytes(_json(made, bos_token_id=None))
     (folder / "sound.gguf").write_bytes(draft("F16").read_bytes())
     (folder / "conftest.py").write_text(own_lock)
     (folder / "asperf.toml").write_text(CONFIG)

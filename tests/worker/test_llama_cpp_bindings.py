@@ -10,7 +10,10 @@ pytestmark = pytest.mark.live
 _ALONE = """
 import os, sys
 os.environ["OPENBLAS_NUM_THREADS"] = "7"
+from pytest_asperf.worker import llama_cpp_engine
 from pytest_asperf.worker.llama_cpp_bindings import GGML, llama_cpp, llama_cpp_version
+assert "numpy" in sys.modules
+assert sys.platform != "linux" or len(os.listdir("/proc/self/task")) == 1, "BLAS has threads"
 assert "llama_cpp.llama" not in sys.modules, "the classes are imported too"
 assert os.environ["OPENBLAS_NUM_THREADS"] == "7"
 import llama_cpp as package

@@ -138,7 +138,8 @@ def test_a_text_begins_with_bos_where_its_tokenizer_says_so(
         (folder / "tokenizer_config.json").write_text(json.dumps(known))
     worker.quantize(folder, tmp_path / "made", level_recipe("8bit", "mlx"))
     for one in (folder, tmp_path / "made"):
-        assert worker.load("told", one, EngineSettings()).add_bos is adds
+        worker.load("told", one, EngineSettings())
+        assert (worker.tokenize("told", "") == [0]) is adds
         assert (worker.tokenize("told", "def f")[0] == 0) is adds
         worker.unload("told")
 
