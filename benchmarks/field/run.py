@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_asperf.analysis.verdict import Verdict
+from pytest_asperf.hardware.nvidia import read_cards
 from pytest_asperf.records.kinds import BrokenRecord
 from pytest_asperf.records.report import read
 from pytest_asperf.report.result_text import in_words
@@ -43,7 +44,8 @@ class Case:
     """A pair of builds, and its published report.
 
     `made_by` names a program in `benchmarks/` that writes the file of a model that is not shipped.
-    `requirements` has those of builds that are several packages, by name.
+    `requirements` has those of builds that are several packages, by name. `card` is true if the
+    report is of an NVIDIA card: nothing runs without one.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Case:
     settings: str = ""
     env: dict[str, str] = field(default_factory=dict)
     made_by: str = ""
+    card: bool = False
     requirements: dict[str, list[str]] = field(default_factory=dict)
 
     def builds(self) -> tuple[str, str]:
@@ -65,14 +68,10 @@ class Case:
         return self.baseline + behind, self.candidate + behind
 
 
-def gated(case: Case, builds: tuple[str, str]) -> tuple[str, str, int]:
+def gated(case: Case, builds: tuple[str, str], model: str) -> tuple[str, str, int]:
     """Return a gate's verdict, its effect in words, and its pairs."""
     with tempfile.TemporaryDirectory() as folder:
-        file, model = Path(folder, "gate.json"), case.model
-        if case.made_by:
-            model = str(Path(folder, case.model))
-            writer = CASES.parents[1] / case.made_by
-            subprocess.run([sys.executable, writer, model], check=True)
+        file = Path(folder, "gate.json")
         tables = (
             f"[builds.{name}]\nrequirements = {of}\n" for name, of in case.requirements.items()
         )
@@ -103,17 +102,23 @@ def rows(case: Case) -> Iterator[tuple[str, ...]]:
     """Yield the table's rows of a case."""
     base, candidate = case.builds()
     directions = {"forwards": (base, candidate), "backwards": (candidate, base)}
-    for (direction, builds), agreeing in zip(
-        directions.items(), AGREEING[case.reported], strict=True
-    ):
-        began = time.monotonic()
-        verdict, measured, pairs = gated(case, builds)
-        decided = verdict in {"PASS", "FAIL"}
-        agreed = "yes" if verdict == agreeing else "NO"
-        if agreeing is None or not decided:
-            agreed = "open"
-        seconds = f"{time.monotonic() - began:.0f}"
-        yield case.name, direction, verdict, measured, str(pairs), seconds, agreed
+    with tempfile.TemporaryDirectory() as folder:
+        model = case.model
+        if case.made_by:
+            model = str(Path(folder, case.model))
+            writer = CASES.parents[1] / case.made_by
+            subprocess.run([sys.executable, writer, model], check=True)
+        for (direction, builds), agreeing in zip(
+            directions.items(), AGREEING[case.reported], strict=True
+        ):
+            began = time.monotonic()
+            verdict, measured, pairs = gated(case, builds, model)
+            decided = verdict in {"PASS", "FAIL"}
+            agreed = "yes" if verdict == agreeing else "NO"
+            if agreeing is None or not decided:
+                agreed = "open"
+            seconds = f"{time.monotonic() - began:.0f}"
+            yield case.name, direction, verdict, measured, str(pairs), seconds, agreed
 
 
 def main() -> int:
@@ -123,9 +128,13 @@ def main() -> int:
     chosen = parser.parse_args().case
     cases = [Case(**table) for table in tomllib.loads(CASES.read_text())["case"]]
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
-    contradicted = False
+    contradicted, cards = False, read_cards()
     for case in cases:
-        if chosen is None or case.name in chosen:
+        if chosen is not None and case.name not in chosen:
+            continue
+        if case.card and not cards:
+            print(f"| {case.name} | | NOT RUN | needs an NVIDIA card | | | |", flush=True)
+        else:
             for row in rows(case):
                 print(f"| {' | '.join(row)} |", flush=True)
                 contradicted |= row[-1] == "NO"
