@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from pytest_asperf.config.engines import Engine
 
-BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
+#: The peers have no priority.
+BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable), nice=0)
 
 #: A thread that waits at a barrier spins: one each is the most that two busy cores measure well.
 SETTINGS: Final = EngineSettings(threads=1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from timing import Cost, Finished, PeerError, run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_asperf.config.workload import Workload
 
 _ATTEMPTS: Final = 5
@@ -29,6 +30,14 @@ _DIVERGENCE: Final = {
     "PPL ratio": rf"Mean PPL\(Q\)/PPL\(base\) +: +{_NUMBER} ± +{_NUMBER}$",
     "KLD": rf"Mean +KLD: +{_NUMBER} ± +{_NUMBER}$",
 }
+
+#: Prints the processor's instructions that a library was compiled for, and its options.
+_COMPILED_FOR: Final = """
+import ctypes, re, sys
+read = ctypes.CDLL(sys.argv[1]).llama_print_system_info
+read.restype = ctypes.c_char_p
+print(re.search("CPU : .*", read().decode()).group())
+"""
 
 #: A value and its ±.
 Figure = tuple[float, float]
@@ -74,6 +83,23 @@ class Peers:
     """
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        """Compare the instructions of both libraries: another set of them is another speed.
+
+        Raises:
+            PeerError: llama-cpp-python's library and the tools' are compiled for different ones.
+        """
+        binding = Path(str(distribution("llama-cpp-python").locate_file("llama_cpp/lib")))
+        folders = {"llama-cpp-python": binding, "tools": self.folder}
+        compiled = {
+            name: run([sys.executable, "-c", _COMPILED_FOR, str(library)]).text.strip()
+            for name, folder in folders.items()
+            for library in [*folder.glob("libllama.so"), *folder.glob("libllama.dylib")]
+        }
+        if len(set(compiled.values())) > 1:
+            sets = "; ".join(f"{name} has {text}" for name, text in compiled.items())
+            raise PeerError(f"compile both with the same CMAKE_ARGS: {sets}")
 
     def perplexity(
         self, model: Path, corpus: Path, *, chunks: int | None, logits: Path | None = None

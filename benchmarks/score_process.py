@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_asperf.analysis.metrics import ChunkScore, Comparison, PlusMinus
 
-_BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable))
+_BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable), nice=0)
 #: `--kl-divergence` keeps no probability further below the likeliest than this (perplexity.cpp).
 _FLOOR_NATS: Final = 16.0
 _SETTINGS: Final = EngineSettings(threads=1)
