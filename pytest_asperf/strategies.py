@@ -110,7 +110,6 @@ def bits(quant: str) -> float:
     if known is None:
         raise ConfigError(
             f"bits: unknown quantization {printable(quant, 80)!r}",
-            why="its bits are unknown",
             remedy="write a quantization such as Q4_K_M or 4bit",
         )
     return bits_per_weight(known[0])
@@ -145,7 +144,6 @@ def bounded(*, examples: int = 10, seconds: float = 60.0) -> Callable[[Test], Te
         if handle is None:
             raise ConfigError(
                 f"bounded: {printable(getattr(test, '__qualname__', test), 80)} has no @given",
-                why="there is nothing to draw",
                 remedy="write @bounded(...) above @given(...)",
             )
         drawing, budget = handle.inner_test, _Budget(seconds)

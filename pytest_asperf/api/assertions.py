@@ -141,7 +141,6 @@ def _require_two(labels: Sequence[str]) -> None:
     if len(labels) < 2:
         raise ConfigError(
             f"nothing to compare: {len(labels)} of at least two",
-            why="an order needs two members",
             remedy="name more quantizations in the marker, or give more rates",
         )
 
@@ -305,7 +304,6 @@ def _same_output(model: Model, than: str | None) -> Verdict:
     if own.side() == other.side():
         raise ConfigError(
             f"assert_lossless: {model.label} is compared with itself",
-            why="that shows nothing",
             remedy='name another model, as in assert_lossless(model, than="@mlx_alone")',
         )
     prompts = tuple(text for _, text in read_prompts(None))[:_PROMPTS]

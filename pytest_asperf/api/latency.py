@@ -150,7 +150,6 @@ class Latency(OfWorkload[Time]):
         if sides[0] == sides[1]:
             raise ConfigError(
                 f"crossover: {first} is compared with itself",
-                why="that shows nothing",
                 remedy="name two models",
             )
         what = f"crossover of {first} over {second} in {over}"

@@ -291,7 +291,6 @@ class Quantity(NoTruthValue, ABC):
         if not isinstance(other, Quantity):
             raise ConfigError(
                 f"{self.name} {sign} {shown(other, 80)}: this is no measured quantity",
-                why="a ratio and a difference are of two quantities",
                 remedy=f"compare the quantity itself with a limit, as in {self.example}",
             )
         if self.unit != other.unit:
@@ -304,7 +303,6 @@ class Quantity(NoTruthValue, ABC):
         if self.is_again(other):
             raise ConfigError(
                 f"{self.name} is compared with itself",
-                why="that shows nothing",
                 remedy="name two quantizations, models, workloads, engines or builds",
             )
         return self.ratio_to(other) if sign == "/" else self.difference_from(other)

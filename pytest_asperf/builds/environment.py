@@ -46,7 +46,6 @@ def index_versions(package: str, base: Packages, options: Sequence[str] = ()) ->
     if status or found is None:
         raise BuildError(
             f"releases of {package} cannot be listed: pip {' '.join(words)} ended with {status}",
-            why="they are what is bisected",
             remedy=f"see pip's message below; it has to be installed in {base.python} "
             "(python -m ensurepip) and to reach the index",
             opt_out="name the releases with --builds",
@@ -72,7 +71,6 @@ def require_listed(source: Packages) -> None:
             continue
         raise BuildError(
             f"{name} {printable(version, 60)} is not on the index",
-            why="the build is installed from it",
             remedy=f"name one that is: the nearest are {listing(_nearest(version, versions))}",
             opt_out="name a file or folder on this machine",
         )

@@ -175,7 +175,6 @@ def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]
     raise BuildError(
         f"{printable(source.path)} has neither llama-bench nor llama-server nor libllama for this "
         "system",
-        why="they are what is measured",
         remedy="name a release for this system: -bin-ubuntu-… on Linux, -bin-macos-… on macOS",
     )
 
@@ -251,7 +250,6 @@ def unpack(archive: Path, folder: Path) -> None:
     except _BROKEN as error:
         raise BuildError(
             f"{printable(archive)} cannot be unpacked: {printable(str(error), 200)}",
-            why="the build is in it",
             remedy="download it again, and compare its size with the published one",
         ) from None
 

@@ -139,7 +139,7 @@ def _profile_check(machine: Machine) -> CheckLine:
     profile = machine.profile
     if profile is None:
         option = session_option("hardware")
-        remedy = f"if it is one, name it: pytest {option}=NAME"
+        remedy = f"name the profile if one fits: pytest {option}=NAME"
         return CheckLine("profile", "unknown", f"none: {printable(machine.profile_note)}", remedy)
     doubt = "" if profile.confidence == "high" else f"; {profile.confidence} confidence"
     return CheckLine("profile", "ok", f"{profile.id}: {profile.name}{doubt}")

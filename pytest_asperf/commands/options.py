@@ -161,8 +161,8 @@ def _keep_set(context: click.Context, _: click.Parameter, values: Sequence[str])
         key, equals, value = text.partition("=")
         if key not in DECLARED or not equals:
             raise click.BadParameter(
-                f"{printable(text, 80)!r} is no KEY=VALUE of a setting{suggest(key, DECLARED)}"
-                "; docs/configuration.md lists the keys"
+                f"{printable(text, 80)!r} is no KEY=VALUE of a setting; docs/configuration.md "
+                f"lists the keys{suggest(key, DECLARED)}"
             )
         _keep(context, key, [value] if DECLARED[key].is_list else value, f"--set {key}")
 
@@ -235,8 +235,8 @@ def _target(formats: Collection[str], word: str) -> ReportTarget:
     name, _, path = word.partition(":")
     if name not in formats or not path:
         raise click.BadParameter(
-            f"{printable(word, 200)!r} is not FORMAT:FILE{suggest(name, formats)}"
-            f"; FORMAT is one of {listing(formats)}, and FILE may be - for the terminal"
+            f"{printable(word, 200)!r} is not FORMAT:FILE; FORMAT is one of {listing(formats)}, "
+            f"and FILE may be - for the terminal{suggest(name, formats)}"
         )
     target = ReportTarget(name, Path(path))  # type: ignore[arg-type]  # one of the formats
     folder = target.path.parent

@@ -299,7 +299,6 @@ def _files(model: CheckedTable, path: Rule[Path]) -> tuple[tuple[str, Path], ...
         if level in files:
             raise ConfigError(
                 f"{table}: quantization {level} is named twice, in different spellings",
-                why="which of the two files would be measured is a guess",
                 remedy="keep one of them",
             )
         files[level] = table.need(key, path)

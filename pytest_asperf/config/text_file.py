@@ -190,7 +190,6 @@ def find_document(folder: Path) -> CheckedTable:
     if len(documents) > 1:
         raise ConfigError(
             f"{folder}: both {_SHARED_FILE} ([tool.asperf]) and {OWN_FILE} have settings",
-            why="which of the two a run would follow is a guess",
             remedy="keep them in one of the two files",
         )
     return documents[0] if documents else CheckedTable(_SHARED_FILE, {})

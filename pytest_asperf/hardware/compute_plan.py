@@ -106,7 +106,6 @@ def read_plan(path: Path, *, units: str = "ALL", function: str | None = None) ->
     if path.suffix not in SUFFIXES or not path.exists():
         raise ModelError(
             f"{printable(path)} is no Core ML model",
-            why="a plan is made of one",
             remedy=f"name a file or folder that exists and ends in {', '.join(SUFFIXES)}",
         )
     if platform.system() != "Darwin":

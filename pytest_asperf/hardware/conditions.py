@@ -45,7 +45,7 @@ def judge_load(busy_cores: float | None, load: float | None, cores: int | None) 
         state, detail = ("ok" if load <= 1 + allowed else "disturbing"), average
     else:
         return Condition("load", "unknown", "neither processor times nor load can be read")
-    remedy = "stop other work, or wait until it is done; engines that root starts come before it"
+    remedy = "stop other work, or wait until it is done; root can give engines priority over it"
     return Condition("load", state, detail, remedy if state == "disturbing" else "")
 
 

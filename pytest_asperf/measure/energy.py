@@ -104,7 +104,6 @@ class EnergyExperiment:
                 if not isinstance(run, MeteredRun):
                     raise MeasurementError(
                         f"{self.workload.name} has no energy",
-                        why="only metered workloads have",
                         remedy="use jtg128 or jpp512",
                     )
                 phases.append(run.phase)

@@ -224,7 +224,7 @@ class BandwidthBounds:
         if _is_on_card(result) or not hardware.is_this_machine:
             raise HardwareError(
                 f"the memory bandwidth of {hardware.headline()} is not known",
-                why="utilisation is a share of it",
+                why="utilization is a share of it",
                 remedy=Advice("name the chip (asperf doctor prints what is missing)", "hardware"),
             )
         measured = self.measure(False)  # noqa: FBT003  # as declared above

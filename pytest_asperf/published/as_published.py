@@ -130,7 +130,6 @@ def _require_same_quantity(live: _Live, cell: RecordedCell, evidence: Evidence) 
         raise ConfigError(
             f"{_WHERE}: {cell.id} is {cell.metric} in {cell.unit or 'no unit'}{drafted}, the "
             f"measurement is {live.metric} in {live.unit}",
-            why="two quantities cannot be compared",
             remedy=f"name a figure of {live.metric} in {live.unit}{suggest(cell.id, alike)}",
         )
     if live.runs is not None:

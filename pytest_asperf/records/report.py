@@ -258,7 +258,7 @@ def part(read_it: Callable[[], Any], where: str, what: str) -> Any:
 
 def unusable(what: str) -> ConfigError:
     """The error for a file that is no report."""
-    return ConfigError(what, why="a report can be used only as a whole", remedy=_REMEDY)
+    return ConfigError(what, remedy=_REMEDY)
 
 
 def of_each_machine(report: Report) -> list[Report]:

@@ -213,7 +213,6 @@ class Store:
             return found[0]
         raise ConfigError(
             f"{len(found)} sessions of {self.address} begin with {shown(name, 40)}",
-            why="which one is meant is a guess",
             remedy="asperf history sessions lists them by their ids",
         )
 

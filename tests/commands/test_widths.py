@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 import pytest_asperf
+from pytest_asperf.cli import COMMANDS
 from pytest_asperf.report.wrapping import wrapped
 from tests.commands.conftest import Ended
 
@@ -28,6 +29,10 @@ _MISTAKES: Final = {
     "gate current current --report pdf:x": "is not FORMAT:FILE",
     "gate current current --set hardware=m9": "no hardware profile is called 'm9'",
     "gate --set nope=1": "lists the keys",
+    "gate --set wiat=3": "did you mean 'wait'?",
+    "gate current current --report htm:x": "the terminal; did you mean 'html'?",
+    "gate current current --max-kld 20": "is not a number from 0.000001 to 10",
+    "gate current current --model nope.gguf": "there is no file",
     "gate --tolerence 5%": "No such option '--tolerence'",
     "gat": "did you mean 'gate'?",
     "bisect current current": "is not known",
@@ -37,6 +42,18 @@ _MISTAKES: Final = {
     "report nope.json --report html:x.html": "cannot be read",
     "findings nope": "no finding is called 'nope'",
     "placement x": "is no Core ML model",
+    "nightly current": "no history is named",
+    "history shwo": "Did you mean 'show'?",
+    "compare a.json b.json": "a.json is not a file",
+    "audit --hardware m2ulta x.log": "did you mean 'm2ultra'?",
+    "audit x.log": "",
+    "predict --model asperf-targt": "did you mean 'asperf-target'?",
+    "models lst": "Did you mean 'list'?",
+    "calibrate --pairs 2": "is not a whole number of at least 5",
+    "load htp://x": "'htp://x' is not usable",
+    "doctor --rnu": "Did you mean '--run'?",
+    "demo --set seed=x": "'x' is not usable",
+    "init x.ggf": "there is no such file",
 }
 
 
@@ -44,6 +61,11 @@ def too_wide(text: str, width: int) -> list[str]:
     """The lines that are wider, unless one word or command is all that they have."""
     wide = [line for line in text.splitlines() if len(line) > width]
     return [line for line in wide if len(re.sub("`[^`]*`", "X", line).split()) > 1]
+
+
+def test_each_command_has_a_mistake() -> None:
+    """A new command is typed wrongly here too."""
+    assert {words.split()[0] for words in _MISTAKES} >= COMMANDS.keys()
 
 
 @pytest.mark.parametrize("width", [60, 80])
