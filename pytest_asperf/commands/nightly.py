@@ -186,7 +186,7 @@ class NightReport:
         yield from map(printable, self._remarks)
         if self._rows:
             yield ""
-            head = ("current / fixed baseline, in time", "tonight", "state")
+            head = ("current / fixed baseline, in time", "this run", "state")
             widths = [max(map(len, column)) for column in zip(head, *self._rows, strict=True)]
             for row in (head, *sorted(self._rows)):
                 yield "  ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()

@@ -58,7 +58,7 @@ def facts_of(report: Report, power: str) -> dict[str, str]:
             facts.setdefault(label, []).append(text)
         facts.setdefault("model", []).append(_model(figure))
         facts.setdefault("settings", []).append(f"{figure.key.metric} {figure.key.settings}")
-        facts.setdefault("anchor", []).append(figure.key.anchor)
+        facts.setdefault(_FIXED, []).append(figure.key.anchor)
     told = {label: ", ".join(dict.fromkeys(texts)) for label, texts in facts.items()}
     return {**told, "power mode": power}
 
@@ -111,6 +111,8 @@ _LOOKED_AT: Final = 50
 _LONGEST: Final = 400
 #: The name in `figures_of` for the engine's build.
 _BUILD: Final = "build"
+#: The name of the fixed baseline among the facts.
+_FIXED: Final = "fixed baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class LastNight:
         before = self.facts.get(_BUILD)
         if not before or before == now.get(_BUILD, before):
             return ""
-        return anchor if before == now["anchor"] else self.build
+        return anchor if before == now[_FIXED] else self.build
 
 
 def last_night(address: str, job: str) -> LastNight | None:

@@ -296,7 +296,7 @@ def _speculation(record: SpeculationRecord) -> Iterator[Line]:
     predicted = f"{record.predicted_gain.text()}, {best_text(record.best_k, record.best_k_gain)}"
     for subject, text, basis in (
         ("acceptance", accepted, rounds),
-        ("mean accepted length", f"{record.mean_length:.2f} tokens/round ({lengths})", rounds),
+        ("accepted length", f"{record.mean_length:.2f} tokens/round ({lengths})", rounds),
         ("speed ratio", f"{record.ratio.text()}, {even}", pairs),
         ("C(k) by batch, in steps", f"{costs}{step}", pairs),
         ("predicted SD gain", predicted, pairs),

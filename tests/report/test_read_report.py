@@ -262,6 +262,7 @@ def test_a_report_of_schema_2_is_read() -> None:
         c["what"] for c in written["gate"]["left_out"]
     ]
     assert nightly.answer == written["night"]["said"]
+    assert nightly.facts["fixed baseline"] == written["night"]["facts"]["anchor"]
 
 
 def _ran(row: dict[str, Any]) -> list[dict[str, Any]]:
