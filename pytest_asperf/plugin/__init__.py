@@ -12,49 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_asperf.plugin import registration
-from pytest_asperf.plugin.fixtures import (
-    _asperf_bench,
-    _asperf_ref,
-    _asperf_variant,
-    energy,
-    gate,
-    hardware,
-    kv_type,
-    ladder,
-    latency,
-    memory,
-    model,
-    perplexity,
-    quant,
-    speculation,
-    throughput,
-)
+from pytest_asperf.plugin import fixtures, registration
 from pytest_asperf.plugin.registration import MARKERS, add_options, was_configured
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 
-__all__ = [
-    "_asperf_bench",
-    "_asperf_ref",
-    "_asperf_variant",
-    "energy",
-    "gate",
-    "hardware",
-    "kv_type",
-    "ladder",
-    "latency",
-    "memory",
-    "model",
-    "perplexity",
-    "quant",
-    "speculation",
-    "throughput",
-]
-
-_FIXTURES = "pytest_asperf.plugin.fixtures"
 _LADDERS = frozenset({"quant_ladder", "kv_ladder"})
 _OUR_MARKERS = _LADDERS | {"speculative", "hardware"}
 #: The key of `report.outcome` on a test's report.
@@ -67,7 +31,8 @@ _COMMON_MARKERS = frozenset({"model", "quant"})
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register the hooks that others may have."""
+    """Register the fixtures, and the hooks that others may have."""
+    pluginmanager.register(fixtures, "asperf-fixtures")
     pluginmanager.add_hookspecs(registration)
 
 
@@ -329,8 +294,8 @@ def measures(item: pytest.Item) -> bool:
     if getattr(item, "asperf_measures", False):
         return True
     info = getattr(item, "_fixtureinfo", None)
-    fixtures = info.name2fixturedefs.values() if info is not None else ()
-    return any(defs[-1].func.__module__ == _FIXTURES for defs in fixtures)
+    used = info.name2fixturedefs.values() if info is not None else ()
+    return any(defs[-1].func.__module__ == fixtures.__name__ for defs in used)
 
 
 def _was_benchmarked(config: pytest.Config) -> bool:

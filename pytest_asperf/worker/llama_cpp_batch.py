@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import llama_cpp_compat as compat
 from .engine import RefusalError
 from .llama_cpp_bindings import llama_cpp
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def decode_chunk(context: Any, tokens: Sequence[int], wanted: Container[int]) -> int:

@@ -9,11 +9,13 @@ import os
 import re
 import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 
 def _functions(package: ModuleSpec | None) -> ModuleType:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import llama_cpp_compat as compat
-from .engine import Facts, RefusalError, Timing
+from .engine import RefusalError, Timing
 from .llama_cpp_batch import decode_sequences
 from .llama_cpp_bindings import llama_cpp
 from .logits import seen
 from .priority import linger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from .engine import Facts
 
 #: `enum llama_pooling_type`.
 FROM_FILE: Final = -1

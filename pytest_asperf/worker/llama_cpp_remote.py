@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .engine import RefusalError
 from .llama_cpp_bindings import GGML as ggml  # noqa: N811  # as C has it
-from .rpc_remote import Remote
+
+if TYPE_CHECKING:
+    from .rpc_remote import Remote
 
 
 def require_rpc() -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, LoadedModel
 from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
 from .printed.engine_log import (
     buffers_mib,
@@ -23,7 +22,10 @@ from .served_model import CANNOT, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import stream_request
 from .serving.payload import answered_object
-from .serving.record import Endpoint
+
+if TYPE_CHECKING:
+    from .engine import Facts, LoadedModel
+    from .serving.record import Endpoint
 
 _NAME: Final = "llama_cpp.server"
 _SLOTS: Final = 1

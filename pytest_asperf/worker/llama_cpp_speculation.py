@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import llama_cpp_compat as compat
 from .engine import Facts, RefusalError
 from .llama_cpp_bindings import llama_cpp
-from .llama_cpp_prefix import SavedPrefixes
 from .logits import require_sound
 from .rollback import RolledBackStepper, find_way_back
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .llama_cpp_prefix import SavedPrefixes
 
 #: Tokens of a prompt that are computed before its saved cells are loaded: the timed work then finds
 #: the weights in the processor's caches, as after computing the prompt.

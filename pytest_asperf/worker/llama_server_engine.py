@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 import re
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, LoadedModel
 from .llama_tools_engine import LlamaToolsEngine
 from .printed.engine_log import adds_bos, buffers_mib, context_facts, layer_counts, model_counts
 from .served_model import CANNOT_STEP, UNBOUNDED, Api, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, options_of
 from .serving.client import get_request, stream_request
 from .serving.payload import answered_object, as_dict
-from .serving.record import Endpoint
-from .token_probabilities import TokenProbabilities
 from .tool_process import OPTIONS
+
+if TYPE_CHECKING:
+    from .engine import Facts, LoadedModel
+    from .serving.record import Endpoint
+    from .token_probabilities import TokenProbabilities
 
 PROGRAM: Final = "llama-server"
 #: By setting: the server's option.

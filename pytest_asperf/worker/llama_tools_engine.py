@@ -12,13 +12,9 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, LoadedModel, RefusalError, Timing, files_sha256, require_context
-from .printed.bench_rows import BenchRow
 from .printed.engine_log import (
     adds_bos,
     buffers_mib,
@@ -33,6 +29,13 @@ from .rpc_remote import Placement, Remote, Remotes
 from .saved_scores import PROGRAM, SavedScores, Text
 from .tool_process import OPTIONS, Bench, Toolbox, ToolRun
 from .tool_process import PROGRAM as BENCH
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .printed.bench_rows import BenchRow
+
 
 _QUANTIZE: Final = "llama-quantize"
 _MAX_TEXT: Final = 200

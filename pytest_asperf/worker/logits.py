@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine import GROUPS, LogitRow, RefusalError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: The largest number of half precision, in which engines multiply: a logit beyond it is infinite as
 #: soon as the same weights are read in another type. Sound models stay below 1,000.

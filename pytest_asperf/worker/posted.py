@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .engine import Facts, RefusalError
 from .serving.client import stream_request
 from .serving.payload import answered_object, error_text
-from .serving.record import Endpoint
+
+if TYPE_CHECKING:
+    from .serving.record import Endpoint
 
 
 def posted(

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine import Facts, RefusalError, Stepper
 from .logits import require_sound
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 #: Dropping the end, and restoring a saved state; the cheaper way first.
 _WAYS: Final = ("trim", "checkpoint")

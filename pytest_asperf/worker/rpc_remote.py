@@ -24,11 +24,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
 from .printed.engine_log import buffers_mib
-from .tool_process import Toolbox, ToolRun
+
+if TYPE_CHECKING:
+    from .tool_process import Toolbox, ToolRun
+
 
 #: Offsets in Linux's `struct tcp_info`.
 _TCP_INFO: Final = 11

@@ -14,17 +14,20 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine import RefusalError
 from .logits import require_preference
 from .printed.perplexity_log import PerplexityReader
-from .tool_process import Toolbox, ToolRun
 
-Matrix = NDArray[np.float32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .tool_process import Toolbox, ToolRun
+
+    Matrix = NDArray[np.float32]
 
 PROGRAM: Final = "llama-perplexity"
 

@@ -19,19 +19,21 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine import LoadedModel, LooksAhead, RefusalError, ScoresInOrder
 from .logits import require_preference
 from .priority import usable_cores
 
-Matrix = NDArray[np.float32]
-Vector = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Weigh = Callable[[Matrix, Matrix], tuple[Indices, Vector, Vector]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float32]
+    Vector = NDArray[np.float64]
+    Indices = NDArray[np.intp]
+    Weigh = Callable[[Matrix, Matrix], tuple[Indices, Vector, Vector]]
 
 #: Elements of one block, for each thread: so short that its arrays stay in a core's caches, and so
 #: long that 16 threads do not wait for the interpreter's lock after each call of numpy.

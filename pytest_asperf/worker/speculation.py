@@ -10,14 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .engine import Stepper
 from .logits import require_sound
 from .priority import linger
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .engine import Stepper
 
 Logits = Any  # NDArray[np.float32]; engines hand out views
 

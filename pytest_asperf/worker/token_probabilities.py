@@ -13,18 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine import RefusalError
 from .logits import require_preference
 from .posted import posted
 from .serving.payload import as_dict
-from .serving.record import Endpoint
 
-Row = NDArray[np.float32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .serving.record import Endpoint
+
+    Row = NDArray[np.float32]
 
 #: Tokens that are listed, in about 0.2 MB a position: the rest has little probability.
 _LISTED: Final = 2048

@@ -17,14 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, RefusalError
 from .printed.bench_rows import BenchRow, BrokenRowError, bench_row
 from .printed.engine_log import LOG_PREFIX, LastWords
 from .resident import UNIT
 
-Watch = Callable[[int, str], None]
+if TYPE_CHECKING:
+    Watch = Callable[[int, str], None]
 
 _MAX_LINES: Final = 20_000
 _MAX_LINE_BYTES: Final = 4000

@@ -2,11 +2,12 @@
 
 import pytest
 
-from pytest_asperf import plugin
 from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.settings import DECLARED, OPTIONS, help_text
+from pytest_asperf.plugin import fixtures
 from pytest_asperf.plugin.registration import MARKERS
 from tests.plugin.conftest import Project
+from tests.test_public_names import public_fixtures
 
 #: It replaces an engine in tests of the plugin and is no choice of a user's.
 _FOR_TESTS = "scripted"
@@ -39,9 +40,9 @@ def test_markers_are_listed(project: Project) -> None:
 def test_fixtures_are_listed(project: Project) -> None:
     """`pytest --fixtures` shows every fixture with its value."""
     text = _words(project.run("--fixtures"))
-    names = [name for name in plugin.__all__ if not name.startswith("_")]
+    names = public_fixtures()
     assert names
     for name in names:
-        first_line = str(getattr(plugin, name).__doc__).partition("\n")[0]
+        first_line = str(getattr(fixtures, name).__doc__).partition("\n")[0]
         assert f"{name} " in text, name
         assert first_line in text, name

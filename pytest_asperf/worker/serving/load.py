@@ -22,14 +22,15 @@ from itertools import accumulate, chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns, sleep
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..engine import RefusalError  # noqa: TID252  # a worker does not know the package by name
 from .client import stream_request
 from .events import read_reply
 from .record import Endpoint, StreamRecord, Timeouts
 
-Ask = Callable[[int, int], StreamRecord]
+if TYPE_CHECKING:
+    Ask = Callable[[int, int], StreamRecord]
 
 #: Requests under way at once in an open loop; one more waits, and its latency counts the wait.
 MAX_OPEN: Final = 256
