@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from pytest_asperf.analysis import metrics
@@ -217,7 +218,8 @@ class Ladder(FixtureValue):
         is_other = ref.spec.name != self.title
         baseline = self.baseline_of(ref)
         title = f"{ref.title} vs {baseline}"
-        return ScoredRung(title, baseline, self.measurement, lambda: self._score(ref), is_other)
+        score = partial(self._score, ref)
+        return ScoredRung(title, baseline, self.measurement, score, is_other, self.at_most)
 
     def _score(self, ref: ModelRef) -> tuple[LevelResult, str]:
         result: LadderResult = self.measurement.runner.ladder(self.base, self.joint, self.at_most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, Final, Literal
 
 from pytest_asperf.analysis import guards
@@ -15,12 +16,12 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
     paired_differences,
 )
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, Chunks, Estimate
-from pytest_asperf.analysis.verdict import Subject
+from pytest_asperf.analysis.verdict import Subject, Verdict
 from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoTruthValue
 from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
-from pytest_asperf.errors import ConfigError, shown
+from pytest_asperf.errors import Advice, ConfigError, shown
 from pytest_asperf.measure.results import LevelResult
 from pytest_asperf.measure.texts import ScoresExperiment
 from pytest_asperf.measure.validity import level_trips, require_valid, twin_trips
@@ -121,6 +122,7 @@ class ScoredRung:
         baseline: names its baseline.
         score: scores it, once a session; gives a remark on how, too.
         is_other_model: whether it is of another model than its baseline.
+        at_most: the most chunks that the test's marker allows; None for the session's number.
     """
 
     title: str
@@ -128,6 +130,7 @@ class ScoredRung:
     measurement: MeasurementContext = field(compare=False)
     score: Callable[[], tuple[LevelResult, str]] = field(compare=False)
     is_other_model: bool = False
+    at_most: int | None = None
 
     def result(self) -> LevelResult:
         """The scores, noted for the report.
@@ -186,7 +189,9 @@ class Scored(Quantity):
         variants = None
         if self.kind == "change" and len(self.rungs) == 1:
             variants = VariantValues(values=(self.rungs[0].result().comparison.ppl.value,))
-        return Found(self._estimate(self.values()), subject, findings, variants=variants)
+        estimate = self._estimate(self.values())
+        check = partial(_within_marker, at_most=self.rungs[0].at_most)
+        return Found(estimate, subject, findings, variants=variants, check=check)
 
     def ratio_to(self, other: Quantity) -> Quantity:
         """The quantity of `self / other`, of the same tokens."""
@@ -236,6 +241,17 @@ class Scored(Quantity):
             method = "Student's t on the NLL of chunks"
         change = chunk_mean_interval(values, unit="", method=method).change_of_log()
         return change if self.kind == "change" else replace(change.as_ratio(), unit=self.unit)
+
+
+def _within_marker(verdict: Verdict, *, at_most: int | None) -> Verdict:
+    """The verdict, with advice that names the marker's `chunks` if more are needed."""
+    advice = tuple(
+        Advice(f"{one.text} (write chunks={number} in the marker)", settings=one.settings)
+        if (number := dict(one.settings).get("chunks")) and at_most and int(number) > at_most
+        else one
+        for one in verdict.advice
+    )
+    return replace(verdict, advice=advice)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

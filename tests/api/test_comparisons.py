@@ -374,6 +374,8 @@ def test_ratios_have_a_difference() -> None:
 class Rung:
     """Scores of one quantization, as far as its quantities need them."""
 
+    at_most = None
+
     def __init__(self, name: str) -> None:
         self.name = name
 

@@ -78,7 +78,7 @@ def test_a_bad_marker_hits_its_own_test_only(project: Project) -> None:
         'model("fake:Q9")': "unknown quantization 'Q9'",
         'model("fake:Q6_K")': "model 'fake' has no file for quantization Q6_K",
         'model("fake:F16", thread=1)': "unknown engine setting 'thread'; did you mean 'threads'?",
-        'model("fake:F16", "fake:Q8_0")': "2 arguments for address",
+        'model("fake:F16", "fake:Q8_0")': "2 arguments for name",
     }
     project.rejects(marked("throughput"), messages, in_setup=True)
 

@@ -32,7 +32,7 @@ def test_sessions_add_to_their_series(project: Project) -> None:
     result.stdout.fnmatch_lines(["asperf: stored 1 figure in */h.db"])
     page = (project.path / "r.html").read_text("utf-8")
     assert "<h2>History</h2>" in page
-    assert "<h3>tg8 fake:F16</h3>" in page
+    assert "<h3>tg8 fake:F16, tok/s</h3>" in page
     written = json.loads((project.path / "r.json").read_text("utf-8"))
     with open_store(str(project.path / "h.db")) as store:
         last = store.sessions()[-1]

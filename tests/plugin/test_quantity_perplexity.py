@@ -124,6 +124,27 @@ def test_other_chunks(ladder):
     )
 
 
+def test_more_chunks_than_the_marker_allows_are_named_there(tuned: Project) -> None:
+    """The option alone would measure as many again."""
+    tuned.test("""import pytest
+
+@pytest.mark.quant_ladder("Q8_0", chunks=3)
+def test_capped(perplexity):
+    assert perplexity.delta < 0.5
+
+@pytest.mark.quant_ladder("Q8_0")
+def test_free(perplexity):
+    assert perplexity.delta < 0.5
+""")
+    done = tuned.run("--asperf-chunks=4")
+    done.stdout.fnmatch_lines(
+        [
+            "*measure 5 chunks (write chunks=5 in the marker): --asperf-chunks=5",
+            "*measure 5 chunks: --asperf-chunks=5",
+        ]
+    )
+
+
 def test_a_quantization_may_be_of_another_model(tuned: Project) -> None:
     """It is scored on the same chunks in the same pass, and timed in run pairs with the others."""
     log = tuned.path / "f16.log"
