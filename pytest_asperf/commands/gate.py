@@ -86,7 +86,7 @@ def gate_builds(
         CommandNotify(console) as notify,
         project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
     ):
-        plan = gate.plan()
+        plan = gate.plan(asks=not only_list)
         out = Console(highlight=False) if only_list else console
         priority = None if only_list else engine_priority(project.settings.nice)
         noise = runner.noise.calibrations
@@ -175,6 +175,8 @@ def print_plan(
     if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
         print_text(out, cost)
     print_text(out, "")
+    if only_list and gate.engine == "openai" and not gate.workloads:
+        print_text(out, "no server was asked: llama-servers get further checks, of their answers")
     for cell in plan.cells if only_list else ():
         print_text(out, printable(cell.what), f"{cell.name:12} ")
 

@@ -111,8 +111,11 @@ class GateRequest:
             return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"
         return f"Required: {faster_text(budget.least_gain)}, {ppl}"
 
-    def plan(self) -> GatePlan:
-        """The checks; nothing is made or run for it. Servers at addresses get a request first."""
+    def plan(self, *, asks: bool = True) -> GatePlan:
+        """The checks; nothing is made or run for it.
+
+        With `asks`, servers at addresses get a request first: only a llama-server shows its logits.
+        """
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
         from pytest_asperf.hardware.in_force import detect
         from pytest_asperf.modelfiles.sizes import encoder_of, trained_context
@@ -130,7 +133,9 @@ class GateRequest:
             self.pairs,
             lambda ref: deepest(trained_context(ref), has_gpu=has_gpu),
             encoders=encoders,
-            shows_answers=self.engine == "openai" and show_answers(self.builds, self.key_variable),
+            shows_answers=asks
+            and self.engine == "openai"
+            and show_answers(self.builds, self.key_variable),
         )
 
 

@@ -95,6 +95,8 @@ def published_file(ref: ModelRef) -> Path:
 def published(ref: ModelRef) -> tuple[str, Path]:
     """The quantization and the path of a model that is declared by `files`."""
     files = dict(ref.spec.files)
+    if not files:  # a server has the model, or a program's own command line names it
+        raise without_source(ref.spec)
     level = ref.level or (next(iter(files)) if len(files) == 1 else None)
     if level not in files:
         what = f"has no file at {level}" if level else "has several files: name one"

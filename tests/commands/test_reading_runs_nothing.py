@@ -1,11 +1,14 @@
 """Commands that read and list start nothing that the files of a folder name."""
 
+import contextlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import click
@@ -85,6 +88,9 @@ KEYS: Final = {
     "phases": 'engine = "command"\ndefault_model = "piped"\n',
     "phases of tools": 'engine = "command"\ndefault_model = "piped"\ntools = "./tools"\n',
     "server": 'engine = "mlx_server"\npython = "./evil"\n',
+    "URL": 'engine = "openai"\nurl = "http://127.0.0.1:{port}/v1"\n',
+    "remote": 'remote = "127.0.0.1:{port}"\n',
+    "store": 'store = "postgresql://127.0.0.1:{port}/history"\n',
     "builds": 'baseline = "nasty-packages"\ncandidate = "nasty-made"\n',
 }
 
@@ -109,11 +115,25 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_llama: Any) -> I
     write_llama(tmp_path / "fresh")
     (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
     (tmp_path / "log.txt").write_text("llama_print_timings: eval time = 1 ms\n")
-    yield marked
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (tmp_path / "port").write_text(str(server.getsockname()[1]))
+        Thread(target=_note_contacts, args=(server, marked), daemon=True).start()
+        yield marked
+        server.shutdown(socket.SHUT_RDWR)
     marked.unlink(missing_ok=True)
 
 
+def _note_contacts(server: socket.socket, marked: Path) -> None:
+    """Leave a mark for each program that contacts the server."""
+    with contextlib.suppress(OSError):  # it was shut down
+        while True:
+            contact, _ = server.accept()
+            marked.write_text("contacted")
+            contact.close()
+
+
 def _configure(folder: Path, settings: str, *, file: str = "asperf.toml") -> None:
+    settings = settings.replace("{port}", (folder / "port").read_text())
     if file == "asperf.toml":
         (folder / file).write_text(settings + _BUILDS)
         return
@@ -135,12 +155,22 @@ def test_every_command_reads_or_runs() -> None:
 def test_reading_runs_nothing(
     tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended], key: str, file: str
 ) -> None:
-    """None of these commands starts an interpreter, a program, a compiler or git."""
+    """None of these commands starts an interpreter, program, compiler or git, or opens a URL."""
     _configure(tmp_path, KEYS[key], file=file)
     for words in [words for typed in READS.values() for words in typed] + LISTS:
         done = run_asperf(*shlex.split(words))
         assert not mark.exists(), f"asperf {words}: {mark.read_text()}"
         assert "Traceback" not in done.stderr
+
+
+def test_a_list_says_that_no_server_was_asked(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
+) -> None:
+    """The project's file names the server, and a variable that has its key."""
+    _configure(tmp_path, KEYS["URL"])
+    done = run_asperf("gate", "current", "current", "--list")
+    assert "no server was asked" in done.stdout + done.stderr
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -180,6 +210,15 @@ def test_the_doctor_starts_what_is_typed(
     assert not mark.exists()
 
 
+def test_what_measures_contacts_the_server(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
+) -> None:
+    """A gate of the project's server does: the test above can fail."""
+    _configure(tmp_path, KEYS["URL"])
+    run_asperf("gate", "current", "current", "--workload", "tg8")
+    assert mark.read_text() == "contacted"
+
+
 @pytest.mark.parametrize("words", ["gate nasty current", "models build fresh:Q8_0"])
 def test_what_runs_runs_them(
     tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended], words: str
@@ -201,7 +240,7 @@ def test_gate(gate):
 """
 
 
-@pytest.mark.parametrize("key", ["python", "tools"])
+@pytest.mark.parametrize("key", ["python", "tools", "URL"])
 @pytest.mark.parametrize(
     "words",
     [
