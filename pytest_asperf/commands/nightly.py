@@ -307,7 +307,8 @@ def _request(options: GateOptions, project: Workspace) -> GateRequest:
             "`baseline` in [tool.asperf]",
         )
     if options.cand == _NEWEST:
-        base = project.catalogue.find_build(options.base or project.settings.baseline, where=where)
+        named = project.settings.baseline if options.base is None else options.base
+        base = project.catalogue.find_build(named, where=where)
         options = replace(options, cand=newest_release(base, where=where))
     return read_request(options, project)
 

@@ -188,7 +188,10 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
     for word in words[first:]:
         if not _SETTING.match(word):
             raise unusable(where, word, _SETTINGS_LAST)
-    return ",".join(words[:first]) or "current", tuple(words[first:])
+    name = ",".join(words[:first]) if first else "current"
+    if not name:  # such as a variable of a script that was never set
+        raise unusable(where, text, "name a build, such as current")
+    return name, tuple(words[first:])
 
 
 def anchored(text: str, folder: Path) -> str:

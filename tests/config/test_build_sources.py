@@ -51,6 +51,13 @@ def test_settings_are_told_from_versions(text: str, build: str, settings: tuple[
     assert split_build(text, where="x") == (build, settings)
 
 
+@pytest.mark.parametrize("text", ["", ",threads=1"])
+def test_nothing_is_no_build(text: str) -> None:
+    """A variable that was never set does not mean the installed one."""
+    with pytest.raises(ConfigError, match="is not usable"):
+        split_build(text, where="x")
+
+
 @given(st.lists(st.sampled_from(["threads=1", "slow_by=0.1", "flash_attn=on"]), max_size=3))
 def test_settings_behind_any_requirement(settings: list[str]) -> None:
     """For any text in front, the settings behind it are split off."""

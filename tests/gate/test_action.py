@@ -148,6 +148,14 @@ def test_a_candidate_that_cannot_be_installed_is_red(tmp_path: Path) -> None:
         ({"args": "--help"}, "::error::no gate was run"),
         ({"args": "current"}, "unexpected extra argument"),
         ({"baseline": "--evil"}, "BASE: "),
+        ({"baseline": ""}, "BASE: '' is not usable"),
+        ({"candidate": ""}, "CAND: '' is not usable"),
+        ({"candidate": "current\n--tolerance=99%"}, "CAND: unknown build"),
+        ({"args": "-- current"}, "unexpected extra argument"),
+        ({"args": "--report json:other.json --no-such"}, "--no-such"),
+        ({"report": ""}, "::error::report is no usable folder"),
+        ({"report": "f16.json"}, "::error::report is no usable folder"),
+        ({"undecided": "warn\n"}, "::error::undecided is fail or warn"),
     ],
 )
 def test_inputs_that_are_not_usable_fail_the_step(
@@ -161,6 +169,15 @@ def test_inputs_that_are_not_usable_fail_the_step(
     done = _gate(tmp_path, **given)
     assert done.returncode == 3, done.stdout
     assert told in (done.stdout + done.stderr).replace("\n", " ")
+
+
+def test_a_module_of_the_checkout_is_not_imported(tmp_path: Path) -> None:
+    """A pull request's file named like a library's is none of the action's code."""
+    write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
+    (tmp_path / "shlex.py").write_text("open('hit', 'w')\n")
+    done = _gate(tmp_path, baseline="current", candidate="current", args="--workload tg16")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "hit").exists()
 
 
 def test_words_reach_the_gate_as_in_a_shell(tmp_path: Path) -> None:
