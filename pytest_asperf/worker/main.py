@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -54,8 +55,9 @@ ENGINES: Final = {
 class Server:
     """Keeps one engine and its loaded models, and answers requests about them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, rejected_nice: int = 0) -> None:
         self._engine = engine
+        self._rejected_nice = rejected_nice
         self._models: dict[str, LoadedModel] = {}
         self._operations: dict[str, Callable[..., dict[str, Any]]] = {
             "describe": self._describe,
@@ -113,7 +115,7 @@ class Server:
         return {"ok": True, "result": result}
 
     def _describe(self) -> dict[str, Any]:
-        return {**self._engine.describe(), "priority": priority()}
+        return {**self._engine.describe(), "priority": priority(self._rejected_nice)}
 
     def _load(self, model: str, path: str, settings: dict[str, Any]) -> dict[str, Any]:
         loaded = self._engine.load(path, settings)
@@ -304,7 +306,7 @@ def main(arguments: list[str]) -> None:
     # otherwise a crash's reason is not its last words
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     _capture_output(log_fd)
-    take_priority(int(nice))
+    rejected_nice = take_priority(int(nice))
     _end_with_parent(request_fd)
     with os.fdopen(request_fd, "rb") as requests:
         try:
@@ -326,7 +328,7 @@ def main(arguments: list[str]) -> None:
             return
         hello = {"ok": True, "result": {"pid": os.getpid(), "python": sys.version.split()[0]}}
         write_all(reply_fd, encode(hello))
-        server = Server(engine)
+        server = Server(engine, rejected_nice)
         # A request for a model that is shared with other processes runs in them too.
         group = getattr(engine, "group", None)
         respond = partial(group.mirrored, answer=server.answer) if group else server.answer
@@ -338,7 +340,8 @@ def main(arguments: list[str]) -> None:
                 return
             reply = respond(request)
             try:
-                answer = encode({"id": request.get("id"), **reply})
+                stamp = {"id": request.get("id"), "clock_ns": time.perf_counter_ns()}
+                answer = encode({**stamp, **reply})
             except ValueError as err:
                 failure = _failure("non-finite", f"the result is not a number: {err}")
                 answer = encode({"id": request.get("id"), **failure})

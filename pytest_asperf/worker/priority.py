@@ -17,18 +17,21 @@ _SESSION: Final = Path("/proc/self/autogroup")
 _ATTEMPTS: Final = 20
 
 
-def take_priority(nice: int) -> None:
-    """Set the nice value of this process and its session, as far as the system allows it.
+def take_priority(nice: int) -> int:
+    """Set the nice value of this process and its session; gives it if it is not permitted, or 0.
 
     The user's own value, any other than 0, stays unchanged. Threads and programs that this process
     starts from now on inherit it.
     """
     nice = os.getpriority(os.PRIO_PROCESS, 0) or nice
     if not nice:
-        return
-    with suppress(PermissionError):
+        return 0
+    try:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
-        _take_priority_of_session(nice)
+    except PermissionError:
+        return nice
+    _take_priority_of_session(nice)
+    return 0
 
 
 def _take_priority_of_session(nice: int) -> None:
@@ -44,22 +47,24 @@ def _take_priority_of_session(nice: int) -> None:
             return
 
 
-def priority() -> str | None:
+def priority(rejected: int = 0) -> str | None:
     """The nice value of this process, with its session's if that differs; None if both are 0.
 
-    A session's cannot be set in some containers, and decides if there are sessions.
+    A session's cannot be set in some containers, and decides if there are sessions. `rejected` is a
+    value that the system did not permit.
     """
     nice = session = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(OSError, ValueError):
         session = int(_SESSION.read_text().rpartition(" ")[2])
     if session != nice:
         return f"nice {nice}, its session {session}"
+    if rejected:
+        return f"nice {nice}, as {rejected} needs root's rights"
     return f"nice {nice}" if nice else None
 
 
 if __name__ == "__main__":
-    take_priority(int(sys.argv[1]))
-    sys.stdout.write(priority() or "")
+    sys.stdout.write(priority(take_priority(int(sys.argv[1]))) or "")
 
 
 def usable_cores() -> int:

@@ -54,8 +54,38 @@ def test_a_modest_priority_is_the_default() -> None:
 def test_the_priority_is_known_before_an_engine_starts(nice: int) -> None:
     """A process that sets it reports the system's permission."""
     named = os.getpriority(os.PRIO_PROCESS, 0)
-    expected = named or (nice if _may(nice) else 0)
-    assert engine_priority(nice) == (f"nice {expected}" if expected else None)
+    expected = f"nice {named or nice}" if named or nice else None
+    if not named and not _may(nice):
+        expected = f"nice 0, as {nice} needs root's rights"
+    assert engine_priority(nice) == expected
+
+
+#: Gives up the right to raise a priority, PR_CAPBSET_DROP of CAP_SYS_NICE, and starts an engine.
+_UNPRIVILEGED = """
+import ctypes, os, sys
+from pathlib import Path
+from pytest_asperf.engine_process import EngineBuild, Worker, engine_priority
+os.setpriority(os.PRIO_PROCESS, 0, 0)
+ctypes.CDLL(None).prctl(24, 23, 0, 0, 0)
+with Worker(EngineBuild("scripted", Path(sys.executable), nice=int(sys.argv[1]))) as worker:
+    print(worker.describe().priority)
+print(engine_priority(int(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [(-5, "nice 0, as -5 needs root's rights"), (4, "nice 4"), (0, "None")],
+)
+def test_a_priority_that_is_not_permitted_is_told(asked: int, shown: str) -> None:
+    """Without root's rights the engine's run record and the gate name the value that is missing."""
+    if sys.platform != "linux" or (os.getuid() and _may(-5)):
+        pytest.skip("this user keeps the right to raise a priority")
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+        pytest.skip("the tests run at a nice value that was named")
+    command = [sys.executable, "-c", _UNPRIVILEGED, str(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == [shown] * 2
 
 
 @pytest.mark.parametrize(
