@@ -19,11 +19,13 @@ def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
         ConfigError: two files could be meant.
     """
     working = config.invocation_params.dir
-    starts = {path.parent for path in tests} or set(_named(config))
-    # By its resolved path, a file counts once, for any links to it.
-    found = {
-        file.resolve(): file for start in sorted(starts) if (file := nearest_configuration(start))
-    }
+    starts = sorted({path.parent for path in tests} or set(_named(config)))
+    # By its resolved path, a file counts once, for any links to it. Tests behind a link are in two
+    # places, and either may have a file.
+    found: dict[Path, Path] = {}
+    for start in (*starts, *(start.resolve() for start in starts)):
+        if file := nearest_configuration(start):
+            found.setdefault(file.resolve(), file)
     own = nearest_configuration(working)
     if own is not None:
         found.setdefault(own.resolve(), own)

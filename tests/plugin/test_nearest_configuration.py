@@ -98,6 +98,28 @@ def test_two_folders_of_tests_with_files_of_their_own(
     mono.run("one").stdout.fnmatch_lines(["*tg8 one*"])
 
 
+def test_tests_behind_a_link_have_two_places(mono: Project) -> None:
+    """The file of either place counts; two files are an error that names both."""
+    shared = folder(mono, "shared/tests")
+    folder(mono, "shared", "mine", tests=False)
+    own = folder(mono, "own", tests=False)
+    (own / "linked").symlink_to(shared, target_is_directory=True)
+    mono.run("own/linked").stdout.fnmatch_lines(["*tg8 mine*"])
+    folder(mono, "own", "other", tests=False)
+    result = mono.run("own/linked")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    for name in ("own", "shared"):
+        assert str(mono.path / name / "asperf.toml") in result.stderr.str()
+
+
+def test_windows_line_ends_are_no_error(project: Project) -> None:
+    """Git for Windows may write them."""
+    config = project.path / "asperf.toml"
+    config.write_bytes(config.read_bytes().replace(b"\n", b"\r\n"))
+    project.test(MEASURES)
+    project.run().stdout.fnmatch_lines(["*tg8 fake*"])
+
+
 def test_a_file_of_tests_that_measure_nothing_is_none_of_our_business(mono: Project) -> None:
     """Only tests that measure choose the file."""
     folder(mono, "one", "one")
