@@ -252,7 +252,11 @@ def require_one_model(
     (name, info), (other_name, other_info) = one, other
     if info is None or other_info is None:
         return
-    if difference := shape_difference(info.shape, other_info.shape):
+    difference = shape_difference(info.shape, other_info.shape)
+    one_has, other_has = (getattr(header, "vocabulary", None) for header in (info, other_info))
+    if one_has and other_has and not one_has.has_tokens_of(other_has):
+        difference = difference or "their tokens differ"
+    if difference:
         raise MislabelledError(
             f"{name} and {other_name} are two models: {difference}",
             why="a quantization has the sizes of the model that it was made of; between two "

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 
 from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.config.spec import ModelRef
@@ -70,6 +71,21 @@ def test_a_level_of_a_larger_model(mixed: Project) -> None:
     result = mixed.run("--asperf-max-pairs=5")
     result.stdout.fnmatch_lines([f"test_it.py {'V' * N_TESTS} *"])
     result.stdout.fnmatch_lines(["*q8.gguf and *f16.gguf are two models: layers 8 against 2*"])
+
+
+def test_a_level_with_other_tokens(live: Project, draft: Draft) -> None:
+    """Two tokens that changed places split the same text in another way, in each assertion."""
+    for level in ("f16", "q8"):
+        shutil.copy(draft({"f16": "F16", "q8": "Q8_0"}[level]), live.path / f"{level}.gguf")
+    tokens = GGUFReader(live.path / "q8.gguf", "r+").fields["tokenizer.ggml.tokens"]
+    first, *others = (tokens.parts[place] for place in tokens.data[500:])
+    other = next(text for text in others if text.size == first.size)
+    first[:], other[:] = other.copy(), first.copy()
+    _configure(live, "llama_cpp", '[models.pub]\nfiles = { F16 = "f16.gguf", Q8_0 = "q8.gguf" }')
+    live.test(TESTS.format(level="Q8_0"))
+    result = live.run("--asperf-max-pairs=5")
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * N_TESTS} *"])
+    result.stdout.fnmatch_lines(["*q8.gguf and *f16.gguf are two models: their tokens differ*"])
 
 
 def test_a_rung_of_a_larger_model(mixed: Project) -> None:
