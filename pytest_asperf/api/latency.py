@@ -52,9 +52,9 @@ class Time(TimedQuantity):
             ConfigError: no such percentile; when it is compared, an engine that does not time each
                 token.
         """
-        if not 0 < percentile < 100:
+        if not 1 <= percentile < 100:
             raise ConfigError(
-                f"percentile {shown(percentile)} is not between 0 and 100",
+                f"percentile {shown(percentile)} is not between 1 and 100",
                 why="it is the share of times that are not exceeded, in percent",
                 remedy="write 95 for p95",
             )

@@ -148,6 +148,7 @@ def test_bad_input(loading: Project) -> None:
         'assert latency("ttft512") <= "5 min"': "'5 min' is no limit in ms",
         'assert latency("ttft512") <= "40 tok/s"': "ms cannot be compared with tok/s",
         'assert latency("ttft512").percentile(100) <= 5': "percentile 100 is not",
+        'assert latency("ttft512").percentile(0.95) <= 5': "percentile 0.95 is not",
         'assert latency("ttft512").prefill_share < 1': "ttft512 is not a whole request",
         'assert latency("pp512+tg1") < 5': "'pp512+tg1' is not a workload",
         'assert latency("load@warm") < 5': "'load@warm' is not a workload",
