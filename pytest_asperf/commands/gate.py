@@ -176,7 +176,7 @@ def print_plan(
         print_text(out, cost)
     print_text(out, "")
     if only_list and gate.engine == "openai" and not gate.workloads:
-        print_text(out, "no server was asked: llama-servers get further checks, of their answers")
+        print_text(out, "no request was sent: a llama-server gets further checks, of its answers")
     for cell in plan.cells if only_list else ():
         print_text(out, printable(cell.what), f"{cell.name:12} ")
 

@@ -163,13 +163,13 @@ def test_reading_runs_nothing(
         assert "Traceback" not in done.stderr
 
 
-def test_a_list_says_that_no_server_was_asked(
+def test_a_list_says_that_no_request_was_sent(
     tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
 ) -> None:
     """The project's file names the server, and a variable that has its key."""
     _configure(tmp_path, KEYS["URL"])
     done = run_asperf("gate", "current", "current", "--list")
-    assert "no server was asked" in done.stdout + done.stderr
+    assert "no request was sent" in done.stdout + done.stderr
     assert not mark.exists()
 
 
