@@ -4,12 +4,13 @@
 a project may have its own in the same schema.
 """
 
-from pytest_asperf.published.findings.judge import (
-    judge_recorded as judge_recorded,
-    published_text as published_text,
-)
 from pytest_asperf.published.findings.load import (
     load_findings as load_findings,
     parse_findings as parse_findings,
 )
-from pytest_asperf.published.findings.model import Finding as Finding, Findings as Findings
+from pytest_asperf.published.findings.model import (
+    Finding as Finding,
+    Findings as Findings,
+    judge_recorded as judge_recorded,
+    published_text as published_text,
+)
