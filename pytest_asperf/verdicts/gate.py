@@ -227,6 +227,9 @@ def _advice(
         return (Advice(subject.if_failed),)
     if comparison.interrupted:
         return (AGAIN,)
+    if (left := test.n_chunks_total - test.n) and test.n_chunks_total >= test.min_chunks:
+        other = counted_text(left, "chunks")
+        return (Advice(f"allow more time, for up to {other} more", "max_seconds"),)
     at_least = counted_text(test.min_chunks, "chunks")
     return (Advice(f"score {at_least} at least", "max_seconds", chunks="all"),)
 

@@ -309,6 +309,19 @@ def test_two_to_four_chunks_decide_no_ppl(n: int, difference: float, decided: Ou
         assert advice_text(verdict.advice).startswith("score 5 chunks at least")
 
 
+def test_chunks_that_are_left_need_time() -> None:
+    """A corpus with more chunks than the time allowed is not too short."""
+    test = PairedPplTest(0.01, n_chunks_total=40)
+    for _ in range(5):
+        test.update(0.0)
+    text = ScoredText("corpus.txt", "0" * 64, 40, 40, 512)
+    verdict = ppl_verdict(
+        PplComparison(test, None, 1.0, 1, (RAN, CANDIDATE), text, interrupted=False)
+    )
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert advice_text(verdict.advice) == "allow more time, for up to 35 chunks more: max_seconds"
+
+
 def test_one_run_a_pair_says_what_it_cannot_exclude() -> None:
     """With one run pair the total is the median pair, and a slow minority may pass."""
     assert "only their mean shows a minority of slow runs" in lab_note(_speed([1000]))
