@@ -17,6 +17,7 @@ FOLDERS = ("pytest_asperf", "tests", "benchmarks", "scripts", "docs")
 PAGES = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem != "findings"),  # quotes
+    *sorted((ROOT / "pytest_asperf" / "data").glob("[fr]*/README.md")),
 ]
 CLAUSES = "What|Whether|Which|Of|Where|Whatever|Beside|Likewise"
 #: Words of a dialect, each with the public term.

@@ -96,7 +96,7 @@ def _by_rates(
         return None
     cells = {cell.id: cell for term in finding.check.terms() for cell in recorded.all_cells(term)}
     sampled = [cell for cell in cells.values() if cell.kind != "specified"]
-    if len({(cell.scope.model, cell.scope.level) for cell in sampled}) != 1:
+    if len({(cell.scope.model, cell.scope.quant) for cell in sampled}) != 1:
         return None
     replaced = dict(recorded.cells)
     for cell in sampled:
@@ -136,6 +136,6 @@ def _as_recorded(document: Document) -> Iterator[tuple[str, ...]]:
             rate, share = cells.get("TG"), cells.get("bandwidth utilisation")
             if rate and share and (bandwidth := cells.get("memory bandwidth")):
                 gbs = bandwidth.value * share.value / 100
-                what = f"{rate.scope.workload} {rate.scope.model} {rate.scope.level}, published"
+                what = f"{rate.scope.workload} {rate.scope.model} {rate.scope.quant}, published"
                 name = rate.scope.hardware or row.key
                 yield name, what, str(rate), f"{gbs:.4g}", f"{share.printed.text} %"

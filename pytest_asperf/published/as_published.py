@@ -171,7 +171,7 @@ def _judge(live: _Live, cell: RecordedCell, within: float) -> Verdict:
     subject = live.found.subject
     subject = replace(subject, name=f"{subject.name} against {cell.id}", if_failed=_IF_FAILED)
     scope = cell.scope
-    words = (scope.model, scope.level, scope.engine, scope.workload, scope.hardware, scope.machine)
+    words = (scope.model, scope.quant, scope.engine, scope.workload, scope.hardware, scope.machine)
     verdict = judge(independent_change(base, live.figure), subject)
     exactly = Estimate.exact(live.figure.point, live.figure.unit)
     if judge(independent_change(base, exactly), subject).outcome is Outcome.INCONCLUSIVE:

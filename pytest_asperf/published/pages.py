@@ -90,7 +90,7 @@ def finding_data(finding: Finding, verdict: Verdict, findings: Findings) -> dict
         "id": finding.id,
         "statement": finding.statement,
         "topic": finding.topic,
-        "reading": finding.reading,
+        "explanation": finding.explanation,
         "hardware": list(finding.hardware),
         "architecture": finding.architecture,
         "engine": finding.engine,
@@ -111,7 +111,7 @@ def explained(finding: Finding, verdict: Verdict, findings: Findings) -> Section
     published = published_text(finding, findings.evidence)
     lines = [
         ("verdict", f"{verdict.outcome}, as {finding.because}"),
-        ("means", finding.reading),
+        ("means", finding.explanation),
         *([("published", published)] if published else []),
         ("figures", in_words(verdict).measured),
         ("scope", scope_text(finding)),
@@ -195,7 +195,7 @@ def _by_topic(chosen: list[tuple[Finding, Verdict]], findings: Findings) -> Iter
 def _entry(finding: Finding, verdict: Verdict, findings: Findings) -> str:
     published = published_text(finding, findings.evidence)
     lines = [
-        f"**{_escaped(finding.statement)}.** {_escaped(finding.reading)}\n",
+        f"**{_escaped(finding.statement)}.** {_escaped(finding.explanation)}\n",
         f"* published: {_escaped(published)}" if published else "",
         f"* figures: {_escaped(in_words(verdict).measured)}",
         f"* {verdict.outcome}, as {_escaped(finding.because)}",

@@ -26,7 +26,7 @@ from pytest_asperf.published.findings.validity import parse_guard
 from pytest_asperf.published.records import Records, load_recorded, shipped_records
 
 _ARCHITECTURES: Final = ("dense", "moe", "hybrid", "")
-_TEXTS: Final = ("statement", "topic", "reading", "because")
+_TEXTS: Final = ("statement", "topic", "explanation", "because")
 _NEEDED: Final[Mapping[str, Rule[Any]]] = {"id": ID, **dict.fromkeys(_TEXTS, TEXT)}
 _POSSIBLE: Final[Mapping[str, Rule[Any]]] = {
     **dict.fromkeys(("sources", "published", "hardware"), TEXTS),

@@ -63,7 +63,7 @@ class Finding:
         live: test of `pytest_asperf.findings` that measures it; empty if there is none.
         instead: that test's assertion, if it is not the statement itself.
         unmeasured: why no test measures it.
-        reading: its meaning, for a newcomer.
+        explanation: its meaning, for a newcomer.
         expected: the known verdict of the published figures.
         because: why that one.
     """
@@ -83,7 +83,7 @@ class Finding:
     live: str = ""
     instead: str = ""
     unmeasured: str = ""
-    reading: str
+    explanation: str
     expected: Outcome
     because: str
 

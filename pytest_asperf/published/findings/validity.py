@@ -24,13 +24,13 @@ class RecordedGuard:
 
     kind: str
     inputs: tuple[tuple[str, Term], ...]
-    arm: tuple[Term, ...] = ()
+    variant: tuple[Term, ...] = ()
     baseline: tuple[Term, ...] = ()
 
     def terms(self) -> Iterator[Term]:
         """The figures that it checks."""
         yield from (term for _, term in self.inputs)
-        yield from (*self.arm, *self.baseline)
+        yield from (*self.variant, *self.baseline)
 
     def check(self, evidence: Evidence) -> GuardFinding | None:
         """Its finding about the figures, None if they pass.
@@ -39,9 +39,9 @@ class RecordedGuard:
         """
         values = {name: evidence.value(term) for name, term in self.inputs}
         try:
-            if self.arm:
+            if self.variant:
                 return _COMPARISONS[self.kind](
-                    self._named(self.arm, evidence), self._named(self.baseline, evidence)
+                    self._named(self.variant, evidence), self._named(self.baseline, evidence)
                 )
             return _GUARDS[self.kind][0](values)
         except ValueError as error:
@@ -55,7 +55,7 @@ class RecordedGuard:
     def _named(self, terms: Iterable[Term], evidence: Evidence) -> dict[str, float]:
         """Values by metric and unit, in a reader's words."""
         named = {}
-        for own, term in zip(self.arm, terms, strict=True):
+        for own, term in zip(self.variant, terms, strict=True):
             metric = "" if isinstance(own, FormulaTerm) else f"{evidence.cell(own.id).metric} "
             value = evidence.value(term)
             named[f"{metric}{evidence.unit(own)}".strip()] = (
@@ -68,11 +68,11 @@ def parse_guard(place: CheckedTable) -> RecordedGuard:
     """The guard that a table means; a ConfigError names file, finding and key."""
     kind = place.choice("kind", (*_GUARDS, *_COMPARISONS))
     if kind in _COMPARISONS:
-        place.only(("kind", "arm", "baseline"))
-        arm, baseline = _list(place, "arm"), _list(place, "baseline")
-        if len(arm) != len(baseline):
-            place.refuse("baseline", f"name {len(arm)} figures, one for each of `arm`")
-        return RecordedGuard(kind, (), arm, baseline)
+        place.only(("kind", "variant", "baseline"))
+        variant, baseline = _list(place, "variant"), _list(place, "baseline")
+        if len(variant) != len(baseline):
+            place.refuse("baseline", f"name {len(variant)} figures, one for each of `variant`")
+        return RecordedGuard(kind, (), variant, baseline)
     _, needed, possible = _GUARDS[kind]
     place.only(("kind", *needed, *possible))
     for key in needed:

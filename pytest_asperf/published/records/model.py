@@ -141,14 +141,14 @@ class Scope:
         hardware: id of a profile or chip in `data/hardware.toml`.
         machine: the machine in words.
         draft: the draft model of speculative decoding; `model` is then the target.
-        level: quantization or bits per weight.
+        quant: quantization or bits per weight.
     """
 
     hardware: str = ""
     machine: str = ""
     engine: str = ""
     model: str = ""
-    level: str = ""
+    quant: str = ""
     draft: str = ""
     workload: str = ""
 

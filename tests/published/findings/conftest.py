@@ -53,7 +53,7 @@ def finding_text() -> FindingText:
             "id": "one",
             "statement": "It holds",
             "topic": "Tests",
-            "reading": "Read it",
+            "explanation": "Read it",
             "because": "it is so",
             "expected": "PASS",
         } | more

@@ -133,10 +133,10 @@ SAME, OTHER = [SIZE_A, A], [SIZE_B, A]
 @pytest.mark.parametrize(
     ("asked", "is_invalid"),
     [
-        (guard("unequal-work", arm=[SIZE_A], baseline=[SIZE_B]), True),
-        (guard("unequal-work", arm=[SIZE_A], baseline=[SIZE_A]), False),
-        (guard("identical-to-baseline", arm=SAME, baseline=SAME), True),
-        (guard("identical-to-baseline", arm=SAME, baseline=OTHER), False),
+        (guard("unequal-work", variant=[SIZE_A], baseline=[SIZE_B]), True),
+        (guard("unequal-work", variant=[SIZE_A], baseline=[SIZE_A]), False),
+        (guard("identical-to-baseline", variant=SAME, baseline=SAME), True),
+        (guard("identical-to-baseline", variant=SAME, baseline=OTHER), False),
         (guard("roofline-high", rate=A, weights_gb=SIZE_A, bandwidth=SIZE_A), True),
         (guard("roofline-high", rate=SIZE_A, weights_gb=SIZE_A, bandwidth=A), False),
         (guard("impure-window", samples=A, period_s=SIZE_A, phase_s=SIZE_B), True),

@@ -26,7 +26,7 @@ title = "TG over levels"
 where = "Table 1"
 hardware = "m2ultra-76"
 model = "M"
-key_is = "level"
+key_is = "quant"
 [table.columns]
 tg = { metric = "TG", unit = "tok/s", kind = "measured", workload = "tg128", n = 4 }
 up = { metric = "TG", unit = "x", kind = "derived", formula = "ratio", from = ["tg", "F16/tg"] }
@@ -47,7 +47,7 @@ def test_a_file_becomes_cells_with_ids_scope_and_spread() -> None:
     cells = parsed(GOOD).by_id()
     cell = cells["mine/ladder/Q8_0/tg"]
     assert (cell.value, cell.printed.text, cell.unit) == (54.0, "54.0", "tok/s")
-    assert (cell.scope.level, cell.scope.model, cell.scope.workload) == ("Q8_0", "M", "tg128")
+    assert (cell.scope.quant, cell.scope.model, cell.scope.workload) == ("Q8_0", "M", "tg128")
     assert (cell.spread.n, cell.spread.sd, cell.spread.interval) == (3, 1.5, (52.0, 56.0))
     assert str(cell.spread) == "90% interval 52 to 56, sd 1.5 (n = 3)"
     first = cells["mine/ladder/F16/tg"]
