@@ -158,6 +158,14 @@ def sabotaged(model, params):
     return make(model, params)
 L.llama_init_from_model = sabotaged
 """,
+    # Each call leaves 128 KiB behind that nothing uses.
+    "leaks_a_little": """
+left = []
+def sabotaged(context, batch):
+    left.append(b"x" * 2**17)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
     # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
     # last.
     "stale_cells": """
@@ -225,6 +233,15 @@ L.llama_init_from_model = sabotaged
     "first_vector": """
 get_vector = L.llama_get_embeddings_seq
 L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 else i)
+""",
+    # All vectors are twice as long, in the same directions.
+    "longer_vectors": """
+get_vector, kept = L.llama_get_embeddings_seq, []
+def sabotaged_vector(context, i):
+    n = L.llama_model_n_embd(L.llama_get_model(context))
+    kept[:] = [(ctypes.c_float * n)(*(2 * x for x in get_vector(context, i)[:n]))]
+    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
+L.llama_get_embeddings_seq = sabotaged_vector
 """,
     # Only the last 64 tokens of a text are read.
     "end_of_text": """

@@ -347,6 +347,7 @@ class MemoryGrowth:
         tolerance: accepted growth, a fraction.
         counted_slack: bytes that the engine's count may differ by.
         process_slack: bytes that a process's memory may differ by.
+        left_slack: bytes that its requests may leave behind.
         parts: by the engine's count, then by the process.
     """
 
@@ -355,6 +356,7 @@ class MemoryGrowth:
     tolerance: float
     counted_slack: int
     process_slack: int
+    left_slack: int = 0
     parts: tuple[Growth, ...]
 
 

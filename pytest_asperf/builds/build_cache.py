@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pytest_asperf.builds import environment, programs
-from pytest_asperf.builds.environment import interpreter_of, require_listed
+from pytest_asperf.builds.environment import interpreter_of
 from pytest_asperf.builds.programs import compile_facts, extract_tar, make_programs
 from pytest_asperf.builds.step import Job
 from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use
@@ -170,7 +170,7 @@ class BuildCache:
         self._nice = nice
         self._python = python or Path(sys.executable)
         self._known: dict[Source, MadeBuild | AsperfError] = {}
-        self._there: set[Source] = set()
+        self._possible: set[Source] = set()
 
     def ready(self, build: Build, engine: Engine) -> ReadyBuild:
         """The build that a worker starts from, made if need be.
@@ -209,15 +209,29 @@ class BuildCache:
             remedy=Advice("measure the binaries on llama_tools or llama_server", "engine"),
         )
 
-    def require(self, build: Build) -> None:
-        """Raise BuildError for a build that is neither made nor can be found; makes nothing."""
+    def existing(self, build: Build, engine: Engine) -> ReadyBuild | None:
+        """The build if it need not be made first, None if it can be made; makes nothing.
+
+        Raises:
+            ConfigError: a build of another engine.
+            BuildError: it is neither made nor can be.
+        """
         source = build.source
-        if not isinstance(source, MadeSource) or source in self._there:
-            return
-        recipe = recipe_of(source, cache=self._cache)
-        if isinstance(source, Packages) and _whole(recipe.folder(self._cache)) is None:
-            require_listed(source)
-        self._there.add(source)
+        require_engine(build, engine)
+        if isinstance(source, MadeSource) and not self._is_made(source):
+            self._require_parts(source)
+            return None
+        return self.ready(build, engine)
+
+    def _is_made(self, source: MadeSource) -> bool:
+        if source in self._known:
+            return True
+        return _whole(recipe_of(source, cache=self._cache).folder(self._cache)) is not None
+
+    def _require_parts(self, source: MadeSource) -> None:
+        if source not in self._possible:
+            _way(source).require(source)
+            self._possible.add(source)
 
     def made(self, source: MadeSource) -> MadeBuild:
         """A build in the cache, made if need be; raises as `ready` does."""
@@ -236,8 +250,7 @@ class BuildCache:
         folder = recipe.folder(self._cache)
         made = _whole(folder)
         if made is None:
-            if isinstance(source, Packages) and source not in self._there:
-                require_listed(source)
+            self._require_parts(source)
             with explained(folder.parent):
                 folder.parent.mkdir(parents=True, exist_ok=True)
             with self._queue.turn(), locked(folder, self._notify.wait):
@@ -273,6 +286,7 @@ class _Way(NamedTuple):
         how: in words.
         declared: the facts that decide it and that are known without running anything.
         recipe: everything that decides it.
+        require: raises BuildError if a part is missing or of another system.
         make: makes it in a job's folder; the result is where its parts are.
         is_resumed: True if an interrupted one continues from its present state.
     """
@@ -280,6 +294,7 @@ class _Way(NamedTuple):
     how: str
     declared: Callable[[Any, Path], dict[str, Any]]
     recipe: Callable[[Any, Path], Recipe]
+    require: Callable[[Any], object]
     make: Callable[[Any, Recipe, Job], dict[str, Any]]
     is_resumed: bool = False
 
@@ -288,18 +303,20 @@ def _way(source: MadeSource) -> _Way:
     compiled = "compiled, which may last minutes,"
     match source:
         case Archive():
-            way = (programs.declared_archive, programs.archive_recipe, programs.unpack_release)
-            return _Way("unpacked", *way)
+            of_archive = (programs.declared_archive, programs.archive_recipe)
+            return _Way("unpacked", *of_archive, programs.folder_in, programs.unpack_release)
         case Checkout():
-            of_commit = (declared_checkout, checkout_recipe, make_commit)
+            of_commit = (declared_checkout, checkout_recipe, programs.require_cmake, make_commit)
             return _Way(compiled, *of_commit, is_resumed=True)
         case Packages() if has_programs(source):
-            of_source = (programs.declared_source, programs.source_recipe, programs.make_source)
-            return _Way(compiled, *of_source, is_resumed=True)
+            of_source = (programs.declared_source, programs.source_recipe)
+            make = programs.make_source
+            return _Way(compiled, *of_source, programs.require_source, make, is_resumed=True)
     return _Way(
         "installed, or compiled, which may last minutes,",
         environment.declared_environment,
         environment.environment_recipe,
+        environment.require_packages,
         environment.make_environment,
     )
 

@@ -30,6 +30,7 @@ from pytest_asperf.modelfiles.cache import file_sha256
 _VERSIONS: Final = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
 _PINNED: Final = re.compile(r"(?P<name>[\w.-]+)(\[[^\]]*\])?==(?P<version>[\w.!+-]+)", re.ASCII)
 _NO_VERSION: Final = "No matching distribution found"
+_NO_PIP: Final = "No module named pip"
 _SHOWN_LINES: Final = 6
 _NEAR: Final = 4
 
@@ -54,7 +55,35 @@ def index_versions(package: str, base: Packages, options: Sequence[str] = ()) ->
     return [word.strip() for word in found[1].split(",")]
 
 
-def require_listed(source: Packages) -> None:
+def require_packages(source: Packages) -> None:
+    """Raise BuildError for a release that the index lacks, and for a file that does not fit."""
+    _require_listed(source)
+    for path in source.files:
+        if path.suffix == ".whl":
+            _require_wheel(path, source)
+
+
+def _require_wheel(path: Path, source: Packages) -> None:
+    """Raise BuildError for a wheel that is damaged, or of another platform or Python."""
+    # With a target, a system's own Python accepts it too.
+    target = ["--target", tempfile.gettempdir()]
+    words = ["install", "--dry-run", "--no-deps", "--ignore-installed", "--no-index", *target]
+    status, _, log = run_program([str(source.python), "-m", "pip", *words, "--", str(path)])
+    if status and _NO_PIP not in log:
+        raise BuildError(
+            f"{printable(path)} cannot be installed: {_last_line(log)}",
+            why="the build is installed from it",
+            remedy=f"name a wheel for this platform and for the Python of {source.python}, and "
+            "compare its size with the published one",
+        )
+
+
+def _last_line(log: str) -> str:
+    lines = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR:")]
+    return printable(lines[-1] if lines else log.strip()[-300:], 300)
+
+
+def _require_listed(source: Packages) -> None:
     """Raise BuildError for a release that the index does not have; the nearest ones are named.
 
     If pip lists nothing, because no index can be reached, the installation itself is examined.

@@ -3,27 +3,36 @@
 CMake resumes an interrupted compilation.
 """
 
+import gzip
 import json
 import lzma
+import posixpath
 import re
 import shlex
 import shutil
 import stat
+import sys
 import sysconfig
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
 
-from pytest_asperf.builds.environment import declared_environment, file_digest, pip_of
+from pytest_asperf.builds.environment import (
+    declared_environment,
+    file_digest,
+    pip_of,
+    require_packages,
+)
 from pytest_asperf.builds.step import Job, StepFailure, compile_failure, environment_failure
 from pytest_asperf.builds.store import Recipe
 from pytest_asperf.builds.surroundings import child_environment, compiles_with
-from pytest_asperf.config.build_sources import Archive, Packages, source_text
-from pytest_asperf.errors import BuildError, printable
+from pytest_asperf.config.build_sources import Archive, Checkout, Packages, source_text
+from pytest_asperf.errors import BuildError, listing, printable, shown
 from pytest_asperf.modelfiles.cache import explained
 
 Variables = Iterable[tuple[str, str]]
@@ -91,14 +100,7 @@ def make_programs(
 
 def _compiled(job: Job, cmake_options: Sequence[str], env: Mapping[str, str]) -> dict[str, Path]:
     """Configure and compile; the binaries by name."""
-    cmake = shutil.which("cmake", path=env.get("PATH"))
-    if cmake is None:
-        raise BuildError(
-            f"{job.title} cannot be built: no cmake on PATH",
-            why="llama.cpp is configured and compiled by it",
-            remedy="install it: pip install cmake, brew install cmake or apt install cmake",
-            opt_out="name a release of llama.cpp, or a folder of binaries that is built already",
-        )
+    cmake = _cmake(job.title, env)
     tree, build = job.folder / "source", job.folder / "build"
     # Requests from CMake the list of its targets, and the place of each.
     query = build / ".cmake" / "api" / "v1" / "query" / "codemodel-v2"
@@ -110,6 +112,23 @@ def _compiled(job: Job, cmake_options: Sequence[str], env: Mapping[str, str]) ->
     programs = _programs(build, job.title)
     job.run([cmake, "--build", build, "--config", "Release", "--target", *programs], env)
     return programs
+
+
+def _cmake(title: str, env: Mapping[str, str]) -> str:
+    cmake = shutil.which("cmake", path=env.get("PATH"))
+    if cmake is None:
+        raise BuildError(
+            f"{title} cannot be built: no cmake on PATH",
+            why="llama.cpp is configured and compiled by it",
+            remedy="install it: pip install cmake, brew install cmake or apt install cmake",
+            opt_out="name a release of llama.cpp, or a folder of binaries that is built already",
+        )
+    return cmake
+
+
+def require_cmake(source: Checkout | Packages) -> None:
+    """Raise BuildError for source that cannot be compiled, because CMake is missing."""
+    _cmake(source_text(source), child_environment(source.env))
 
 
 def _programs(build: Path, title: str) -> dict[str, Path]:
@@ -139,9 +158,19 @@ def _clean(tree: Path, build: Path) -> None:
         archive.unlink()
 
 
-_BROKEN: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
+#: The last two are zipfile's, of a file with a password and of an unknown compression.
+_BROKEN: Final = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, RuntimeError, NotImplementedError),
+)
 _PROGRAMS: Final = ("llama-bench", "llama-server", "libllama.so", "libllama.dylib")
 _PROJECT: Final = re.compile(r'^\s*project\(\s*"?llama\.cpp', re.MULTILINE)
+#: Of a program: the first bytes, of which some are its kind and processor.
+_HEAD_BYTES: Final = 20
+_READ_BYTES: Final = 2**20
+_ELF_KIND: Final = 6
+_ELF_MACHINE: Final = slice(18, 20)
+_MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 #: `b8722` or `10429` in a name or version.
 _NUMBER: Final = re.compile(r"\bb?(\d{4,6})\b", re.ASCII)
 
@@ -168,21 +197,59 @@ def archive_recipe(source: Archive, cache: Path) -> Recipe:
 
 def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]:
     """Unpack a release; the result has the folder of its binaries and libraries."""
+    folder = folder_in(source)
     unpack(source.path, job.folder / "release")
-    for name in _PROGRAMS:
-        for found in sorted(job.folder.rglob(name)):
-            return {"folder": str(found.parent.relative_to(job.folder))}
-    raise BuildError(
-        f"{printable(source.path)} has neither llama-bench nor llama-server nor libllama for this "
-        "system",
-        remedy="name a release for this system: -bin-ubuntu-… on Linux, -bin-macos-… on macOS",
-    )
+    return {"folder": str(Path("release", folder))}
+
+
+def folder_in(source: Archive) -> PurePosixPath:
+    """The folder of the binaries and libraries in a release.
+
+    Raises:
+        BuildError: it is damaged, has none for this system, or has those of two builds.
+    """
+    found: dict[str, list[_Member]] = {name: [] for name in _PROGRAMS}
+    for member in _members(source.path):
+        found.get(member.path.name, []).append(member)
+    programs = next(filter(None, found.values()), [])
+    if not all(_is_of_this_system(member.head) for member in programs) or not programs:
+        raise BuildError(
+            f"{printable(source.path)} has neither llama-bench nor llama-server nor libllama for "
+            "this system",
+            remedy="name a release for this system and processor: -bin-ubuntu-… on Linux, "
+            "-bin-macos-… on macOS",
+        )
+    (folder, *others) = sorted({member.path.parent for member in programs})
+    if others:
+        raise BuildError(
+            f"{printable(source.path)} has {programs[0].path.name} in "
+            f"{listing([printable(folder) for folder in (folder, *others)])}",
+            remedy="unpack it, and name one of the folders",
+        )
+    return folder
+
+
+def _is_of_this_system(head: bytes) -> bool:
+    """True unless a file's first bytes are of another system's or processor's programs."""
+    is_elf = head.startswith(b"\x7fELF")
+    if sys.platform == "darwin":
+        return not is_elf and not head.startswith(b"MZ")
+    own = Path(sys.executable).read_bytes()[:_HEAD_BYTES]
+    if is_elf:
+        return (head[:_ELF_KIND], head[_ELF_MACHINE]) == (own[:_ELF_KIND], own[_ELF_MACHINE])
+    return not head.startswith((b"MZ", *_MACH_O))
 
 
 def declared_source(source: Packages, cache: Path) -> dict[str, Any]:
     """The facts that decide binaries compiled from a source distribution."""
     cmake = compile_facts(source.env)
     return {**declared_environment(source, cache), "kind": "source", **cmake}
+
+
+def require_source(source: Packages) -> None:
+    """Raise BuildError for a source distribution that is missing, or cannot be compiled."""
+    require_cmake(source)
+    require_packages(source)
 
 
 def source_recipe(source: Packages, cache: Path) -> Recipe:
@@ -234,24 +301,89 @@ def _downloaded(source: Packages, job: Job, folder: Path) -> Path:
     return file
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive with its links and modes.
+class _Member(NamedTuple):
+    """A file of an archive with its first bytes, or a link with what it leads to."""
+
+    path: PurePosixPath
+    head: bytes = b""
+    target: str = ""
+
+
+def _members(archive: Path) -> list[_Member]:
+    """The files and links in an archive.
 
     Raises:
-        BuildError: it is damaged.
+        BuildError: it is damaged, or one of them would be outside of its folder.
     """
+    with _explained_damage(archive):
+        read = _members_of_zip if _is_zip(archive) else _members_of_tar
+        members = list(read(archive))
+    for member in members:
+        place = posixpath.normpath(member.path)
+        if member.target:
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(place), member.target))
+        if place.startswith(("/", "../")) or place == "..":
+            leads = f", a link to {shown(member.target, 80)}" if member.target else ""
+            raise BuildError(
+                f"{printable(archive)} has {shown(str(member.path), 80)}{leads}",
+                why="it is outside of the archive's folder: unpacking it could overwrite any file",
+                remedy="get the archive from its publisher again; no release has such a path",
+            )
+    return members
+
+
+def _members_of_zip(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as file:
+        for one in file.infolist():
+            path = PurePosixPath(one.filename)
+            if stat.S_ISLNK(one.external_attr >> 16):
+                yield _Member(path, target=file.read(one).decode(errors="replace"))
+            elif not one.is_dir():
+                with file.open(one) as content:
+                    yield _Member(path, content.read(_HEAD_BYTES))
+
+
+def _members_of_tar(archive: Path) -> Iterator[_Member]:
+    with tarfile.open(archive) as tar:
+        for one in tar:
+            path, content = PurePosixPath(one.name), tar.extractfile(one) if one.isreg() else None
+            if one.issym():
+                yield _Member(path, target=one.linkname)
+            elif not one.isdir():
+                yield _Member(path, content.read(_HEAD_BYTES) if content else b"")
+        while tar.fileobj.read(_READ_BYTES):
+            pass  # the checksum is behind the last file
+
+
+def _is_zip(archive: Path) -> bool:
+    return archive.name.lower().endswith((".zip", ".whl"))
+
+
+@contextmanager
+def _explained_damage(archive: Path) -> Iterator[None]:
     try:
-        if archive.name.lower().endswith((".zip", ".whl")):
-            with zipfile.ZipFile(archive) as file:
-                _extract_zip(file, folder)
-        else:
-            with tarfile.open(archive) as tar:
-                extract_tar(tar, folder)
+        yield
     except _BROKEN as error:
         raise BuildError(
             f"{printable(archive)} cannot be unpacked: {printable(str(error), 200)}",
             remedy="download it again, and compare its size with the published one",
         ) from None
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack an archive with its links and modes.
+
+    Raises:
+        BuildError: it is damaged, or has a file outside of its folder.
+    """
+    _members(archive)
+    with _explained_damage(archive):
+        if _is_zip(archive):
+            with zipfile.ZipFile(archive) as file:
+                _extract_zip(file, folder)
+        else:
+            with tarfile.open(archive) as tar:
+                extract_tar(tar, folder)
 
 
 def extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
@@ -268,7 +400,6 @@ def _extract_zip(file: zipfile.ZipFile, folder: Path) -> None:
         if stat.S_ISLNK(mode):
             target = path.read_text("utf-8")
             path.unlink()
-            if "/" not in target:  # libraries are linked by their versions, side by side
-                path.symlink_to(target)
+            path.symlink_to(target)
         elif mode & 0o111 and path.is_file():
             path.chmod(stat.S_IMODE(mode) & 0o755)

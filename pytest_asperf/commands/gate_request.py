@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_asperf.commands.options import max_kld, max_ppl_delta, model_option, workload_option
 from pytest_asperf.commands.project import open_project
+from pytest_asperf.config.build_sources import has_programs
 from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.errors import ConfigError
 
@@ -179,10 +180,19 @@ def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> 
             remedy="name both, as in `asperf gate llama-cpp-python==0.3.35 current`, "
             "or set `candidate` in [tool.asperf]",
         )
-    return (
-        find(base, where=options.arguments[0], engine=engine),
-        find(candidate, where=options.arguments[1], engine=engine),
-    )
+
+    def found(engine: Engine | None) -> tuple[Build, Build]:
+        base_at, candidate_at = options.arguments
+        return (
+            find(base, where=base_at, engine=engine),
+            find(candidate, where=candidate_at, engine=engine),
+        )
+
+    builds = found(engine)
+    programs = [has_programs(build.source) for build in builds]
+    # Next to a folder of binaries, a number of llama.cpp means binaries too.
+    mixed = engine is None and any(programs) and not all(programs)
+    return found("llama_tools") if mixed else builds
 
 
 def _models(

@@ -64,6 +64,12 @@ class EngineRefusedError(EngineError):
         self.is_unfit = kind == "context"
         self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
 
+    @property
+    def is_of_setup(self) -> bool:
+        """True if a part of the engine is missing, or does not fit the others: no build's fault."""
+        is_absent = self.kind == "import" and "ModuleNotFoundError" in self.what
+        return is_absent or self.kind in {"libraries", "tools", "url"}
+
 
 #: Errors in the middle of the work, whose figures would be of broken decodes.
 _BREAKING: Final = {

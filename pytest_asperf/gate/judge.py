@@ -91,13 +91,8 @@ def tried(
 
 
 def shows_a_build(error: AsperfError) -> bool:
-    """True if an error may be a build's fault, and not that of an engine that is not installed.
-
-    Libraries that do not fit the llama-cpp-python that loads them are no fault of the build either.
-    """
-    if isinstance(error, EngineRefusedError) and error.kind == "import":
-        return "ModuleNotFoundError" not in error.what
-    is_of_setup = getattr(error, "kind", "") in {"tools", "libraries"}
+    """True if an error may be a build's fault, and not that of parts which are missing."""
+    is_of_setup = isinstance(error, EngineRefusedError) and error.is_of_setup
     return isinstance(error, EngineError) and not is_of_setup
 
 

@@ -74,6 +74,15 @@ class EmbeddingsComparison:
         """The largest distance of a text's vector from the baseline's; 2 if they differ in size."""
         return _largest(self.base.alone, self.candidate.alone)
 
+    @property
+    def stretch(self) -> float:
+        """The largest change of a vector's length, as a share of the baseline's.
+
+        Cosines are equal for any length, and products of vectors are not.
+        """
+        sides = (np.linalg.norm(side.alone, axis=1) for side in (self.candidate, self.base))
+        return float(np.max(np.abs(np.divide(*sides) - 1)))
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsExperiment(OfAnyModel):

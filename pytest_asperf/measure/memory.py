@@ -22,6 +22,10 @@ from pytest_asperf.measure.validity import require_numbers
 #: Tokens that fill the context if no depth is requested, and tokens decoded at its end.
 _FILLED: Final = 512
 _DECODED: Final = 16
+#: Short requests after the context was filled, and tokens of each. Memory that a request does not
+#: give back adds up over the later ones: the first ones still fill buffers that stay.
+_FIRST_REQUESTS, LATER_REQUESTS = 8, 24
+_REQUESTED: Final = 4
 _WHY: Final = "a model's memory is the engine's own count"
 
 
@@ -89,12 +93,14 @@ class HeldMemory:
         counted: by the engine itself.
         peak_rss_bytes: the largest resident memory that its process had.
         steady_rss_bytes: the resident memory of its process at the end, including child processes.
+        left_bytes: by how much that grew in `LATER_REQUESTS` requests of equal length.
         ran: the run record.
     """
 
     counted: EngineMemory
     peak_rss_bytes: int
     steady_rss_bytes: int
+    left_bytes: int
     ran: Provenance
 
 
@@ -158,11 +164,17 @@ class MemoryABExperiment(OfAnyModel):
         with RunningArm(arm, lease) as running:
             worker = running.worker
             _require_counted(worker)
-            fill = self._embed if arm.model.is_encoder else self._fill
+            is_encoder = arm.model.is_encoder
+            fill, request = (self._embed, _embed_one) if is_encoder else (self._fill, _ask_one)
             context, peak_rss_bytes, n_ctx = fill(running, arm, lease)
             ran = running.ran(context)
-            steady = _resident_bytes(worker.pid)
-        return HeldMemory(_counted(ran), peak_rss_bytes, steady, ran), n_ctx
+            at = []
+            for count in (_FIRST_REQUESTS, LATER_REQUESTS):
+                for _ in range(count):
+                    request(worker, lease)
+                at.append(_resident_bytes(worker.pid))
+        early, steady = at
+        return HeldMemory(_counted(ran), peak_rss_bytes, steady, steady - early, ran), n_ctx
 
     def _fill(
         self, running: RunningArm, arm: Arm, lease: MachineLease
@@ -186,6 +198,15 @@ class MemoryABExperiment(OfAnyModel):
         texts = texts_to_embed(lease.corpus)
         _, context = embedded(running.worker, MODEL, texts, together=True)
         return context, context.peak_rss_bytes, context.n_ctx or 0
+
+
+def _ask_one(worker: Worker, lease: MachineLease) -> None:
+    tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", _REQUESTED))
+    worker.prompt(MODEL, tokens, 0)
+
+
+def _embed_one(worker: Worker, lease: MachineLease) -> None:
+    embedded(worker, MODEL, texts_to_embed(lease.corpus)[:1], together=False)
 
 
 def _resident_bytes(pid: int) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Self, TypeVar
@@ -15,8 +15,8 @@ from pytest_asperf.builds.build_cache import BuildCache, ReadyBuild
 from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import EngineBuild, EngineFacts
-from pytest_asperf.errors import AsperfError, EngineError
+from pytest_asperf.engine_process import EngineBuild, EngineFacts, EngineRefusedError
+from pytest_asperf.errors import AsperfError, BuildError, EngineError
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
@@ -73,9 +73,37 @@ class _ArmFactory:
         self._locators = {own: locator}
 
     def require(self, build: Build | None) -> None:
-        """Raise BuildError for a build that is neither made nor can be found."""
-        if build is not None:
-            self._build_cache.require(build)
+        """Reject a build that can neither be found nor made, and one that is there and unusable.
+
+        Raises:
+            BuildError: it does not exist.
+            EngineError: its engine is not installed, or has other libraries than it needs.
+        """
+        if build is not None and (found := self._build_cache.existing(build, self._own.engine)):
+            self.require_set_up(self._keyed(found))
+
+    def require_set_up(self, ready: ReadyBuild) -> None:
+        """Start a build once, so that a missing part is an error before anything waits for it.
+
+        A build that crashes is an observation, which the experiment makes.
+
+        Raises:
+            BuildError: no server answers at its address.
+            EngineError: a part of it is missing, or does not fit the others.
+        """
+        locator = self._locators.get(ready.engine) or self._locators[self._own].on(ready.engine)
+        try:
+            self._locators.setdefault(ready.engine, locator).describe()
+        except EngineRefusedError as error:
+            if error.is_of_setup:
+                raise
+            if ready.engine.url is not None:
+                remedy = "start the server, or correct its address or key"
+                raise BuildError(
+                    error.what, why="it is one of the builds", remedy=remedy
+                ) from error
+        except EngineError:
+            return
 
     def ready(self, build: Build | None) -> ReadyBuild:
         """Make a build; the own one is there.
@@ -85,38 +113,40 @@ class _ArmFactory:
         """
         if build is None:
             return ReadyBuild(self._own)
-        ready = self._build_cache.ready(build, self._own.engine)
-        keyed = replace(ready.engine, key_variable=self._own.key_variable)
-        return replace(ready, engine=keyed)
+        return self._keyed(self._build_cache.ready(build, self._own.engine))
 
-    def arm(
-        self, ref: ModelRef, build: Build | None, ready: ReadyBuild, baseline: ReadyBuild
-    ) -> Arm:
-        """Locate a model for a build that is made.
+    def _keyed(self, ready: ReadyBuild) -> ReadyBuild:
+        return replace(ready, engine=replace(ready.engine, key_variable=self._own.key_variable))
+
+    def model(
+        self, ref: ModelRef, build: Build | None, baseline: Callable[[], ReadyBuild]
+    ) -> LocatedModel:
+        """Locate a model.
 
         Args:
             ref: the model.
-            build: the build, None for the own one.
-            ready: the same build, made.
-            baseline: makes the model's file where the own engine is missing.
+            build: its build, None for the own one.
+            baseline: gives the build that makes the model's file where the own engine is missing.
 
         Raises:
             AsperfError: the model cannot be made.
         """
-        settings = ref.spec.settings
-        if build is None:
-            return Arm(ref.title, ready, settings, self._locators[self._own].locate(ref))
-        model = self._locator(baseline.engine).locate(ref)
-        name, settings = f"{ref.title} in {build.name}", settings.merged(build.settings)
-        return Arm(name, ready, settings, model, build_name=build.name)
-
-    def _locator(self, baseline: EngineBuild) -> ModelLocator:
         own = self._locators[self._own]
         try:
-            own.describe()
+            return own.locate(ref)
         except EngineError:
-            return self._locators.setdefault(baseline, own.on(baseline))
-        return own
+            if build is None or self._is_usable(own):
+                raise
+        engine = baseline().engine
+        return self._locators.setdefault(engine, own.on(engine)).locate(ref)
+
+    @staticmethod
+    def _is_usable(locator: ModelLocator) -> bool:
+        try:
+            locator.describe()
+        except EngineError:
+            return False
+        return True
 
 
 class MeasurementRunner:
@@ -390,15 +420,31 @@ class _Stopwatch:
 
 
 def _arms(sides: tuple[ComparedSide, ...]) -> tuple[tuple[Arm, ...], ...]:
-    """The builds and models of the variants: all builds are looked up first, then the models."""
+    """The builds and models of the variants.
+
+    Builds are looked up and models located before a build is made, and the machine is waited for.
+    """
     factories = [side.runner._arm_factory for side in sides]  # noqa: SLF001  # its own module
     for factory, side in zip(factories, sides, strict=True):
         factory.require(side.build)
+    baseline = partial(factories[0].ready, sides[0].build)
+    models = [
+        [factory.model(ref, side.build, baseline) for ref in side.refs]
+        for factory, side in zip(factories, sides, strict=True)
+    ]
     ready = [factory.ready(side.build) for factory, side in zip(factories, sides, strict=True)]
+    for factory, side, build in zip(factories, sides, ready, strict=True):
+        if side.build is not None:
+            factory.require_set_up(build)
     return tuple(
-        tuple(
-            replace(factory.arm(ref, side.build, build, ready[0]), workload=side.workload)
-            for ref in side.refs
-        )
-        for factory, side, build in zip(factories, sides, ready, strict=True)
+        tuple(_arm(side, build, model) for model in located)
+        for side, build, located in zip(sides, ready, models, strict=True)
     )
+
+
+def _arm(side: ComparedSide, ready: ReadyBuild, model: LocatedModel) -> Arm:
+    title, settings, build = model.ref.title, model.ref.spec.settings, side.build
+    if build is None:
+        return Arm(title, ready, settings, model, side.workload)
+    settings = settings.merged(build.settings)
+    return Arm(f"{title} in {build.name}", ready, settings, model, side.workload, build.name)

@@ -126,7 +126,7 @@ class ModelLocator:
         """The engine's report about itself, read once: by a worker that runs, or by a new one."""
         if self._description is None:
             try:
-                with nullcontext(worker) if worker else Worker(self._build) as asked:
+                with nullcontext(worker) if worker else self._started() as asked:
                     self._description = asked.describe()
             except AsperfError as err:
                 self._description = err
@@ -221,11 +221,14 @@ class ModelLocator:
         size = sum(stat[1] for stat in files.state) if files else 0
         return LocatedModel(ref, described, sha256, size, None, files)
 
+    def _started(self) -> Worker:
+        return Worker(self._build, call_timeout_s=self._call_timeout_s)
+
     def _quantizer_id(self) -> str:
         return (self.describe().library_sha256 or "unknown")[:16]
 
     def _quantize(self, source: Path, target: Path, level: str) -> None:
-        with Worker(self._build, call_timeout_s=self._call_timeout_s) as worker:
+        with self._started() as worker:
             worker.quantize(source, target, level_recipe(level, self._build.engine))
 
 

@@ -499,14 +499,15 @@ def _growth(result: MemoryGrowth, *_: object) -> Words:
         for one in result.parts
     ]
     grown = "; ".join(row for row, one in zip(rows, result.parts, strict=True) if one.is_too_much)
-    counted = result.parts[:-2]
+    counted = [one for one in result.parts if "RSS" not in one.label]
     totals = sum(one.baseline for one in counted), sum(one.candidate for one in counted)
-    brief = " → ".join(map(memory_text, totals))
+    brief, n = " → ".join(map(memory_text, totals)), len(counted)
     return Words(
         threshold=f"at most +{tolerance} of each, and {memory_text(result.counted_slack)} by the "
-        f"engine's count or {memory_text(result.process_slack)} of its process",
+        f"engine's count or {memory_text(result.process_slack)} of its process, of which "
+        f"{memory_text(result.left_slack)} left by requests",
         bound=f"≤ +{tolerance}",
-        measured=grown or f"{brief} by the engine's count, {rows[-2]}, {rows[-1]}",
+        measured=grown or f"{brief} by the engine's count, {', '.join(rows[n : n + 2])}",
         brief=grown or brief,
         details=tuple(rows),
     )
@@ -514,13 +515,16 @@ def _growth(result: MemoryGrowth, *_: object) -> Words:
 
 @result_words.register(SameVectors)
 def _vectors(result: SameVectors, figures: Sequence[JudgedFigure], _: Outcome) -> Words:
-    alone, batched = (f"{one.estimate.point:.6f}" for one in figures)
+    alone, batched = (f"{one.estimate.point:.6f}" for one in figures[:2])
     limit = f"{figures[0].at_least:.6f}"
+    lengths = percent_text(figures[2].estimate.point, 2)
     baseline = f"{1 - result.drift:.6f} in a batch from alone, {1 - result.between:.6f}"
     return Words(
-        threshold=f"every cosine at least {limit}",
+        threshold=f"every cosine at least {limit}, lengths within "
+        f"{percent_text(figures[2].at_most or 0, 2)}",
         bound=f"≥ {limit}",
-        measured=f"smallest cosine {alone} from the baseline, {batched} in a batch from alone",
+        measured=f"smallest cosine {alone} from the baseline, {batched} in a batch from alone"
+        f", lengths changed by {lengths} at most",
         brief=f"cosine {alone}, in a batch {batched}",
         details=(f"baseline: {baseline} between two texts (median)",),
     )

@@ -8,7 +8,7 @@ from pytest_asperf.analysis.combined_verdict import joined
 from pytest_asperf.analysis.facts import ComparedVariants
 from pytest_asperf.analysis.limit_verdict import judge_limit
 from pytest_asperf.analysis.results import SameVectors
-from pytest_asperf.analysis.stats.estimate import RATIO, Estimate
+from pytest_asperf.analysis.stats.estimate import RATIO, SHARE, Estimate
 from pytest_asperf.analysis.verdict import Verdict, guarded
 from pytest_asperf.measure.embeddings import EmbeddingsComparison
 from pytest_asperf.verdicts.paired import build_subject
@@ -18,6 +18,9 @@ from pytest_asperf.verdicts.paired import build_subject
 #: 0.0017, and 0.3 % of that between texts (docs/benchmarks.md).
 _MOST_DISTANCE: Final = 0.005
 _MOST_SHARE: Final = 0.01
+#: Change of a vector's length that is accepted. In healthy builds it was at most 0.9 %, and 2.4 %
+#: or more with a q4_0 cache (docs/benchmarks.md).
+_MOST_STRETCH: Final = 0.02
 
 
 def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
@@ -30,7 +33,7 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
     subject = replace(
         build_subject("embeddings of", comparison.ran, "other vectors"),
         if_failed="an index that was made with the baseline does not fit the candidate's vectors: "
-        "look for another pooling, tokenizer or kernel",
+        "look for another pooling, normalization, tokenizer or kernel",
     )
     limit = min(_MOST_DISTANCE, _MOST_SHARE * base.between)
     most = guards.drift_limit(limit, base.drift)
@@ -46,6 +49,8 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
         (label, judge_limit(Estimate.exact(1 - apart, RATIO), ">=", 1 - accepted, subject))
         for label, apart, accepted in parts
     ]
+    stretch = Estimate.exact(comparison.stretch, SHARE)
+    judged.append(("change of length", judge_limit(stretch, "<=", _MOST_STRETCH, subject)))
     pooled = tuple(
         f"{side}: pooling {ran.context.pooling}"
         for side, ran in zip(("baseline", "candidate"), comparison.ran, strict=True)

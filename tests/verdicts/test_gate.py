@@ -80,6 +80,11 @@ _ALONE = ((1.0, 0.0), (0.0, 1.0))
 _MIXED = (_ALONE[0], _ALONE[0])
 
 
+def _longer(share: float) -> Vectors:
+    """The vectors, the last of which is longer."""
+    return _ALONE[0], (0.0, 1 + share)
+
+
 @pytest.mark.parametrize(
     ("base", "candidate", "outcome"),
     [
@@ -88,6 +93,9 @@ _MIXED = (_ALONE[0], _ALONE[0])
         ((_ALONE, _MIXED), (_ALONE, _MIXED), Outcome.INVALID),  # batches are wrong in both
         ((_ALONE, _MIXED), (_ALONE, _ALONE), Outcome.PASS),
         ((_ALONE, _MIXED), (_ALONE[::-1], _MIXED), Outcome.FAIL),  # other vectors in addition
+        ((_ALONE, _ALONE), (_longer(0.015), _longer(0.015)), Outcome.PASS),
+        ((_ALONE, _ALONE), (_longer(0.025), _longer(0.025)), Outcome.FAIL),
+        ((_ALONE, _ALONE), (_longer(-0.025), _longer(-0.025)), Outcome.FAIL),
     ],
 )
 def test_vectors_are_judged_against_the_baseline_and_in_batches(
