@@ -72,7 +72,6 @@ def _require_wheel(path: Path, source: Packages) -> None:
     if status and _NO_PIP not in log:
         raise BuildError(
             f"{printable(path)} cannot be installed: {_last_line(log)}",
-            why="the build is installed from it",
             remedy=f"name a wheel for this platform and for the Python of {source.python}, and "
             "compare its size with the published one",
         )

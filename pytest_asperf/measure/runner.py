@@ -99,9 +99,7 @@ class _ArmFactory:
                 raise
             if ready.engine.url is not None:
                 remedy = "start the server, or correct its address or key"
-                raise BuildError(
-                    error.what, why="it is one of the builds", remedy=remedy
-                ) from error
+                raise BuildError(error.what, remedy=remedy) from error
         except EngineError:
             return
 

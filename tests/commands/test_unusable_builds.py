@@ -1,20 +1,14 @@
 """A build or model that cannot be used is an error before a gate waits for the machine."""
 
-from __future__ import annotations
-
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_asperf.hardware.machine_lock import MachineQueue
+from tests.commands.conftest import Command, ScriptedCommand
 from tests.harmful_interpreter import write_interpreter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.commands.conftest import Command, ScriptedCommand
 
 #: The first bytes of a program for a 64-bit Arm, which no machine of these tests is.
 OF_ARM = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xb7\x00" + bytes(100)
