@@ -165,7 +165,7 @@ _BROKEN: Final = (
 )
 _PROGRAMS: Final = ("llama-bench", "llama-server", "libllama.so", "libllama.dylib")
 _PROJECT: Final = re.compile(r'^\s*project\(\s*"?llama\.cpp', re.MULTILINE)
-#: Of a program: the first bytes, of which some are its kind and processor.
+#: The first bytes of a program, of which some are its kind and processor.
 _HEAD_BYTES: Final = 20
 _READ_BYTES: Final = 2**20
 _ELF_KIND: Final = 6

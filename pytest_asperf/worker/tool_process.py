@@ -45,10 +45,10 @@ _ERROR: Final = re.compile(
     r"\berror\b ?:|\bfailed to\b|\bfailed to decode|GGML_ASSERT|ggml_abort|[Oo]ut of memory|"
     r"OutOfMemory"
 )
-#: Of a file that the system cannot execute.
+#: Errors about a file that the system cannot execute.
 _UNUSABLE: Final = {errno.EACCES, errno.ENOENT, errno.ENOEXEC}
-#: Of a program whose libraries are missing or of another build: its status by glibc or dyld, and
-#: what they print.
+#: The status by glibc or dyld of a program whose libraries are missing or of another build, and
+#: their words for it.
 _NOT_BEGUN: Final = {127, -signal.SIGABRT}
 _NO_LIBRARY: Final = re.compile(
     r"error while loading shared libraries|symbol lookup error|Library not loaded|Symbol not found"
