@@ -22,15 +22,14 @@ from itertools import accumulate, chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..engine import RefusalError  # noqa: TID252  # a worker does not know the package by name
 from .client import stream_request
 from .events import read_reply
 from .record import Endpoint, StreamRecord, Timeouts
 
-if TYPE_CHECKING:
-    Ask = Callable[[int, int], StreamRecord]
+Ask = Callable[[int, int], StreamRecord]
 
 #: Requests under way at once in an open loop; one more waits, and its latency counts the wait.
 MAX_OPEN: Final = 256
