@@ -47,14 +47,21 @@ class Finished:
 
 
 def run(command: Sequence[str]) -> Finished:
-    """Run a process to its end, timed.
+    """Run a process to its end, timed, in a session of its own, as our engines are.
+
+    Linux divides the processor between sessions first.
 
     Raises:
         PeerError: it ended with another status than 0.
     """
     cpu_before, started = _children_cpu_s(), time.perf_counter()
     done = subprocess.run(
-        command, capture_output=True, check=False, encoding="utf-8", errors="replace"
+        command,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
     )
     wall_s = time.perf_counter() - started
     if done.returncode != 0:
