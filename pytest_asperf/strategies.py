@@ -133,6 +133,8 @@ def bounded(*, examples: int = 10, seconds: float = 60.0) -> Callable[[Test], Te
         max_examples=examples,
         deadline=None,
         report_multiple_bugs=False,
+        # To explain a failure, Hypothesis traces every example and tries many more.
+        phases=[phase for phase in hypothesis.Phase if phase is not hypothesis.Phase.explain],
         suppress_health_check=[
             hypothesis.HealthCheck.function_scoped_fixture,
             hypothesis.HealthCheck.too_slow,
