@@ -66,17 +66,13 @@ def _padded(pair: Project, n_padding: int) -> None:
     write_padded(pair.path / "draft-F16.gguf", pair.path / "padded-F16.gguf", n_padding)
 
 
-# At a temperature the target would sample the padding, as its weights here are zero.
-@pytest.mark.parametrize(("padded", "temperature"), [("target", 0), ("draft", 0), ("draft", 1.0)])
-def test_models_of_a_family_with_other_padding_are_a_pair(
-    pair: Project, padded: str, temperature: float
-) -> None:
+@pytest.mark.parametrize("padded", ["target", "draft"])
+def test_models_of_a_family_with_other_padding_are_a_pair(pair: Project, padded: str) -> None:
     """Up to 128 unused tokens behind the same ones are llama.cpp's own rule."""
     _padded(pair, 64)
     own = "asperf-draft:F16" if padded == "target" else "asperf-draft:Q4_0"
     mark = _MARK.replace(own, "padded-F16.gguf")
-    settings = f"{_SHORT}, temperature={temperature}"
-    pair.test(_test(settings, "assert_lossless(speculation)", mark))
+    pair.test(_test(_SHORT, "assert_lossless(speculation)", mark))
     pair.run("--asperf-max-pairs=5", "--asperf-seed=4").assert_outcomes(passed=1)
 
 

@@ -20,6 +20,7 @@ from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.speculation import Greedy, NgramDrafter, Proposal, Sampled
+from tests.modelfiles.gguf_files import write_padded
 
 #: Quantizations by their relation to the model: itself, a good draft, and a poor one for wrong
 #: rules.
@@ -238,6 +239,21 @@ def test_sampling_keeps_the_targets_distribution(
     # MLX is slow without a GPU.
     n_samples = 25 if measurement.worker.describe().engine == "mlx" else 150
     assert _p_value(_places(measurement, "exact", n_samples)) > 1e-3
+
+
+# The target would sample its own padding, as the weights of it are zero here.
+@pytest.mark.live
+@pytest.mark.parametrize("worker", ["llama_cpp"], indirect=True)
+def test_a_padded_draft_keeps_the_targets_distribution(
+    measurement: MeasurementContext, tmp_path: Path, draft_gguf: Path
+) -> None:
+    """Unused tokens of the draft alone are no tokens of the target."""
+    padded = write_padded(draft_gguf, tmp_path / "padded.gguf", 64)
+    measurement.worker.load("padded", padded, EngineSettings(threads=1))
+    measurement.open("whole", "padded")
+    assert _p_value(_places(measurement, "exact")) > 1e-3
+    measurement.worker.call("pair_close", pair="pair")
+    measurement.worker.unload("padded")
 
 
 @pytest.mark.live
