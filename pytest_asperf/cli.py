@@ -22,8 +22,8 @@ GROUPS: Final = {
         "gate": "Compare two builds: speed, PPL, logits and speculation.",
         "bisect": "Find the release or commit at which a gate begins to fail.",
         "nightly": "Measure the current build against a fixed baseline.",
-        "audit": "Read other tools' output: intervals, and whether it is valid.",
-        "findings": "List the published findings, with their verdicts by published figures.",
+        "audit": "Read other tools' output: its intervals and its validity.",
+        "findings": "List published findings, each with the verdict on its figures.",
     },
     "Measure": {
         "demo": "Measure six assertions, and explain each verdict.",
@@ -39,7 +39,7 @@ GROUPS: Final = {
         "history": "List, draw, import, export and prune the reports that are kept.",
     },
     "Files": {
-        "init": "Write asperf.toml and test_asperf.py for models, here.",
+        "init": "Write asperf.toml and test_asperf.py for your models.",
         "models": "List, build and verify the models in the cache.",
         "builds": "List, make and prune the builds of engines in the cache.",
     },

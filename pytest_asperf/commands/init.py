@@ -23,7 +23,7 @@ _TESTS: Final = "test_asperf.py"
 @command()
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 def init(files: tuple[Path, ...]) -> None:
-    """Write asperf.toml and test_asperf.py for models, here.
+    """Write asperf.toml and test_asperf.py for your models.
 
     FILE is a .gguf file or an MLX folder; only headers are read. Without FILE both are about the
     model that comes with the package. A file that exists is never overwritten. Run it in the

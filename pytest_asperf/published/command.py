@@ -44,7 +44,7 @@ def findings(
     hardware: str | None,
     reports: Sequence[ReportTarget],
 ) -> None:
-    """List the published findings, with their verdicts by published figures.
+    """List published findings, each with the verdict on its figures.
 
     With an ID, explains that finding: its figures, where they were published, and how to measure
     it on this machine. The list names the IDs.
