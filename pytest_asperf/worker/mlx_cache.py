@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 import numpy as np
-from numpy.typing import NDArray
 
 from . import mlx_compat as compat
 from .engine import RefusalError
 from .mlx_compat import quoted, refusing
 from .mlx_lm_library import mlx_lm_cache
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: `kv_group_size` of mlx-lm.
 _KV_GROUP_SIZE: Final = 64

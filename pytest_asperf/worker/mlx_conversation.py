@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
-from numpy.typing import NDArray
 
 from .mlx_compat import refusing
 from .mlx_lm_library import mlx_lm_cache, mlx_lm_generate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class MlxConversation:

@@ -15,12 +15,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
-from numpy.typing import NDArray
 
 from . import mlx_compat as compat
 from .engine import (
@@ -51,6 +50,9 @@ from .mlx_speculation import MlxStepper
 from .mlx_tokenizer import MlxTokenizer, keep_unconfigured
 from .priority import linger
 from .sampling import MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: The settings that MLX has, of all engine settings.
 _SETTINGS: Final = frozenset({"kv_bits", "kv_group_size", "n_batch", "processes", "slow_by"})

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, LoadedModel
 from .mlx_engine import MlxEngine
 from .mlx_tokenizer import load_tokenizer
 from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
 from .server_process import ServerProcess, StartedModel, options_of
-from .serving.record import Endpoint
+
+if TYPE_CHECKING:
+    from .engine import Facts, LoadedModel
+    from .serving.record import Endpoint
 
 _NAME: Final = "mlx_lm.server"
 #: By setting: the server's option.

@@ -9,16 +9,18 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine import Facts, RefusalError
 from .logits import require_finite
 from .mlx_lm_library import mlx_lm_generate
 from .rollback import RolledBackStepper, find_way_back
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class MlxStepper(RolledBackStepper):
