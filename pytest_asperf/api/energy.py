@@ -75,8 +75,9 @@ class EnergyFigure(TimedQuantity):
     @property
     def rails(self) -> tuple[Rail, ...]:
         """The rails that have a figure here."""
+        rails = measured_energy(self.variant, self.workload).rails
         self.record.used()
-        return measured_energy(self.variant, self.workload).rails
+        return rails
 
     def ran_on(self, device: Device, *, unlike: EnergyFigure | None = None) -> Verdict:
         """True if the model ran on a device: energy on its rail, and a GPU near idle.

@@ -28,6 +28,9 @@ class Record(Protocol):
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
 
+    def called(self) -> None:
+        """Note that the test has called a fixture, which it is expected to do."""
+
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
 
@@ -190,7 +193,13 @@ class NoTruthValue:
 
 
 class FixtureValue(NoTruthValue):
-    """The value of a fixture, which Hypothesis shows by its repr and not by its fields."""
+    """The value of a fixture, which Hypothesis shows by its repr and not by its fields.
+
+    Attributes:
+        needs_call: whether it measures nothing unless the test calls it.
+    """
+
+    needs_call: ClassVar = False
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001  # its protocol
         printer.text(repr(self))
@@ -206,6 +215,7 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
 
     variant: ModelUnderTest
 
+    needs_call: ClassVar = True
     default: ClassVar[str] = DEFAULT_WORKLOAD
 
     def __repr__(self) -> str:
@@ -231,6 +241,7 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
             ConfigError: no such workload, or none of this fixture; no such model, engine or
                 quantization.
         """
+        self.variant.measurement.record.called()
         name = self.default if workload is None else workload
         return self._quantity(self.variant.other(model, engine, quant), name)
 
@@ -244,6 +255,9 @@ class NoRecord:
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Drop a row."""
+
+    def called(self) -> None:
+        """Expect no call."""
 
     def measured(self, what: str) -> None:
         """Expect no assertion."""

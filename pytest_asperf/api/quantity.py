@@ -181,8 +181,9 @@ class Quantity(NoTruthValue, ABC):
     @property
     def estimate(self) -> Estimate:
         """The value with its interval, measured if necessary; for your own code."""
+        estimate = self.find().estimate
         self.record.used()
-        return self.find().estimate
+        return estimate
 
     @abstractmethod
     def find(self) -> Found:

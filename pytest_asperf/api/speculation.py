@@ -149,8 +149,9 @@ class Speculation(FixtureValue):
     @property
     def result(self) -> SpeculationResult:
         """Raw runs and counts, for code that judges them itself."""
+        whole = self.whole()
         self.measurement.record.used()
-        return self.whole()
+        return whole
 
     @property
     def gain(self) -> Gain:

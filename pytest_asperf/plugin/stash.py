@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -112,6 +113,7 @@ class _Course:
     """How one run of a test has gone so far."""
 
     measured: list[str] = field(default_factory=list)
+    has_called: bool = False
     has_asserted: bool = False
     forgotten: list[Verdict] = field(default_factory=list)
     undecided: list[Verdict] = field(default_factory=list)
@@ -127,6 +129,10 @@ class Notebook:
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
         note(self.item, row, instead_of)
+
+    def called(self) -> None:
+        """Note that the test has called a fixture, which it is expected to do."""
+        _course_of(self.item).has_called = True
 
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
@@ -181,8 +187,10 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
         return VerdictError(still_open[0])
     # Times by pytest-benchmark's `benchmark` fixture are in its own table.
     is_recorded = "benchmark" in getattr(item, "fixturenames", ())
-    if not course.measured or course.has_asserted or is_recorded:
+    if course.has_asserted or is_recorded:
         return None
+    if not course.measured:
+        return None if course.has_called else _uncalled_by(item)
     from pytest_asperf.errors import ConfigError, listing
 
     what = list(dict.fromkeys(course.measured))
@@ -196,6 +204,27 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
         remedy=f"write an assertion, such as {_example_of(item)}",
         opt_out="to record a measurement without a limit, read its number, "
         'as in throughput("tg128").estimate',
+    )
+
+
+def _uncalled_by(item: pytest.Item) -> AsperfError | None:
+    """The error for a fixture that its test names and does not call; None if there is none.
+
+    Another fixture that names it may call it when the test is over.
+    """
+    if not isinstance(item, pytest.Function):
+        return None
+    named = signature(item.function).parameters
+    taken = {name: type(value) for name, value in item.funcargs.items() if name in named}
+    names = [name for name, kind in taken.items() if getattr(kind, "needs_call", False)]
+    if not names:
+        return None
+    from pytest_asperf.errors import ConfigError
+
+    return ConfigError(
+        f"{item.name} has {names[0]} and never calls it",
+        why="it measures nothing, and would pass on every machine",
+        remedy=f"write an assertion, such as {_example_of(item)}, or leave the fixture out",
     )
 
 

@@ -210,6 +210,30 @@ def test_an_assertion_refuses_a_fixture_that_was_not_called(project: Project) ->
         assert f"what to do:     write {shown}" in text or f"as in {shown}" in text, shown
 
 
+#: By a test that never calls its fixture: the fixture's name.
+NEVER_CALLED = {
+    "def test_it(throughput):\n    pass\n": "throughput",
+    "def test_it(latency):\n    assert latency is not None\n": "latency",
+    "def test_it(energy):\n    assert callable(energy)\n": "energy",
+    "def test_it(memory, hardware):\n    assert hardware\n": "memory",
+    "def test_it(gate):\n    def fast():\n        assert gate('tg8')\n    assert fast\n": "gate",
+}
+
+
+def test_a_fixture_that_is_never_called_is_an_error(project: Project) -> None:
+    """Its test measures nothing; the error names the fixture, and an assertion on it."""
+    told = {F16 + source: f"has {name} and never calls it" for source, name in NEVER_CALLED.items()}
+    project.rejects("{}", told, *GATED)
+
+
+def test_a_broken_measurement_that_is_caught_is_no_assertion(project: Project) -> None:
+    """A number that was never read is not asserted, whatever the test does with the error."""
+    project.script("q8", faults={"generate": "crash"})
+    body = "try:\n        throughput('tg8').estimate\n    except Exception:\n        pass"
+    told = {f"{Q8}def test_it(throughput):\n    {body}\n": "measured tg8 fake:Q8_0 and asserted"}
+    project.rejects("{}", told)
+
+
 PASSES = 'assert_ppl_delta(perplexity, below="50%")'
 FAILS = 'assert_ppl_delta(perplexity, below="-50%")'
 #: By a test's content: the letter of its outcome with xfail, and with skip.
