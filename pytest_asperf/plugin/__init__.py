@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.plugin import fixtures, registration
-from pytest_asperf.plugin.registration import MARKERS, add_options, was_configured
+from pytest_asperf.plugin.registration import (
+    MARKERS,
+    add_options,
+    only_lists,
+    was_configured,
+)
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -107,7 +112,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     config = session.config
     silent = config.get_verbosity() < 0 or config.getoption("setuponly", default=False)
     terminal: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
-    if silent or config.getoption("collectonly") or _is_xdist_worker(config) or terminal is None:
+    if silent or only_lists(config) or _is_xdist_worker(config) or terminal is None:
         return
     if not any(map(measures, session.items)):
         return
@@ -197,7 +202,7 @@ def pytest_report_teststatus(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the requested reports, before the exit status is final."""
     config = session.config
-    if _is_xdist_worker(config) or config.getoption("collectonly"):
+    if _is_xdist_worker(config) or only_lists(config):
         return
     from pytest_asperf.plugin.stash import opened_session, session_of
 
@@ -331,7 +336,7 @@ def _is_ours(error: BaseException) -> bool:
 def _starts_xdist_workers(config: pytest.Config) -> bool:
     """True if this process starts xdist's workers, which collect and run the tests."""
     distributed = config.getoption("dist", "no") != "no" and config.getoption("tx", None)
-    return bool(distributed) and not config.getoption("collectonly")
+    return bool(distributed) and not only_lists(config)
 
 
 def _is_xdist_worker(config: pytest.Config) -> bool:

@@ -33,10 +33,18 @@ MARKERS: Final = (
     "hardware(*names, min_memory_gb, min_cpu_cores, min_gpu_cores): skip on other machines",
 )
 
+#: Pytest's options that run no test, by their places in its configuration.
+_LISTINGS: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
+
 
 def was_configured(config: pytest.Config) -> bool:
     """True if any of the options was given."""
     return any(config.getoption(f"asperf_{key}", None) is not None for key in OPTIONS.values())
+
+
+def only_lists(config: pytest.Config) -> bool:
+    """True if pytest lists tests or fixtures, or plans, and runs no test."""
+    return any(config.getoption(name, default=False) for name in _LISTINGS)
 
 
 def add_options(parser: pytest.Parser) -> None:

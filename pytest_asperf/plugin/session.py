@@ -20,6 +20,7 @@ from pytest_asperf.measure.validity import BandwidthBounds
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.plugin.parsing import parse_settings
+from pytest_asperf.plugin.registration import only_lists
 from pytest_asperf.records.codec import encode
 from pytest_asperf.report.session_meta import this_machine
 from pytest_asperf.store.unsent import GrowingReport, check_store
@@ -170,7 +171,7 @@ class Session:
         # For an xdist worker, whose reports another process reads.
         self._is_to_tell = hasattr(config, "workerinput")
         # The history is written by the process that reports, and only if something is measured.
-        only_reads = hasattr(config, "workerinput") or config.getoption("collectonly")
+        only_reads = hasattr(config, "workerinput") or only_lists(config)
         catalogue = load_catalogue(folder, shipped_models())
         self.settings = parse_settings(config, catalogue)
         self.workspace = Workspace(replace(catalogue, settings=self.settings))

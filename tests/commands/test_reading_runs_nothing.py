@@ -266,6 +266,22 @@ def test_collecting_runs_nothing(
     assert done.ret in {0, 5}
 
 
+@pytest.mark.parametrize(
+    "words", ["--collect-only", "--fixtures", "--fixtures-per-test", "--setup-plan", "--markers"]
+)
+def test_collecting_writes_nothing(
+    pytester: pytest.Pytester, mark: Path, plugins: list[str], words: str
+) -> None:
+    """A report, or a history, that the project's file names is written by a run of tests only."""
+    settings = 'report = ["json:written.json"]\nstore = "written.db"\n'
+    _configure(Path.cwd(), settings, file="asperf.toml")
+    Path("test_it.py").write_text(MEASURES)
+    done = pytester.runpytest_inprocess(*plugins, words)
+    assert done.ret == 0
+    assert not mark.exists()
+    assert not [*Path.cwd().glob("written*")]
+
+
 def test_pytest_runs_them_where_tests_run(tmp_path: Path, mark: Path, command: list[str]) -> None:
     """The counterpart: a session that measures starts the interpreter."""
     _configure(tmp_path, KEYS["python"])
