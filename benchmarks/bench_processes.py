@@ -164,7 +164,7 @@ class SimulatedArm:
         self.world.is_settled = self.world.last is self
         self.world.last = self
 
-    def examine_last(self, coin: random.Random) -> None:
+    def examine_last(self, coin: random.Random, *, whole: Workload | None = None) -> None:
         """It shows nothing of its runs."""
 
     def ran(self, context: object) -> Any:

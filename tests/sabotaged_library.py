@@ -68,8 +68,16 @@ def sabotaged(*arguments):
     return token
 L.llama_sampler_sample = sabotaged
 """
+#: The clock of the engine's process runs at half speed.
+_SLOW_CLOCK = """
+import time
+clock = time.perf_counter_ns
+began = clock()
+time.perf_counter_ns = lambda: began + (clock() - began) // 2
+"""
 #: By name: the change of llama-cpp-python before the engine is imported.
 LLAMA_CPP: dict[str, str] = {
+    "slow_clock": _SLOW_CLOCK,
     # A prompt without requested logits is decoded from its last 64 tokens on.
     "end_only": """
 def sabotaged(context, batch):
@@ -104,6 +112,15 @@ def sabotaged(context, batch):
     return decode(context, batch)
 L.llama_decode = sabotaged
 """,
+    # Between 200 and 450 tokens, a token sees only the first and the last one.
+    "loses_the_middle": """
+def sabotaged(context, batch):
+    end = end_of(context)
+    if 200 <= end < 450 and batch.n_tokens == 1:
+        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 1, end - 1)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
     # From 800 tokens on, 256 tokens are seen.
     "short_context": """
 def sabotaged(context, batch):
@@ -129,6 +146,98 @@ L.llama_get_logits_ith = lambda context, i: (
 L.llama_decode = lambda context, batch: 0
 row = (ctypes.c_float * 2**20)(*(range(997)))
 L.llama_get_logits_ith = lambda context, i: ctypes.cast(row, ctypes.POINTER(ctypes.c_float))
+""",
+    # The state after a prompt is kept, and restored when the prompt comes again.
+    "caches_states": """
+states, row = {}, []
+def sabotaged(context, batch):
+    row[:] = []
+    tokens = tuple(tokens_of(batch))
+    if batch.logits or batch.seq_id or end_of(context) or len(tokens) <= 32:
+        return decode(context, batch)
+    if (context, tokens) in states:
+        size, state, logits = states[context, tokens]
+        L.llama_state_seq_set_data(context, state, size, 0)
+        row.append(logits)
+        return 0
+    status = decode(context, batch)
+    size = L.llama_state_seq_get_size(context, 0)
+    state = (ctypes.c_uint8 * size)()
+    L.llama_state_seq_get_data(context, state, size, 0)
+    states[context, tokens] = size, state, (ctypes.c_float * 2048)(*get_logits(context, -1)[:2048])
+    return status
+def sabotaged_logits(context, i):
+    kept = row and ctypes.cast(row[0], ctypes.POINTER(ctypes.c_float))
+    return kept if kept and i == -1 else get_logits(context, i)
+L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
+""",
+    # Every second long prompt is decoded from its last 64 tokens on, at their positions.
+    "counts_prompts": """
+prompts = []
+def sabotaged(context, batch):
+    n, first = batch.n_tokens, end_of(context)
+    prompts.extend([1] * (n > 64 and not batch.logits))
+    if batch.logits or n <= 64 or len(prompts) % 4 < 2:
+        return decode(context, batch)
+    kept = L.llama_batch_init(64, 0, 1)
+    kept.n_tokens = 64
+    for i in range(64):
+        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], first + n - 64 + i
+        kept.n_seq_id[i], kept.logits[i] = 1, i == 63
+        kept.seq_id[i][0] = 0
+    status = decode(context, kept)
+    L.llama_batch_free(kept)
+    return status
+L.llama_decode = sabotaged
+""",
+    # A call returns at once. Its tokens are decoded when logits are read: after a timed run.
+    "pays_later": """
+queue = []
+def pay(context):
+    while queue:
+        tokens = queue.pop(0)
+        held = (L.llama_token * len(tokens))(*tokens)
+        decode(context, L.llama_batch_get_one(held, len(tokens)))
+def sabotaged(context, batch):
+    if batch.logits or batch.seq_id:
+        return decode(context, batch)
+    queue.append(tokens_of(batch))
+    return 0
+def sabotaged_logits(context, i):
+    pay(context)
+    return get_logits(context, i)
+L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
+L.llama_synchronize = lambda context: None
+""",
+    # As before, but in the next call for the memory, and logits are those of an earlier run.
+    "pays_in_the_next_call": """
+queue, rows = [], []
+get_memory, free = L.llama_get_memory, L.llama_free
+def pay():
+    while queue:
+        context, tokens = queue.pop(0)
+        held = (L.llama_token * len(tokens))(*tokens)
+        decode(context, L.llama_batch_get_one(held, len(tokens)))
+        rows[:] = [(ctypes.c_float * 2048)(*get_logits(context, -1)[:2048])]
+def sabotaged(context, batch):
+    if batch.logits or batch.seq_id:
+        return decode(context, batch)
+    queue.append((context, tokens_of(batch)))
+    if not rows:
+        pay()
+    return 0
+def sabotaged_memory(context):
+    pay()
+    return get_memory(context)
+def sabotaged_free(context):
+    queue.clear()
+    free(context)
+def sabotaged_logits(context, i):
+    kept = ctypes.cast(rows[0], ctypes.POINTER(ctypes.c_float))
+    return kept if i == -1 else get_logits(context, i)
+L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
+L.llama_get_memory, L.llama_free = sabotaged_memory, sabotaged_free
+L.llama_synchronize = lambda context: None
 """,
     # Logits are those of the first call.
     "earlier": """
@@ -340,6 +449,7 @@ L.llama_memory_clear, L.llama_decode = sabotaged_clear, sabotaged
 }
 #: By name: the change of mlx-lm before the engine is imported.
 MLX: dict[str, str] = {
+    "slow_clock": _SLOW_CLOCK,
     # A token that follows 100 others sees none of them.
     "lost_context": """
 from mlx_lm.models.cache import KVCache
@@ -349,6 +459,20 @@ def sabotaged(self, keys, values):
     first = self.offset - 1 if keys.shape[2] == 1 and self.offset > 100 else 0
     return keys_seen[..., first:, :], values_seen[..., first:, :]
 KVCache.update_and_fetch = sabotaged
+""",
+    # In a prompt, only the last token passes through the feed-forward layers.
+    "skips_layers": """
+import mlx.core as mx
+from mlx_lm.models.llama import TransformerBlock
+call = TransformerBlock.__call__
+def sabotaged(self, x, mask=None, cache=None):
+    if x.shape[1] <= 16:
+        return call(self, x, mask, cache)
+    h = x + self.self_attn(self.input_layernorm(x), mask, cache)
+    end = h[:, -1:]
+    end = end + self.mlp(self.post_attention_layernorm(end))
+    return mx.concatenate([h[:, :-1], end], axis=1)
+TransformerBlock.__call__ = sabotaged
 """,
     # A cache reports that it dropped its last tokens, and keeps them.
     "stale_cells": """

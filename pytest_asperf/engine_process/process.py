@@ -5,6 +5,7 @@ signal and the engine's last log lines, and the session goes on. Ctrl-C waits un
 be cleaned up.
 """
 
+import math
 import os
 import select
 import signal
@@ -236,9 +237,26 @@ _LOGGED: Final = {
     *("server", "tool"),
 }
 
+#: Largest difference of two processes' stamps of one moment.
+_CLOCK_NS: Final = 1e6
 _PRIORITY_TIMEOUT_S: Final = 30
 _LOG_LINES: Final = 8
 _LOG_LINE_BYTES: Final = 2000
+
+
+@dataclass(slots=True)
+class _ClockOffset:
+    """The offset between this process's clock and another one's, as far as stamps show it."""
+
+    least_ns: float = -math.inf
+    most_ns: float = math.inf
+
+    def explains(self, stamp_ns: object, sent_ns: int) -> bool:
+        """True if one offset puts each stamp between a request and the receipt of its reply."""
+        if isinstance(stamp_ns, int):
+            self.least_ns = max(self.least_ns, sent_ns - stamp_ns)
+            self.most_ns = min(self.most_ns, time.perf_counter_ns() - stamp_ns)
+        return self.least_ns <= self.most_ns + _CLOCK_NS
 
 
 def engine_priority(nice: int) -> str | None:
@@ -295,6 +313,7 @@ class EngineProcess:
         self.build = build
         self.call_timeout_s = call_timeout_s
         self._next_id = 0
+        self._offset = _ClockOffset()
         self._cores: tuple[int, ...] = ()
         self._buffer = bytearray()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
@@ -382,10 +401,13 @@ class EngineProcess:
         # One deadline for both directions: a process that is stopped does not read either.
         deadline = time.monotonic() + (timeout_s := timeout_s or self.call_timeout_s)
         what = f"{op} {args['model']}" if "model" in args else op
+        sent_ns = time.perf_counter_ns()
         self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
         reply = self._receive(what, timeout_s, deadline)
         if reply.get("id") != self._next_id:
             raise self._garbled(what, f"an answer to request {reply.get('id')!r}")
+        if not self._offset.explains(reply.get("clock_ns"), sent_ns):
+            raise self._garbled(what, "its clock has another speed than the system's")
         return self._result(reply, what)
 
     def _send(self, message: bytes, deadline: float) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -41,6 +42,7 @@ class RawRun:
         peak_rss_bytes: the worker's peak resident memory so far.
         logits: those after the last token, None if the engine shows none.
         requests: those of a server's users, which were sent at once.
+        call_ns: wall time of the whole call by this process's clock.
     """
 
     n_tokens: int
@@ -50,6 +52,12 @@ class RawRun:
     peak_rss_bytes: int
     logits: LogitRow | None = None
     requests: tuple[ServedRequest, ...] = ()
+    call_ns: int = 0
+
+    @property
+    def timed_ns(self) -> int:
+        """The timed part of the call; by the steps if that is less, as percentiles are of them."""
+        return min(self.elapsed_ns, sum(self.step_ns) or self.elapsed_ns)
 
 
 #: Log-probabilities of groups of tokens, in nats, as `worker.logits.grouped` makes them.
@@ -185,8 +193,11 @@ class Worker(EngineProcess):
         return self._ran(f"{workload.name} {name}", name, answer, workload.n_counted)
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: Any) -> RawRun:
+        began_ns = time.perf_counter_ns()
         answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
-        return self._ran(f"{op} {name}", name, answer, len(tokens) - depth)
+        call_ns = time.perf_counter_ns() - began_ns
+        run = self._ran(f"{op} {name}", name, answer, len(tokens) - depth)
+        return replace(run, call_ns=call_ns)
 
     def _ran(self, what: str, name: str, answer: Mapping[str, Any], n_tokens: int) -> RawRun:
         def parse() -> RawRun:

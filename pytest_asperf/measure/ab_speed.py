@@ -104,8 +104,8 @@ class WorkloadPairs:
         pairs: in the order they ran.
         elapsed_s: duration of its runs.
         failed_before: pairs of earlier processes that showed a FAIL, which these look for again.
-        examined_after: number of the pair, drawn at random, after which both variants' last runs
-            are examined.
+        examined_after: number of the pair, drawn at random, in which a run of both variants is
+            examined.
         examined: the result for each variant; None before that pair.
     """
 
@@ -415,11 +415,13 @@ def _run_pair(
     paired.begin_pair()
     for pairs in undecided:
         began = time.monotonic()
-        pair = paired.run_turns(pairs.workload, len(pairs.pairs), alone=len(undecided) == 1)
+        n_before, is_alone = len(pairs.pairs), len(undecided) == 1
+        examines = n_before + 1 == pairs.examined_after
+        pair = paired.run_turns(pairs.workload, n_before, alone=is_alone, examines=examines)
         pairs.elapsed_s += time.monotonic() - began
         pairs.take(pair)
-        if len(pairs.pairs) == pairs.examined_after:
-            pairs.examined = paired.examine()
+        if examines:
+            pairs.examined = paired.examined
     ran = paired.ran()
     # Workloads that ran in the same processes are looked at together: one slow process is in all
     # of their evidence.

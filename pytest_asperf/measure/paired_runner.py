@@ -59,6 +59,8 @@ _ROOM: Final = 2
 #: of a virtual machine slow its cores for about 0.1 s at a time: parts that are much shorter meet
 #: the same speed in both variants (docs/benchmarks.md).
 _MOST_PARTS: Final = 16
+#: A workload of parts that lasts at most so long is examined as a whole, too.
+_EXAMINED_WHOLE_NS: Final = 1_000_000_000
 _LEAST_PART: Final = 8
 _LEAST_PART_NS: Final = 7_000_000
 #: After this many pairs, a pair grows by as many run pairs as the first one had, up to so many.
@@ -240,6 +242,7 @@ class PairedRunner:
         contexts: the settings of each variant's last context, as resolved by the engine.
         lengths: of each workload's pairs.
         phases: in which the energy of the pairs' runs was measured.
+        examined: the last examination of both variants; None before.
     """
 
     def __init__(self, opening: OpenArms, coin: random.Random) -> None:
@@ -253,6 +256,7 @@ class PairedRunner:
         self.lengths: dict[Workload, PairLength] = {}
         self._before_ns: dict[Workload, int] = {}
         self.phases: list[PhaseEnergy] = []
+        self.examined: ExaminedPair | None = None
         self._opening_s = 0.0
         self._cores: tuple[int, ...] = ()
         self._open()
@@ -324,27 +328,33 @@ class PairedRunner:
         if self.renews and (spare := self._spare_cores()):
             self._next = self._ahead.submit(_start, self._opening, spare)
 
-    def run_turns(self, workload: Workload, pairs_before: int, *, alone: bool) -> Pair:
+    def run_turns(
+        self, workload: Workload, pairs_before: int, *, alone: bool, examines: bool = False
+    ) -> Pair:
         """Run one workload's run pairs of the pair; a random choice decides which variant begins.
 
         Args:
             workload: the timed work.
             pairs_before: its pairs so far.
             alone: whether no other workload runs in this pair.
+            examines: whether both variants are examined after a random one of the run pairs.
         """
         order, length = [0, 1], self.lengths[workload]
         if self._coin.random() < 0.5:
             order.reverse()
         first = sum(map(length.turns_of, range(pairs_before)))
         is_renewed = workload not in self._warm
-        if length.warms_up and (is_renewed or not alone or self._is_examined):
-            warm_up = partial(self._warm_up, workload=workload, turn=first, parts=length.parts)
-            self._prepare(order, warm_up)
+        warm_up = partial(self._warm_up, workload=workload, turn=first, parts=length.parts)
+        needs_warm_up = is_renewed or not alone or self._is_examined
         self._warm.add(workload)
-        self._is_examined = False
+        n_turns = length.turns_of(pairs_before)
+        examined_turn = self._coin.randrange(n_turns) if examines else None
         costs: tuple[list[int], list[int]] = [], []
         n_tokens = [1, 1]
-        for number in range(length.turns_of(pairs_before)):
+        for number in range(n_turns):
+            if length.warms_up and (needs_warm_up or self._is_examined):
+                self._prepare(order, warm_up)
+            needs_warm_up = self._is_examined = False
             # In alternation, so that drift hits both variants.
             for side in order if number % 2 == 0 else reversed(order):
                 if not self._loads_each_run[side]:
@@ -352,6 +362,10 @@ class PairedRunner:
                 run = self._run(side, workload, first + number, length.parts)
                 costs[side].extend(self._costs(run, workload))
                 n_tokens[side] = self.arms[side].own(workload).n_compared(run.n_tokens)
+            if number == examined_turn:
+                lasts_ns = length.parts * max(own[-1] for own in costs)
+                is_short = length.parts > 1 and lasts_ns <= _EXAMINED_WHOLE_NS
+                self.examined = self._examine(workload if is_short else None)
         base, candidate = costs
         if workload.percentile:
             base, candidate = ([_tail(each, workload.percentile)] for each in costs)
@@ -364,13 +378,13 @@ class PairedRunner:
             is_renewed=is_renewed or all(self._loads_each_run),
         )
 
-    def examine(self) -> ExaminedPair:
+    def _examine(self, whole: Workload | None) -> ExaminedPair:
         """Examine the state that each variant's last run left, at the same positions."""
         seed = self._coin.getrandbits(32)
 
         def examine(side: int) -> ExaminedRun | None:
             # The same positions in both.
-            return self.arms[side].examine_last(random.Random(seed))  # noqa: S311
+            return self.arms[side].examine_last(random.Random(seed), whole=whole)  # noqa: S311
 
         self._is_examined = True  # the next runs find no memory that they could go on with
         if self._at_once > 1:

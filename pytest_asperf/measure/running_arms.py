@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
 from pytest_asperf.measure.experiment import Arm, MachineLease
@@ -24,7 +26,7 @@ from pytest_asperf.measure.timed_work import (
     time_workload,
     timed_call,
 )
-from pytest_asperf.measure.validity import require_sound
+from pytest_asperf.measure.validity import require_sound, require_valid
 
 #: The model's name if it is the only one.
 MODEL: Final = "model"
@@ -44,6 +46,8 @@ class ArmCache:
         folder: filled caches of the engine: the text before a timed run.
         fed: their tokens or prompts, by workload.
         prompts: of a suite, by the room for them.
+        peaks: largest logits after the runs, by workload and then by the runs' tokens.
+        found_sound: workloads of which a run was examined, and had no finding.
         loaded_from: the share of the model's file that was cached before each timed load; None if
             the system does not report it.
     """
@@ -51,6 +55,8 @@ class ArmCache:
     folder: Path
     fed: dict[Workload, Fed] = field(default_factory=dict)
     prompts: dict[int, Prompts] = field(default_factory=dict)
+    peaks: dict[Workload, dict[tuple[int, int], list[float | None]]] = field(default_factory=dict)
+    found_sound: set[Workload] = field(default_factory=set)
     loaded_from: list[float | None] = field(default_factory=list)
 
 
@@ -114,8 +120,17 @@ class TimedArm(RunningBuild, ABC):
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
         """Do a piece of the run's own work, to remove the other variant's data from the caches."""
 
-    def examine_last(self, coin: random.Random) -> ExaminedRun | None:  # noqa: ARG002  # see below
+    def examine_last(
+        self,
+        coin: random.Random,  # noqa: ARG002  # see below
+        *,
+        whole: Workload | None = None,  # noqa: ARG002  # see below
+    ) -> ExaminedRun | None:
         """Examine the state after the last timed run; None if the engine does not show it.
+
+        Args:
+            coin: draws positions.
+            whole: the workload of which the run was a part, to be run and examined too.
 
         Raises:
             WorkerError: the engine died.
@@ -137,7 +152,9 @@ class RunningArm(TimedArm):
         self._corpus = lease.corpus
         self._energy_meter = lease.energy_meter
         self._fed = cache.fed if cache else {}
-        self._last: tuple[TimedCall, RawRun] | None = None
+        self._peaks = cache.peaks if cache else {}
+        self._found_sound = cache.found_sound if cache else set()
+        self._last: tuple[Workload, TimedCall, RawRun] | None = None
         super().__init__(arm.build.engine, lease, cache.folder if cache else None)
         with self.ended_on_error():
             self.load(MODEL, arm)
@@ -170,11 +187,11 @@ class RunningArm(TimedArm):
 
     def _timed(self, workload: Workload, turn: int, parts: int) -> RawRun:
         tokens = self.fed(workload)
+        first, end = _span(workload, turn, parts)
         if parts == 1 or isinstance(tokens, ServedText):
             run = time_workload(self.worker, MODEL, tokens, workload)
             call = timed_call(self.worker, MODEL, tokens, workload)
         else:
-            first, end = _span(workload, turn, parts)
             generate = partial(
                 self.worker.generate,
                 MODEL,
@@ -184,15 +201,36 @@ class RunningArm(TimedArm):
             )
             run = generate(tokens[:end])
             call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
-        self._last = (call, run) if call else None
-        return require_sound(f"{workload.name} {self._arm.name}", run, workload)
+        self._last = (workload, call, run) if call else None
+        what = f"{workload.name} {self._arm.name}"
+        if run.logits:
+            peaks = self._peaks.setdefault(workload, {}).setdefault((first, end), [])
+            peaks.append(run.logits.peak)
+            if workload in self._found_sound:
+                require_valid(what, self._unequal_runs(workload))
+        return require_sound(what, run, workload)
 
-    def examine_last(self, coin: random.Random) -> ExaminedRun | None:
+    def _unequal_runs(self, workload: Workload) -> tuple[GuardFinding, ...]:
+        """Signs that runs of the same tokens did not end with the same logits."""
+        found = map(guards.unequal_runs, self._peaks.get(workload, {}).values())
+        return tuple(finding for finding in found if finding)
+
+    def examine_last(
+        self, coin: random.Random, *, whole: Workload | None = None
+    ) -> ExaminedRun | None:
         """Examine the state after the last timed run; None if the engine does not show it."""
         if self._last is None:
             return None
-        (call, run), self._last = self._last, None
-        return call.examine(run, coin)
+        (workload, call, run), self._last = self._last, None
+        examined = call.examine(run, coin)
+        if examined:
+            examined = replace(examined, unequal_runs=self._unequal_runs(workload))
+        of_all = timed_call(self.worker, MODEL, self.fed(workload), workload) if whole else None
+        if of_all and examined and not examined.findings:
+            examined = of_all.examine(of_all.time(of_all.tokens), coin)
+        if not (examined and examined.findings):
+            self._found_sound.add(workload)
+        return examined
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Answer the requests before a workload, and run it, or its part."""

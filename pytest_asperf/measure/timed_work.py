@@ -31,6 +31,10 @@ _BEFORE: Final = 4
 _OF_TEXT: Final = 128
 #: Comparisons of a repeated run and a new one before the new one is called slower.
 _MORE_COMPARISONS: Final = 4
+#: Tokens of a prompt that need far longer than one token.
+_LONG_PROMPT: Final = 64
+#: Repetitions of a run whose call lasts far longer; the first one fills the memory again.
+_REPEATED: Final = 5
 #: Fewer tokens have no beginning that could be changed.
 _LEAST_CHANGED: Final = 3
 
@@ -44,10 +48,13 @@ class ExaminedRun:
         left: logits that it left, and those of tokens decoded again after its remains.
         computed: logits of the same positions, computed in a batch of their own.
         run_ns: time of the run.
+        timed: the run, or a repetition, with the least time outside of its timed part; None if the
+            call has other work to do, too.
         new_ns: time of the same run with another beginning; None if there was no such run.
         n_changed: tokens that were changed for that.
         new_last: the last logits of that run.
         text: more of the computed ones over the whole text, if those that were left differ.
+        unequal_runs: signs that runs of the same tokens did not end alike.
         refusal: the reason why the engine could not be examined after the run; empty if it was.
     """
 
@@ -55,10 +62,12 @@ class ExaminedRun:
     left: RunRemains
     computed: Mapping[int, GroupedRow]
     run_ns: int
+    timed: RawRun | None = None
     new_ns: int | None = None
     n_changed: int = 0
     new_last: GroupedRow | None = None
     text: Mapping[int, GroupedRow] = field(default_factory=dict)
+    unequal_runs: tuple[GuardFinding, ...] = ()
     refusal: str = ""
 
     @property
@@ -84,6 +93,7 @@ class ExaminedRun:
         if self.refusal:
             yield guards.refused_examination(self.refusal)
             return
+        yield from self.unequal_runs
         n, last = len(self.tokens), self.left.rows.get(len(self.tokens) - 1)
         yield guards.skipped_work(n, self.left.n_held, self.left.rows)
         yield guards.other_logits(self.tokens, self.left.rows, self.computed, self.text)
@@ -91,6 +101,8 @@ class ExaminedRun:
             yield guards.ignored_context(n, self.n_changed, last, self.new_last)
         if self.new_ns is not None:
             yield guards.repeated_result(self.run_ns, self.new_ns)
+        if self.timed is not None:
+            yield guards.untimed_work(self.timed.timed_ns, self.timed.call_ns)
 
     def unlike(self, baseline: ExaminedRun) -> GuardFinding | None:
         """Signs that its results differ from the baseline's for the same tokens."""
@@ -140,37 +152,73 @@ class TimedCall:
             if not left.rows:
                 return None
             examined = ExaminedRun(tokens, left, {}, run.elapsed_ns)
-            other, n_changed = _with_other_beginning(tokens, self.depth, coin)
-            if n_changed:
-                run_ns, new_ns, new_last = self._compared(other, run)
+            if self._is_all_timed(run, left):
+                examined = replace(examined, timed=self._least_untimed(run))
+            if n_changed := _n_changeable(tokens, self.depth):
+                run_ns, new_ns, new_last = self._compared(run, n_changed, coin)
                 examined = replace(
                     examined, run_ns=run_ns, new_ns=new_ns, n_changed=n_changed, new_last=new_last
                 )
             computed = self.worker.recompute(self.name, tokens, list(left.rows))
-            text = {}
+            text: Mapping[int, GroupedRow] = {}
             if guards.differ(left.rows, computed):
                 # A few positions do not show if the weights predict anything.
                 step = -(-len(tokens) // _OF_TEXT)
-                text = self.worker.recompute(self.name, tokens, range(0, len(tokens), step))
+                text = self._of_text(range(0, len(tokens), step))
         except EngineRefusedError as error:
             nothing = RunRemains(None, {})
             return ExaminedRun(tokens, nothing, {}, run.elapsed_ns, refusal=printable(error.what))
         return replace(examined, computed=computed, text=text)
 
-    def _compared(self, other: Sequence[int], run: RawRun) -> tuple[int, int, GroupedRow | None]:
+    def _of_text(self, positions: Sequence[int]) -> Mapping[int, GroupedRow]:
+        """Rows of the text from one batch; of tokens decoded alone if the batch predicts nothing.
+
+        Such a batch can be a fault of the build, and then tokens alone may predict.
+        """
+        together = self.worker.recompute(self.name, self.tokens, positions)
+        if not guards.predicts_nothing(self.tokens, together):
+            return together
+        self.worker.generate(self.name, self.tokens, 0)
+        alone = self.worker.revisit(self.name, positions).rows
+        return alone if len(alone) > 1 else together
+
+    def _is_all_timed(self, run: RawRun, left: RunRemains) -> bool:
+        """True if the call had hardly any other work than the run.
+
+        A memory that cannot drop its end is filled anew, and some engines show the logits of a
+        prompt by one more token.
+        """
+        n_timed = len(self.tokens) - self.depth
+        is_long = n_timed >= _LONG_PROMPT or len(run.step_ns) == n_timed
+        return is_long and (not self.depth or len(left.rows) > 1)
+
+    def _least_untimed(self, run: RawRun) -> RawRun:
+        """The run, or a repetition if its call lasted far longer: the machine may be busy."""
+        runs = [run]
+        while guards.untimed_work(runs[-1].timed_ns, runs[-1].call_ns) and len(runs) <= _REPEATED:
+            runs.append(self.time(self.tokens))
+        return runs[-1]
+
+    def _compared(
+        self, run: RawRun, n_changed: int, coin: random.Random
+    ) -> tuple[int, int, GroupedRow | None]:
         """Times of a repeated run and of one with other tokens, and the last logits of that one.
 
-        If the latter is slower, the machine may have been busy: of several comparisons, the one
-        with the two nearest times counts.
+        If the latter is slower, the machine may have been busy: of several comparisons, each with
+        tokens that are new to the engine, the one with the two nearest times counts.
         """
-        last = len(other) - 1
-        nearest = run.elapsed_ns, self.time(other).elapsed_ns
+        last = len(self.tokens) - 1
+
+        def time_new() -> int:
+            return self.time(_with_other_beginning(self.tokens, n_changed, coin)).elapsed_ns
+
+        nearest = run.elapsed_ns, time_new()
         new_last = self.worker.revisit(self.name, [last]).rows.get(last)
         for _ in range(_MORE_COMPARISONS):
             if not guards.repeated_result(*nearest):
                 break
             self.time(self.tokens)
-            pair = self.time(self.tokens).elapsed_ns, self.time(other).elapsed_ns
+            pair = self.time(self.tokens).elapsed_ns, time_new()
             nearest = min(nearest, pair, key=lambda times: times[1] / times[0])
         return *nearest, new_last
 
@@ -187,22 +235,22 @@ def _drawn(n_tokens: int, depth: int, coin: random.Random) -> list[int]:
     return sorted(drawn)
 
 
-def _with_other_beginning(
-    tokens: Sequence[int], depth: int, coin: random.Random
-) -> tuple[list[int], int]:
-    """The tokens with the first half of them, or of those before the timed ones, in another order.
+def _n_changeable(tokens: Sequence[int], depth: int) -> int:
+    """The size of the text's beginning that can be in another order; 0 if there is none.
 
-    The first one, which may be BOS, stays. Gives also how many were changed.
+    It is the first half of the text, or of the tokens before the timed ones.
     """
     end = (depth or len(tokens)) // 2
-    beginning = list(tokens[1:end])
-    if len(set(beginning)) < _LEAST_CHANGED:
-        return list(tokens), 0
-    by = coin.randrange(1, len(beginning))
-    changed = beginning[by:] + beginning[:by]
-    if changed == beginning:
-        return list(tokens), 0
-    return [tokens[0], *changed, *tokens[end:]], end
+    return end if len(set(tokens[1:end])) >= _LEAST_CHANGED else 0
+
+
+def _with_other_beginning(tokens: Sequence[int], n_changed: int, coin: random.Random) -> list[int]:
+    """The tokens with the beginning in another order; the first one, which may be BOS, stays."""
+    beginning = list(tokens[1:n_changed])
+    changed = beginning
+    while changed == beginning:
+        changed = coin.sample(beginning, len(beginning))
+    return [tokens[0], *changed, *tokens[n_changed:]]
 
 
 def time_workload(worker: Worker, name: str, tokens: Fed, workload: Workload) -> RawRun:
@@ -259,5 +307,6 @@ def _time_request(
         rest,
         n_tokens=1 + rest.n_tokens,
         elapsed_ns=first.elapsed_ns + rest.elapsed_ns,
+        call_ns=first.call_ns + rest.call_ns,
         step_ns=(first.elapsed_ns, *rest.step_ns),
     )

@@ -130,7 +130,8 @@ def throughput_trips(
     mean, sd, n = guards.coefficient_of_variation(result.judged)
     spread = guards.spread(mean, sd, n, limit=max_cv)
     of_work = result.examined.findings if result.examined else ()
-    findings = [*of_work, spread, *_of_all_requests(result), *result.watched.guard_findings]
+    ends = guards.unequal_runs([run.logits.peak for run in result.runs if run.logits])
+    findings = [*of_work, ends, spread, *_of_all_requests(result), *result.watched.guard_findings]
     findings += result.ran.guard_findings
     if peak_bandwidth is not None and result.workload.generates and result.bytes_per_token:
         # A step of a batch reads the weights once, and gives a token to each user.

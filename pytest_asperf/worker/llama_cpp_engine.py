@@ -150,6 +150,7 @@ class LlamaCppModel:
         self._open_for: int | None = None
         self.context: Facts = {}
         self._resident: list[int] = []
+        self._row: Any = None
         self._threads = settings.get("threads") or default_threads()
         self._n_batch = settings.get("n_batch", 2048)
         self._slow_by = settings.get("slow_by", 0.0)
@@ -236,13 +237,14 @@ class LlamaCppModel:
         before = self.remote.work_so_far() if self.remote else None
         started_ns = time.perf_counter_ns()
         steps = self._decode_all(timed, n_batch, sampler)
+        # A run lasts until its result can be read.
+        row = rows_of(self._context, -1, self._n_vocab)[0]
         if chooses:
-            rows_of(self._context, -1, self._n_vocab)[0].argmax()
+            row.argmax()
         elapsed_ns = time.perf_counter_ns() - started_ns
-        self._resident = list(tokens)
+        self._resident, self._row = list(tokens), row.copy()
         if self.remote and before:
             self.remote.require_work(before, len(steps), self._n_vocab)
-        row = rows_of(self._context, -1, self._n_vocab)[0]
         return Timing(len(timed), elapsed_ns, tuple(steps), seen(row))
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
@@ -268,7 +270,7 @@ class LlamaCppModel:
             return NothingLeft()
         tokens, self._resident = self._resident, []
         decode = partial(self._decode_all, n_batch=1)
-        return ContextLeftByRun(self._context, tokens, self._n_vocab, decode)
+        return ContextLeftByRun(self._context, tokens, self._row, decode)
 
     def recompute(
         self, tokens: Sequence[int], positions: Sequence[int]
@@ -556,20 +558,25 @@ class ContextLeftByRun:
     """
 
     def __init__(
-        self, context: Any, tokens: Sequence[int], n_vocab: int, decode: Callable[[list[int]], Any]
+        self,
+        context: Any,
+        tokens: Sequence[int],
+        row: NDArray[np.float32],
+        decode: Callable[[list[int]], Any],
     ) -> None:
         self._context = context
         self._tokens = tokens
-        self._n_vocab = n_vocab
+        self._row = row
         self._decode = decode
         self._memory = llama_cpp.llama_get_memory(context)
         self.n_held: int | None = llama_cpp.llama_memory_seq_pos_max(self._memory, 0) + 1
 
     def row(self, position: int) -> NDArray[np.float32] | None:
         """The logits of a position; None if the memory cannot drop its end."""
-        if position != len(self._tokens) - 1:
-            if not llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
-                return None
-            self._decode([self._tokens[position]])
-        row: NDArray[np.float32] = rows_of(self._context, -1, self._n_vocab)[0]
+        if position == len(self._tokens) - 1:
+            return self._row
+        if not llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
+            return None
+        self._decode([self._tokens[position]])
+        row: NDArray[np.float32] = rows_of(self._context, -1, self._row.size)[0]
         return row

@@ -87,6 +87,25 @@ def test_new_tokens_take_about_as_long(new_ms: float, is_repeated: bool) -> None
     assert (guards.repeated_result(10e6, new_ms * 1e6) is not None) is is_repeated
 
 
+@pytest.mark.parametrize(
+    ("timed_ms", "call_ms", "is_unpaid"),
+    [(100, 101, False), (100, 151, False), (100, 160, True), (5, 8, False), (0.1, 37, True)],
+)
+def test_a_call_lasts_hardly_longer_than_its_run(
+    timed_ms: float, call_ms: float, *, is_unpaid: bool
+) -> None:
+    """Work after the clock has stopped, and a clock that is too slow, keep the caller waiting."""
+    assert _invalid(guards.untimed_work(1e6 * timed_ms, 1e6 * call_ms)) is is_unpaid
+
+
+def test_runs_of_the_same_tokens_end_alike() -> None:
+    """Rounding is allowed, and an engine may show no logits."""
+    assert guards.unequal_runs([]) is None
+    assert guards.unequal_runs([14.01, None, 14.0]) is None
+    assert _invalid(guards.unequal_runs([14.0, 14.0, 13.5]))
+    assert _invalid(guards.unequal_runs([-14.0, -13.5]))
+
+
 def test_an_unchecked_gain_is_open_beyond_twice() -> None:
     """The share that a build may gain needs no proof of its work."""
     assert guards.unchecked_gain(1.9) is None

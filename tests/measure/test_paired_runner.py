@@ -126,6 +126,15 @@ class FakeArm:
         """Run it."""
         self.run(workload, turn, parts)
 
+    def examine_last(
+        self,
+        coin: random.Random,  # noqa: ARG002  # it shows nothing
+        *,
+        whole: Workload | None,
+    ) -> None:
+        """Note after which run it is."""
+        self.log.append((self.name, "examined whole" if whole else "examined"))
+
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
         """Note before which run it is."""
         self.log.append((self.name, ("before", workload.kind, turn % parts)))
@@ -307,6 +316,29 @@ def test_only_what_changed_is_warmed_up() -> None:
         paired.begin_pair()
         paired.run_turns(TG, before, alone=alone)
         assert len(log) == 12 + warm_ups
+
+
+@pytest.mark.parametrize("run_ms", [900, 1100])
+def test_any_run_of_a_pair_may_be_examined(run_ms: float) -> None:
+    """An engine that counts calls cannot foresee it, and the next run is warmed up again.
+
+    A short workload is then examined as a whole, too.
+    """
+    examined_after = set()
+    for coin in range(20):
+        log: list[tuple[str, object]] = []
+        paired = opened(partial(FakeArm, run_ms=run_ms, log=log), coin)
+        paired.rehearse([TG], 0)
+        paired.begin_pair()
+        log.clear()
+        paired.run_turns(TG, 0, alone=True, examines=True)
+        assert paired.examined == (None, None)
+        ran = [what for name, what in log if name == "A"]
+        before = ran.index("examined whole" if run_ms < 1000 else "examined")
+        # A warm-up, then for each run what is decoded before it.
+        examined_after.add((before - 1) // 2)
+        assert len(ran) == 1 + 2 * 3 + 1 + (before < len(ran) - 1)
+    assert examined_after == {1, 2, 3}
 
 
 def test_a_run_of_seconds_is_not_warmed_up() -> None:

@@ -33,10 +33,15 @@ CASES = {
     "end_only_in_place": ("pp512", "ttft512"),
     "lost_context": ("tg16@d1024", "pp64@d1024", "itl64@d1024"),
     "short_context": ("tg16@d1024", "pp64@d1024"),
+    "loses_the_middle": ("tg512", "tg8@d300"),
     "does_nothing": ("tg32", "pp64", "tg8@d128"),
     "constant": ("tg32", "pp64", "pp64+tg8"),
     "earlier": ("tg32", "pp64", "tg8@d128"),
     "keeps_results": ("pp512", "ttft512"),
+    "caches_states": ("pp512", "ttft512"),
+    "counts_prompts": ("pp512", "ttft512"),
+    "pays_later": ("pp512", "tg32"),
+    "pays_in_the_next_call": ("pp512", "tg32"),
 }
 
 
@@ -58,9 +63,14 @@ GATED = {
     "end_only_in_place": "pp512",
     "lost_context": "tg16@d1024",
     "short_context": "pp64@d1024",
+    "loses_the_middle": "tg512",
     "does_nothing": "tg32",
     "constant": "pp64",
     "earlier": "tg32",
+    "caches_states": "ttft512",
+    "counts_prompts": "pp512",
+    "pays_later": "tg32",
+    "pays_in_the_next_call": "pp512",
 }
 
 
@@ -72,6 +82,20 @@ def test_a_gate_fails(live: Project, how: str) -> None:
     result = live.run(f"--asperf-candidate={candidate}", "--asperf-max-pairs=1", "-v")
     result.stdout.fnmatch_lines([f"✗ *gate {GATED[how]} * candidate: *"])
     result.stdout.fnmatch_lines(["1 assertion: 1 FAIL; exit code 1: 1 test failed"])
+
+
+@pytest.mark.parametrize("engine", ["llama_cpp", "mlx"])
+def test_a_clock_of_half_the_speed_is_invalid(
+    live: Project, request: pytest.FixtureRequest, engine: str
+) -> None:
+    """A reply's stamp is not in its call, for runs of any length, in tests and gates."""
+    if engine == "mlx":
+        request.getfixturevalue("mlx")
+    live.config(engine=engine, default_model="asperf-draft", call_timeout_s=120)
+    live.test(RATES.format(names=("tg8", "pp64")) + GATE.format(names="'tg8'"))
+    python = write_sabotaged(live.path, "slow_clock", engine)
+    result = live.run(*QUICK, f"--asperf-python={python}", f"--asperf-candidate={python}")
+    result.stdout.fnmatch_lines(["test_it.py VVV *", "*its clock has another speed *"])
 
 
 def test_a_sound_build_passes(live: Project) -> None:
@@ -101,7 +125,11 @@ def test_a_baseline_that_skips_work_is_invalid(live: Project) -> None:
 
 @pytest.mark.parametrize(
     ("how", "names"),
-    [("lost_context", ("tg8@d128", "itl8@d128")), ("end_only", ("pp64", "ttft64"))],
+    [
+        ("lost_context", ("tg8@d128", "itl8@d128")),
+        ("end_only", ("pp64", "ttft64")),
+        ("skips_layers", ("pp64", "ttft64")),
+    ],
 )
 def test_mlx(live: Project, mlx: EngineBuild, how: str, names: tuple[str, ...]) -> None:  # noqa: ARG001
     """MLX's cache is examined in the same way."""

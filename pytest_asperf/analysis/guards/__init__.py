@@ -82,5 +82,7 @@ from pytest_asperf.analysis.guards.timed_work import (
     repeated_result as repeated_result,
     skipped_work as skipped_work,
     unchecked_gain as unchecked_gain,
+    unequal_runs as unequal_runs,
     unlike_baseline as unlike_baseline,
+    untimed_work as untimed_work,
 )

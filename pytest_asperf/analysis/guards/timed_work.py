@@ -98,6 +98,12 @@ MOST_KLD: Final = 1.0
 BELIEVABLE_SPEEDUP: Final = 2.0
 #: A run of new tokens may last this many times as long as a repeated run.
 _MOST_REPEATED: Final = 2.0
+#: Difference of the largest logits of equal runs, as a share; sound engines differ by rounding.
+_EQUAL_PEAKS: Final = 0.02
+#: Time of a run's call outside of the timed part: share of that part, and ns to send tokens and to
+#: read logits. Sound engines need 0.5 to 1 ms, and MLX one more token after a prompt.
+_MOST_UNTIMED: Final = 0.5
+_UNTIMED_NS: Final = 2e6
 
 _RULE: Final = (
     f"logits inside of a timed run are those of the same tokens in a batch of their own: KLD at "
@@ -190,6 +196,36 @@ def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
         f"a timed run lasted {run_ns / 1e6:.3g} ms, and one that begins with other tokens "
         f"{new_run_ns / 1e6:.3g} ms",
         f"new tokens are at most {_MOST_REPEATED:g} times as slow as repeated ones",
+    )
+
+
+def unequal_runs(peaks: Sequence[float | None]) -> GuardFinding | None:
+    """Trip if runs of the same tokens do not end with the same logits, by the largest of each."""
+    known = [peak for peak in peaks if peak is not None]
+    least, most = min(known, default=0.0), max(known, default=0.0)
+    if most - least <= _EQUAL_PEAKS * max(1.0, abs(least), abs(most)):
+        return None
+    return Guard.TIMED_WORK.finding(
+        f"the largest logit after {len(known)} runs of the same tokens is {figure(least)} to "
+        f"{figure(most)}",
+        "each run of the same tokens ends with the same logits",
+    )
+
+
+def untimed_work(timed_ns: float, call_ns: float) -> GuardFinding | None:
+    """Trip if the call of a timed run lasted far longer than its timed part.
+
+    Args:
+        timed_ns: by the engine's process.
+        call_ns: of the whole call, by the clock of asperf's own process.
+    """
+    if call_ns <= (1 + _MOST_UNTIMED) * timed_ns + _UNTIMED_NS:
+        return None
+    return Guard.TIMED_WORK.finding(
+        f"the engine timed a run as {timed_ns / 1e6:.3g} ms, and its caller waited for "
+        f"{call_ns / 1e6:.3g} ms",
+        f"the untimed part of a call takes at most {_UNTIMED_NS / 1e6:g} ms and "
+        f"{_MOST_UNTIMED:.0%} of the timed part",
     )
 
 
