@@ -47,7 +47,7 @@ from .mlx_conversation import MlxConversation
 from .mlx_group import MlxGroup
 from .mlx_lm_library import mlx_lm, mlx_lm_cache, mlx_lm_generate
 from .mlx_speculation import MlxStepper
-from .mlx_tokenizer import MlxTokenizer, keep_unconfigured
+from .mlx_tokenizer import MlxTokenizer, own_tokenizer
 from .priority import linger
 from .sampling import MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P
 
@@ -122,9 +122,8 @@ class MlxEngine:
         else:
             names = ("bits", "group_size", "mode")
             conversion = {"quantize": True, **{f"q_{name}": recipe[name] for name in names}}
-        with refusing("quantize"):
+        with refusing("quantize"), own_tokenizer(Path(source)):
             mlx_lm.convert(source, target, **conversion)
-            keep_unconfigured(Path(source), Path(target))
 
 
 class MlxModel:

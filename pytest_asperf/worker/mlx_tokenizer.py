@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ class BareTokenizer:
     bos_token_id = None
 
     def __init__(self, content: Path) -> None:
+        self._content = content
         self._tokenizer = Tokenizer.from_file(str(content))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -32,6 +34,10 @@ class BareTokenizer:
         """The ids of a text."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Copy it."""
+        shutil.copy(self._content, folder)
 
     def get_vocab(self) -> Mapping[str, int]:
         """The ids by token, added ones too."""
@@ -46,10 +52,9 @@ def load_tokenizer(folder: Path) -> Any:
     tokens that the model does not have, or fails for want of them. Folders that transformers 5
     wrote name a class that is `tokenizer.json` as it is, and that transformers 4 does not have.
     """
-    content, configured = folder / _CONTENT, folder / _CONFIGURATION
-    if content.exists() and not configured.exists():
-        return BareTokenizer(content)
-    if configured.exists():
+    if _is_bare(folder):
+        return BareTokenizer(folder / _CONTENT)
+    if (configured := folder / _CONFIGURATION).exists():
         named = json.loads(configured.read_text("utf-8"))
         if isinstance(named, dict) and named.get("tokenizer_class") == _AS_IT_IS:
             import transformers  # noqa: PLC0415  # see mlx_lm_library
@@ -59,11 +64,23 @@ def load_tokenizer(folder: Path) -> Any:
     return mlx_lm.utils.load_tokenizer(folder)
 
 
-def keep_unconfigured(source: Path, made: Path) -> None:
-    """Have a copy made by mlx-lm, which configures a tokenizer, none if its source has none."""
-    if (source / _CONTENT).exists() and not (source / _CONFIGURATION).exists():
-        (made / _CONFIGURATION).unlink(missing_ok=True)
-        shutil.copyfile(source / _CONTENT, made / _CONTENT)
+@contextmanager
+def own_tokenizer(source: Path) -> Iterator[None]:
+    """Have mlx-lm's conversion load and save a source's tokenizer as it is loaded here.
+
+    mlx-lm guesses a class for one that is not configured, and configures the copy.
+    """
+    whole = mlx_lm.utils.load_tokenizer
+    if _is_bare(source):
+        mlx_lm.utils.load_tokenizer = lambda *_args, **_kwargs: load_tokenizer(source)
+    try:
+        yield
+    finally:
+        mlx_lm.utils.load_tokenizer = whole
+
+
+def _is_bare(folder: Path) -> bool:
+    return (folder / _CONTENT).exists() and not (folder / _CONFIGURATION).exists()
 
 
 class MlxTokenizer:
