@@ -102,6 +102,8 @@ def test_runs_of_the_same_tokens_end_alike() -> None:
     """Rounding is allowed, and an engine may show no logits."""
     assert guards.unequal_runs([]) is None
     assert guards.unequal_runs([14.0, None, 13.8]) is None
+    assert guards.unequal_runs([6.124, 6.292, 6.2]) is None
+    assert guards.unequal_runs([1.0, 1.2]) is None
     assert _invalid(guards.unequal_runs([14.0, 14.0, 12.5]))
     assert _invalid(guards.unequal_runs([-14.0, -12.5]))
 

@@ -98,9 +98,10 @@ MOST_KLD: Final = 1.0
 BELIEVABLE_SPEEDUP: Final = 2.0
 #: A run of new tokens may last this many times as long as a repeated run.
 _MOST_REPEATED: Final = 2.0
-#: Difference of the largest logits of equal runs, as a share. Rounding makes 1 % at Q4_K_M, if the
-#: tokens before a run were decoded in a batch or alone.
+#: Difference of the largest logits of equal runs, as a share of them, or at least of `_LEAST_PEAK`.
+#: At Q4_K_M rounding made 0.17 of 6.29, as tokens before a run were decoded in a batch or alone.
 _EQUAL_PEAKS: Final = 0.08
+_LEAST_PEAK: Final = 8.0
 #: Time of a run's call outside of the timed part: share of that part, and ns to send tokens and to
 #: read logits. Sound engines need 0.5 to 1 ms, and MLX one more token after a prompt.
 _MOST_UNTIMED: Final = 0.5
@@ -204,7 +205,7 @@ def unequal_runs(peaks: Sequence[float | None]) -> GuardFinding | None:
     """Trip if runs of the same tokens do not end with the same logits, by the largest of each."""
     known = [peak for peak in peaks if peak is not None]
     least, most = min(known, default=0.0), max(known, default=0.0)
-    if most - least <= _EQUAL_PEAKS * max(1.0, abs(least), abs(most)):
+    if most - least <= _EQUAL_PEAKS * max(_LEAST_PEAK, abs(least), abs(most)):
         return None
     return Guard.TIMED_WORK.finding(
         f"the largest logit after {len(known)} runs of the same tokens is {figure(least)} to "
