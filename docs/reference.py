@@ -298,7 +298,7 @@ def _gives_quantity(member: object) -> bool:
     if not inspect.isfunction(member):
         return False
     returned = member.__annotations__.get("return")
-    kind = member.__globals__.get(str(returned))
+    kind = member.__globals__.get(returned) if isinstance(returned, str) else returned
     return isinstance(kind, type) and issubclass(kind, Quantity)
 
 
