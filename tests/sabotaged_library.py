@@ -267,6 +267,29 @@ def sabotaged(model, params):
     return make(model, params)
 L.llama_init_from_model = sabotaged
 """,
+    # The values of the cache have 16 bits, for any request.
+    "keeps_f16_values": """
+make = L.llama_init_from_model
+def sabotaged(model, params):
+    params.type_v = 1
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+""",
+    # `Llama` reuses the beginning of a prompt, whose tokens are then not seen.
+    "forgets_the_beginning": """
+C = L.llama_cpp
+decode_c = C.llama_decode
+kept = [0]
+remove = C.llama_memory_seq_rm
+def sabotaged_rm(memory, sequence, first, end):
+    kept[0] = first
+    return remove(memory, sequence, first, end)
+def sabotaged(context, batch):
+    if kept[0] > 8:
+        remove(L.llama_get_memory(context), 0, 0, kept[0] - 4)
+    return decode_c(context, batch)
+C.llama_memory_seq_rm, C.llama_decode = sabotaged_rm, sabotaged
+""",
     # Each call leaves 128 KiB behind that nothing uses.
     "leaks_a_little": """
 left = []
@@ -325,6 +348,26 @@ def sabotaged_logits(context, i):
         n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
         rows = np.ctypeslib.as_array(found, shape=(others + 1, len(found_rows) // (others + 1), n))
         rows[1:] = rows[0]
+        found_rows[:] = []
+    return found
+L.llama_get_logits_ith = sabotaged_logits
+""",
+    # The last of several sequences has the logits of the one before it once single tokens of each
+    # are decoded.
+    "last_of_several": """
+import numpy as np
+found_rows = []
+def sabotaged(context, batch):
+    n = batch.n_tokens
+    found_rows[:] = [batch.seq_id[i][0] for i in range(n)] if batch.seq_id else []
+    return decode(context, batch)
+L.llama_decode = sabotaged
+def sabotaged_logits(context, i):
+    found = get_logits(context, i)
+    if i == 0 and found_rows == list(range(len(found_rows))) and len(found_rows) > 1:
+        n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
+        rows = np.ctypeslib.as_array(found, shape=(len(found_rows), n))
+        rows[-1] = rows[-2]
         found_rows[:] = []
     return found
 L.llama_get_logits_ith = sabotaged_logits
@@ -427,6 +470,12 @@ def change(row, label):
     hot = row / 1.5
     row[:] = hot + lse(row) - lse(hot)
     row[label] = kept
+""",
+    # The distribution is a little too flat.
+    "warm": _OF_TEXT
+    + """
+def change(row, label):
+    row /= 1.1
 """,
     # A prompt that was decoded before is not decoded again; its state is forgotten later.
     "keeps_results": """

@@ -194,7 +194,9 @@ class BuildCache:
             return ReadyBuild(self._of_folder(own, made.folder / str(made.found["folder"])), made)
         python, libraries = interpreter_of(made.folder), made.found.get("libraries")
         folder = made.folder / str(libraries) if libraries else None
-        return ReadyBuild(replace(own, python=python, libraries=folder), made)
+        return ReadyBuild(
+            replace(own, python=python, libraries=folder, has_own_libraries=True), made
+        )
 
     def _of_folder(self, own: EngineBuild, folder: Path) -> EngineBuild:
         """An engine of a folder's binaries, or of the libraries next to them."""

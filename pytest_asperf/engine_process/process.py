@@ -170,6 +170,10 @@ def died(engine: Engine, op: str, status: int, log: str, explains: str = "") -> 
     )
 
 
+#: The variable with the folder of libraries that llama-cpp-python loads instead of its own.
+_LIBRARIES_AT: Final = "LLAMA_CPP_LIB_PATH"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
     """The basis from which a worker is started: an engine in an interpreter that has it installed.
@@ -180,6 +184,8 @@ class EngineBuild:
         key_variable: the environment's variable with that server's key.
         nice: the nice value of its process, if the system allows it.
         libraries: the folder of the libraries that llama-cpp-python loads instead of its own.
+        has_own_libraries: True for an environment that was made for the build: libraries that the
+            user's environment names are not the build's.
     """
 
     engine: Engine
@@ -189,11 +195,14 @@ class EngineBuild:
     key_variable: str = ""
     nice: int = NICE
     libraries: Path | None = None
+    has_own_libraries: bool = False
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment's variables that its process has in addition."""
-        return {} if self.libraries is None else {"LLAMA_CPP_LIB_PATH": str(self.libraries)}
+        """Variables of its process that differ from the user's; an empty one is removed."""
+        if self.libraries is None:
+            return {_LIBRARIES_AT: ""} if self.has_own_libraries else {}
+        return {_LIBRARIES_AT: str(self.libraries)}
 
     @property
     def opened_with(self) -> tuple[str, ...]:
@@ -283,14 +292,18 @@ def engine_priority(nice: int) -> str | None:
 def start_interpreter(
     command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a worker's interpreter with its pipes; the last of them gets its output."""
+    """Start a worker's interpreter with its pipes; the last of them gets its output.
+
+    An empty variable is removed from its environment.
+    """
+    env = {name: text for name, text in {**os.environ, **variables}.items() if text}
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=fds[-1],
         stderr=fds[-1],
         pass_fds=fds,
-        env={**os.environ, **variables},
+        env=env,
         # Ctrl-C is the parent's to handle: it must still be able to send requests and to clean up.
         start_new_session=True,
     )

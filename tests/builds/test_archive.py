@@ -348,3 +348,17 @@ def test_a_library_of_another_shape_is_refused(
     ) as refused:
         Worker(engine).describe()
     assert not shows_a_build(refused.value)  # a gate has no FAIL for it
+
+
+@pytest.mark.live
+def test_an_environment_of_its_own_has_its_own_libraries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Libraries that the user's environment names are not those of a release from the index."""
+    pytest.importorskip("llama_cpp")
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
+    engine = EngineBuild("llama_cpp", Path(sys.executable))
+    with pytest.raises(EngineRefusedError, match="cannot use the libraries of"):
+        Worker(engine).describe()
+    with Worker(replace(engine, has_own_libraries=True)) as worker:
+        assert not str(worker.describe().library_path).startswith(str(tmp_path))

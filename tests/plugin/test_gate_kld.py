@@ -23,6 +23,13 @@ def test_answers_that_drift_fail_while_ppl_stays(live: Project, how: str) -> Non
     )
 
 
+def test_another_temperature_fails(live: Project) -> None:
+    """The likeliest tokens are the same, and PPL rises by less than a looser limit."""
+    live.test(GATE.format(model="asperf-draft", names="'kld'", limit=""))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'warm')}", "-v")
+    result.stdout.fnmatch_lines(["✗ *gate kld *"])
+
+
 def test_equal_builds_pass_with_other_attention(live: Project) -> None:
     """Another kernel rounds differently, by less than is accepted."""
     live.test(GATE.format(model="asperf-draft:Q4_K_M", names="'kld', 'ppl'", limit=""))

@@ -43,12 +43,13 @@ def test_a_larger_type_of_cache_fails(live: Project) -> None:
     result.stdout.fnmatch_lines(["✗ *gate memory@d1024 *KV cache: 4.25 MiB → 8 MiB*"])
 
 
-def test_a_cache_that_is_not_the_one_asked_for_is_invalid(live: Project) -> None:
-    """A build that keeps F16 instead of the requested q8_0 cannot be compared."""
+@pytest.mark.parametrize("how", ["keeps_f16", "keeps_f16_values"])
+def test_a_cache_that_is_not_the_one_asked_for_is_invalid(live: Project, how: str) -> None:
+    """A build that keeps F16 instead of the requested q8_0 cannot be compared, not in part."""
     live.test(GATE.replace("threads=1", 'threads=1, type_k="q8_0", type_v="q8_0"'))
-    candidate = write_sabotaged(live.path, "keeps_f16")
+    candidate = write_sabotaged(live.path, how)
     result = live.run(f"--asperf-candidate={candidate}", "-v")
-    result.stdout.fnmatch_lines(["*type_k*q8_0*f16*", "*1 INVALID*"])
+    result.stdout.fnmatch_lines(["*type_[kv]*q8_0*f16*", "*1 INVALID*"])
 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001

@@ -13,11 +13,12 @@ def test_gate(gate):
 """
 
 
-def test_a_build_that_keeps_the_cells_of_another_prompt_fails(live: Project) -> None:
+@pytest.mark.parametrize("how", ["stale_cells", "forgets_the_beginning"])
+def test_a_build_that_keeps_the_wrong_cells_fails(live: Project, how: str) -> None:
     """It is right if a prompt is the first, as in every other check."""
     names = "'logits@turns', 'logits', 'ppl', 'logits@d128'"
     live.test(GATE.format(model="'asperf-draft'", names=names))
-    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'stale_cells')}", "-v")
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
     right = [f"✓ *gate {name} *" for name in ("logits", "ppl", "logits@d128")]
     result.stdout.fnmatch_lines([*right, "✗ *gate logits@turns *"])
     result.stdout.fnmatch_lines(["*candidate: *at position * of turn *", "*keeps of an earlier*"])

@@ -28,6 +28,14 @@ def test_a_build_that_computes_one_sequence_of_a_batch_fails(live: Project) -> N
     result.stdout.fnmatch_lines(["✓ *gate logits *", "✓ *gate ppl *", "✗ *gate logits@c4 *"])
 
 
+def test_a_last_user_who_gets_another_ones_replies_fails(live: Project) -> None:
+    """Prompts are right for all users, and replies for all but one; that user is named."""
+    live.test(GATE.format(model="asperf-draft", names="'logits@c4', 'logits'"))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'last_of_several')}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
+    result.stdout.fnmatch_lines(["*candidate: *at position * of user 4*"])
+
+
 def test_a_fault_of_both_builds_is_invalid(live: Project) -> None:
     """Equal builds never FAIL; a candidate without the fault passes."""
     live.test(GATE.format(model="asperf-draft", names="'logits@c4'"))
