@@ -294,9 +294,10 @@ def start_interpreter(
 ) -> subprocess.Popen[bytes]:
     """Start a worker's interpreter with its pipes; the last of them gets its output.
 
-    An empty variable is removed from its environment.
+    An empty one of the variables is removed from its environment.
     """
-    env = {name: text for name, text in {**os.environ, **variables}.items() if text}
+    removed = {name for name, text in variables.items() if not text}
+    env = {k: v for k, v in {**os.environ, **variables}.items() if k not in removed}
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
