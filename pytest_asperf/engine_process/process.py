@@ -170,10 +170,6 @@ def died(engine: Engine, op: str, status: int, log: str, explains: str = "") -> 
     )
 
 
-#: The variable with the folder of libraries that llama-cpp-python loads instead of its own.
-_LIBRARIES_AT: Final = "LLAMA_CPP_LIB_PATH"
-
-
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
     """The basis from which a worker is started: an engine in an interpreter that has it installed.
@@ -184,8 +180,7 @@ class EngineBuild:
         key_variable: the environment's variable with that server's key.
         nice: the nice value of its process, if the system allows it.
         libraries: the folder of the libraries that llama-cpp-python loads instead of its own.
-        has_own_libraries: True for an environment that was made for the build: libraries that the
-            user's environment names are not the build's.
+        has_own_libraries: True if libraries that the user's environment names are not the build's.
     """
 
     engine: Engine
@@ -200,9 +195,8 @@ class EngineBuild:
     @property
     def variables(self) -> dict[str, str]:
         """Variables of its process that differ from the user's; an empty one is removed."""
-        if self.libraries is None:
-            return {_LIBRARIES_AT: ""} if self.has_own_libraries else {}
-        return {_LIBRARIES_AT: str(self.libraries)}
+        is_named = self.libraries is not None or self.has_own_libraries
+        return {"LLAMA_CPP_LIB_PATH": str(self.libraries or "")} if is_named else {}
 
     @property
     def opened_with(self) -> tuple[str, ...]:
@@ -292,19 +286,15 @@ def engine_priority(nice: int) -> str | None:
 def start_interpreter(
     command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a worker's interpreter with its pipes; the last of them gets its output.
-
-    An empty one of the variables is removed from its environment.
-    """
-    removed = {name for name, text in variables.items() if not text}
-    env = {k: v for k, v in {**os.environ, **variables}.items() if k not in removed}
+    """Start a worker's interpreter with its pipes, of which the last gets its output."""
+    inherited = {name: text for name, text in os.environ.items() if name not in variables}
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=fds[-1],
         stderr=fds[-1],
         pass_fds=fds,
-        env=env,
+        env=inherited | {name: text for name, text in variables.items() if text},
         # Ctrl-C is the parent's to handle: it must still be able to send requests and to clean up.
         start_new_session=True,
     )
