@@ -71,8 +71,9 @@ class LlamaToolsEngine:
 
     def describe(self) -> Facts:
         """Version, devices and a hash of the binaries."""
+        facts = self.facts_of(BENCH)
         self._tools.path(PROGRAM)  # each load scores a text
-        return {**self.facts_of(BENCH), "engine": "llama_tools", "cannot": _CANNOT}
+        return {**facts, "engine": "llama_tools", "cannot": _CANNOT}
 
     def facts_of(self, program: str) -> Facts:
         """The facts of a binary's build, and a hash of all binaries."""
