@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -130,6 +131,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A device's or a file's name may have letters that the terminal's encoding lacks.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As Ctrl-C: a gate prints what it decided, and no engine and no compiler is left running.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     app(prog_name="asperf")
 
 

@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     INCONCLUSIVE = 2, "INCONCLUSIVE: the measurement did not decide"
     USAGE = 3, "the command, a file or a setting is not usable as written"
     INVALID = 4, "INVALID, or it could not be measured"
-    INTERRUPTED = 130, "stopped by Ctrl-C"
+    INTERRUPTED = 130, "stopped by Ctrl-C, SIGTERM or SIGHUP"
 
     meaning: str
 

@@ -325,8 +325,9 @@ def test_a_terminal_without_colours_gets_none(asperf: Asperf) -> None:
     assert "warn gguf  does not exist:\r\n" in plain
 
 
-def test_ctrl_c_ends_quietly(asperf: Asperf) -> None:
-    """An interrupt ends with 130, without a traceback, and with the engine's process gone."""
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_ends_quietly(asperf: Asperf, how: signal.Signals) -> None:
+    """It ends with 130, without a traceback, and with the engine's process gone."""
     started = asperf.folder / "started"
     slow = asperf.folder / "slow"
     slow.write_text(
@@ -345,7 +346,7 @@ def test_ctrl_c_ends_quietly(asperf: Asperf) -> None:
     )
     while not started.exists() and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     stdout, stderr = process.communicate(timeout=120)
     wait_for_end(int(started.read_text()))
     assert process.returncode == 130
