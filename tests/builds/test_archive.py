@@ -351,6 +351,7 @@ def test_a_library_of_another_shape_is_refused(
 
 
 @pytest.mark.live
+@pytest.mark.usefixtures("own_interpreters")
 def test_an_environment_of_its_own_has_its_own_libraries(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

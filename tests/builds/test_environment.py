@@ -46,7 +46,8 @@ def test_a_wheel_is_installed_once(
     assert len(notes.waits) == 1
 
     ready = build_cache().ready(Build("new", source), "llama_cpp")
-    assert ready.engine == EngineBuild("llama_cpp", interpreter_of(made.folder))
+    python = interpreter_of(made.folder)
+    assert ready.engine == EngineBuild("llama_cpp", python, has_own_libraries=True)
     assert ready.rows() == (("made", "tiny-1.0-py3-none-any.whl: 1 other packages"),)
     assert len(notes.waits) == 1
 
