@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtr, chdtri, ndtri, stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.stats.distributions import bdtr, chdtri, ndtri, stdtrit
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
     DECISION_CONFIDENCE,

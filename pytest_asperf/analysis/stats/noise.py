@@ -10,7 +10,8 @@ from itertools import chain
 from statistics import fmean, variance
 from typing import Final
 
-from pytest_asperf.analysis.stats.distributions import betaincinv
+from scipy.special import betaincinv  # type: ignore[import-untyped]  # scipy ships no types
+
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.intervals import paired_change_interval
 from pytest_asperf.analysis.stats.sequential import robust_sd

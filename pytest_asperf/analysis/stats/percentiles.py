@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import bdtr, bdtrc  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.stats.chunk_intervals import design_effect
-from pytest_asperf.analysis.stats.distributions import bdtr, bdtrc
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate, finite_array
 from pytest_asperf.analysis.stats.intervals import checked_confidence, t_quantile, z_quantile
 

@@ -20,12 +20,12 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
-from pytest_asperf.analysis.stats.distributions import stdtr
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
 from pytest_asperf.analysis.stats.sequential_frame import (
     ALPHA,
