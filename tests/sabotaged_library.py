@@ -19,6 +19,19 @@ def end_of(context):
 
 def tokens_of(batch):
     return [batch.token[i] for i in range(batch.n_tokens)]
+
+def decode_end(context, batch):
+    "Decode the last 64 tokens alone, at their positions."
+    n, first = batch.n_tokens, end_of(context)
+    kept = L.llama_batch_init(64, 0, 1)
+    kept.n_tokens = 64
+    for i in range(64):
+        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], first + n - 64 + i
+        kept.n_seq_id[i], kept.logits[i] = 1, i == 63
+        kept.seq_id[i][0] = 0
+    status = decode(context, kept)
+    L.llama_batch_free(kept)
+    return status
 """
 #: The logits of a scored text are changed, row by row, by a function that is to be defined.
 _OF_TEXT = """
@@ -89,18 +102,9 @@ L.llama_decode = sabotaged
     # The same at the positions that the tokens have in the prompt.
     "end_only_in_place": """
 def sabotaged(context, batch):
-    n, first = batch.n_tokens, end_of(context)
-    if batch.logits or n <= 64:
+    if batch.logits or batch.n_tokens <= 64:
         return decode(context, batch)
-    kept = L.llama_batch_init(64, 0, 1)
-    kept.n_tokens = 64
-    for i in range(64):
-        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], first + n - 64 + i
-        kept.n_seq_id[i], kept.logits[i] = 1, i == 63
-        kept.seq_id[i][0] = 0
-    status = decode(context, kept)
-    L.llama_batch_free(kept)
-    return status
+    return decode_end(context, batch)
 L.llama_decode = sabotaged
 """,
     # From 800 tokens on, later tokens see only the last token.
@@ -175,19 +179,11 @@ L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
     "counts_prompts": """
 prompts = []
 def sabotaged(context, batch):
-    n, first = batch.n_tokens, end_of(context)
+    n = batch.n_tokens
     prompts.extend([1] * (n > 64 and not batch.logits))
     if batch.logits or n <= 64 or len(prompts) % 4 < 2:
         return decode(context, batch)
-    kept = L.llama_batch_init(64, 0, 1)
-    kept.n_tokens = 64
-    for i in range(64):
-        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], first + n - 64 + i
-        kept.n_seq_id[i], kept.logits[i] = 1, i == 63
-        kept.seq_id[i][0] = 0
-    status = decode(context, kept)
-    L.llama_batch_free(kept)
-    return status
+    return decode_end(context, batch)
 L.llama_decode = sabotaged
 """,
     # A call returns at once. Its tokens are decoded when logits are read: after a timed run.

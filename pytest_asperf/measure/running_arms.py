@@ -46,7 +46,8 @@ class ArmCache:
         folder: filled caches of the engine: the text before a timed run.
         fed: their tokens or prompts, by workload.
         prompts: of a suite, by the room for them.
-        peaks: largest logits after the runs, by workload and then by the runs' tokens.
+        peaks: the least and the most of the largest logits after the runs, by workload and then by
+            the runs' tokens.
         found_sound: workloads of which a run was examined, and had no finding.
         loaded_from: the share of the model's file that was cached before each timed load; None if
             the system does not report it.
@@ -55,7 +56,7 @@ class ArmCache:
     folder: Path
     fed: dict[Workload, Fed] = field(default_factory=dict)
     prompts: dict[int, Prompts] = field(default_factory=dict)
-    peaks: dict[Workload, dict[tuple[int, int], list[float | None]]] = field(default_factory=dict)
+    peaks: dict[Workload, dict[tuple[int, int], tuple[float, float]]] = field(default_factory=dict)
     found_sound: set[Workload] = field(default_factory=set)
     loaded_from: list[float | None] = field(default_factory=list)
 
@@ -203,9 +204,10 @@ class RunningArm(TimedArm):
             call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
         self._last = (workload, call, run) if call else None
         what = f"{workload.name} {self._arm.name}"
-        if run.logits:
-            peaks = self._peaks.setdefault(workload, {}).setdefault((first, end), [])
-            peaks.append(run.logits.peak)
+        if run.logits and (peak := run.logits.peak) is not None:
+            peaks = self._peaks.setdefault(workload, {})
+            seen = (*peaks.get((first, end), ()), peak)
+            peaks[first, end] = min(seen), max(seen)
             if workload in self._found_sound:
                 require_valid(what, self._unequal_runs(workload))
         return require_sound(what, run, workload)

@@ -123,7 +123,7 @@ def _source_path(ref: ModelRef) -> Path:
     if not path.exists():
         raise ModelError(
             f"{ref.label}: there is no file {printable(path)}",
-            remedy="correct its path in the configuration, or make it",
+            remedy="correct the path, or make the file",
         )
     return path
 

@@ -208,8 +208,7 @@ def unequal_runs(peaks: Sequence[float | None]) -> GuardFinding | None:
     if most - least <= _EQUAL_PEAKS * max(_LEAST_PEAK, abs(least), abs(most)):
         return None
     return Guard.TIMED_WORK.finding(
-        f"the largest logit after {len(known)} runs of the same tokens is {figure(least)} to "
-        f"{figure(most)}",
+        f"the largest logit after runs of the same tokens is {figure(least)} to {figure(most)}",
         "each run of the same tokens ends with the same logits",
     )
 
