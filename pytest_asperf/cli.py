@@ -23,7 +23,7 @@ GROUPS: Final = {
         "gate": "Compare two builds: speed, PPL, logits and speculation.",
         "bisect": "Find the release or commit at which a gate begins to fail.",
         "nightly": "Measure the current build against a fixed baseline.",
-        "audit": "Read other tools' output: its intervals and its validity.",
+        "audit": "Judge other tools' output: intervals and validity.",
         "findings": "List published findings, each with the verdict on its figures.",
     },
     "Measure": {

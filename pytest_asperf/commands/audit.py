@@ -42,7 +42,7 @@ _PATH = click.Path(path_type=Path)
 )
 @reports("json")
 def audit(files: Sequence[Path], reports: Sequence[ReportTarget], **given: Any) -> None:
-    """Read other tools' output: its intervals and its validity.
+    """Judge other tools' output: intervals and validity.
 
     Exits with 0 if every file was read and is sound, with 4 if something is INVALID, with 3 if a
     file could not be read, with 2 if something is INCONCLUSIVE.

@@ -38,7 +38,7 @@ def gated(function: Callable[..., None]) -> Callable[..., None]:
             metavar="NAME,...",
             multiple=True,
             help="Checks, such as pp512, tg128@d4096, ttft512, ppl, logits, ppl@d1024 or sd "
-            "(default: all in which real regressions went unnoticed).",
+            "(default: speed, quality and memory; --list shows them).",
         ),
         model_option("--draft", metavar="MODEL", help="Draft model of the check sd, or ngram."),
         max_ppl_delta,

@@ -178,7 +178,7 @@ _series = click.argument("series")
 
 
 @history.command("list")
-@click.option("--all", "every", is_flag=True, help=f"Not only the latest {_LISTED}.")
+@click.option("--all", "every", is_flag=True, help=f"All series, not only the latest {_LISTED}.")
 def list_series(every: bool) -> None:  # noqa: FBT001  # click calls it by name
     """List the series and their states, the latest first."""
     from pytest_asperf.nightly.steps import threshold_of

@@ -112,7 +112,7 @@ def build_models(addresses: tuple[str, ...]) -> None:
 def verify_models(remove: bool) -> None:  # noqa: FBT001  # click calls it by name
     """Compare every cached file with the SHA-256 it was written with.
 
-    Exits with 1 where one is broken and left in place.
+    Exits with 1 if a broken one is left in place.
     """
     cache = open_project().cache
     with stderr_console().status("reading the cache"):

@@ -67,7 +67,14 @@ class MeasurementRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """One request to a server, timed from its start."""
+    """One request to a server.
+
+    Attributes:
+        event_ns: times of the chunks with output, ns since the request was sent.
+        n_prompt: prompt tokens, as the server counts them.
+        n_cached: those of them that were in its cache.
+        n_output: tokens of the reply, as the server counts them.
+    """
 
     event_ns: tuple[int, ...]
     n_prompt: int | None = None
@@ -77,7 +84,14 @@ class RequestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """One timed run: its tokens, its time, the load that it is of, and a server's requests."""
+    """One timed run.
+
+    Attributes:
+        n_tokens: tokens that it computed.
+        elapsed_ns: its time.
+        load: number of the load of the model that it belongs to, from 0.
+        requests: of a server, the requests that the run consists of.
+    """
 
     n_tokens: int
     elapsed_ns: int
@@ -118,7 +132,14 @@ class ThroughputRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFacts:
-    """The sums of one scored chunk, nats."""
+    """The sums of one scored chunk, nats.
+
+    Attributes:
+        n_tokens: scored tokens.
+        nll_sum: negative log-likelihood.
+        baseline_nll_sum: the baseline's.
+        kld_sum: KLD from the baseline.
+    """
 
     n_tokens: int
     nll_sum: float
@@ -161,7 +182,14 @@ class QuantRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RailFacts:
-    """The energy of one rail."""
+    """The energy of one rail.
+
+    Attributes:
+        joules_per_token: while the model worked.
+        net_joules_per_token: without the idle machine's energy.
+        watts: mean power while the model worked.
+        idle_watts: mean power of the idle machine.
+    """
 
     joules_per_token: Estimate
     net_joules_per_token: Estimate
@@ -171,7 +199,14 @@ class RailFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFacts:
-    """One kind of work while counters were sampled; an idle machine has no tokens."""
+    """One kind of work while counters were sampled.
+
+    Attributes:
+        wall_s: duration of the phase.
+        busy_s: time of it that the engine computed.
+        n_tokens: tokens that it computed; 0 for an idle machine.
+        windows: energy between updates of each counter.
+    """
 
     wall_s: float
     busy_s: float
@@ -206,7 +241,15 @@ class EnergyRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord(MeasurementRecord):
-    """The memory of a model with `n_ctx` positions filled, in bytes."""
+    """The memory of a model with `n_ctx` positions filled, by the engine's own count.
+
+    Attributes:
+        n_ctx: positions of the context.
+        weights_bytes: the weights.
+        kv_bytes: the KV cache.
+        compute_bytes: the compute buffers.
+        peak_rss_bytes: the worker's peak resident memory, all of them included.
+    """
 
     kind: ClassVar[str] = "memory"
 
@@ -239,7 +282,14 @@ class PromptFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergenceFacts:
-    """The first difference of two outputs; `margin` is the distance from a tie, in logits."""
+    """The first difference of two outputs.
+
+    Attributes:
+        prompt: its index.
+        position: of the token after the prompt.
+        tokens: of the target alone and with the draft.
+        margin: distance from a tie, in logits.
+    """
 
     prompt: int
     position: int
@@ -269,12 +319,16 @@ class SpeculationRecord(MeasurementRecord):
         break_even_ratio: ratio from which the pair gains; None if there is none.
         best_k: k with the highest predicted gain.
         best_k_gain: that gain.
-        drafted, accepted: tokens of all rounds.
+        drafted: tokens of all rounds.
+        accepted: those of them that the target accepted.
         acceptance: accepted of drafted tokens.
-        acceptance_by_category, acceptance_by_position: the acceptance in parts.
-        mean_length, mean_length_by_category: tokens that a round emits.
+        acceptance_by_category: the acceptance by category of prompt.
+        acceptance_by_position: the acceptance by position in a round.
+        mean_length: tokens that a round emits.
+        mean_length_by_category: the same by category of prompt.
         n_rounds: of all runs.
-        drafting, verifying: costs of a round, on average.
+        drafting: mean cost of the drafts of a round.
+        verifying: mean cost of verifying a round.
         draft_step: cost of a step of the draft, c.
         verify: cost of verifying a batch by its size, C.
         time_split: shares of the time.

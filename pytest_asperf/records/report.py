@@ -83,7 +83,14 @@ class Meta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFacts:
-    """One check of a gate: workload, model, settings and seconds."""
+    """One check of a gate.
+
+    Attributes:
+        workload: its name, such as `tg128`.
+        model: the model spec.
+        settings: the engine settings that belong to the check.
+        elapsed_s: its duration.
+    """
 
     workload: str
     model: str
@@ -93,7 +100,12 @@ class CheckFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOutFacts:
-    """A check that a gate left out."""
+    """A check that a gate left out.
+
+    Attributes:
+        check: what it is about.
+        reason: why no build can run it.
+    """
 
     check: str
     reason: str
@@ -104,10 +116,13 @@ class GateFacts:
     """A gate as a whole.
 
     Attributes:
-        baseline, candidate: names of the builds.
+        baseline: name of the build that was compared with.
+        candidate: name of the build that was judged.
         limits: the accepted limits, in words.
-        answer, counts, exit_code: as the command printed them.
-        elapsed_s: time of all.
+        answer: the verdict on the gate, with its counts and seconds, as it was printed.
+        counts: how many checks have each outcome, in words.
+        exit_code: of the command.
+        elapsed_s: time of all checks.
         interrupted: whether it was stopped.
         checks: the checks, in the order of their verdicts.
         left_out: checks that were not compared.

@@ -35,9 +35,20 @@ class Assertion:
         source: where the figures are from.
         measured: the result in words.
         figure: label of the first figure.
-        value, low, high, n, counted, unit, confidence: the first figure.
-        at_least, at_most: its accepted limits.
-        model, sha256, engine, build, settings: the run record; for a gate, the candidate's.
+        value: of the first figure.
+        low: lower bound of its interval.
+        high: upper bound of its interval.
+        n: independent observations that it rests on.
+        counted: the unit of `n`, in the plural.
+        unit: of the figure.
+        confidence: two-sided coverage of the interval.
+        at_least: the limit from below, if there is one.
+        at_most: the limit from above, if there is one.
+        model: model spec; this and the next four are the candidate's in a gate.
+        sha256: of the model's file.
+        engine: library and version.
+        build: the user's name for the build.
+        settings: the requested settings, `key=value,…`.
         advice: the remedy.
         about: its test's subject: the first of a plugin's labels.
         excused: why it fails no test.

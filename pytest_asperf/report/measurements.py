@@ -24,7 +24,15 @@ from pytest_asperf.report.lines import first_line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRun:
-    """One run of a variant in a pair, by the pair's number; the cost is that of one part."""
+    """One run of a variant in a pair.
+
+    Attributes:
+        pair: number of the pair, from 0.
+        parts: that the run was timed in.
+        n_tokens: tokens of one part.
+        elapsed_ns: time of one part.
+        energy_nj: energy of one part, if that is compared.
+    """
 
     pair: int
     parts: int
@@ -59,8 +67,15 @@ class Entry:
         engine: library and version.
         backend: buffers of the weights.
         settings: the requested settings, `key=value,…`.
-        threads, size_bytes, n_params: of the engine and the model.
-        value, low, high, unit, n, counted: the estimate; for a variant in pairs a median.
+        threads: that computed.
+        size_bytes: of the weights.
+        n_params: parameters of the model.
+        value: the estimate; for a variant in pairs the median of its runs.
+        low: lower bound of the estimate's interval.
+        high: upper bound of the estimate's interval.
+        unit: of the estimate.
+        n: independent observations that it rests on.
+        counted: the unit of `n`, in the plural.
         runs: every count and time.
     """
 
