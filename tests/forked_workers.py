@@ -1,9 +1,10 @@
 """Workers that import no engine: processes forked from one that has imported it.
 
 Most tests start fresh processes of an engine, whose imports cost 0.05 s of CPU (scripted) or 0.2 s
-(llama.cpp, MLX) each. Here one process for each engine imports it and forks. A forked
-process runs the worker with its own pipes, environment, folder and cores, and is a child of the
-requesting process, which sees its exit status. So do the interpreters of `harmful_interpreter.py`.
+(llama.cpp, MLX) each, and whose files cost 0.03 s to hash. Here one process for each engine imports
+it, hashes them once and forks. A forked process runs the worker with its own pipes, environment,
+folder and cores, and is a child of the requesting process, which sees its exit status. So do the
+interpreters of `harmful_interpreter.py`.
 """
 
 import ctypes
@@ -29,11 +30,16 @@ START: Final = process.start_interpreter
 _CALL: Final = "main(sys.argv[2:])"
 _FORKS: Final = (
     FORKS
-    + """import gc, importlib, json, os, socket
+    + """import functools, gc, importlib, json, os, socket
 asking = socket.socket(fileno=int(sys.argv.pop()))
-engines = sys.modules["asperf_worker.main"].ENGINES
-for name in (engines[sys.argv[2]][0], ".scoring", ".speculation_ops", ".revisits"):
+common = importlib.import_module("asperf_worker.engine")
+hashed = functools.cache(common.files_sha256)
+common.files_sha256 = lambda paths: hashed(tuple(paths))
+own = sys.modules["asperf_worker.main"].ENGINES[sys.argv[2]][0]
+for name in (own, ".scoring", ".speculation_ops", ".revisits"):
     importlib.import_module(name, "asperf_worker")
+if library_files := getattr(sys.modules["asperf_worker" + own], "library_files", None):
+    common.files_sha256(library_files())
 gc.freeze()
 
 def forked():
@@ -75,6 +81,8 @@ sys.orig_argv = [*request["before"], *map(str, fds), *request["after"]]
 sys.argv = sys.orig_argv[3:]
 """
 )
+#: A fork ends without the interpreter's own end, which would copy each module in order to free it.
+_END: Final = "\nos._exit(0)"
 #: The part of a worker's command at which the descriptors begin.
 _FDS: Final = 7
 _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
@@ -152,7 +160,7 @@ class Forks:
         if key not in self._asking:
             self._forget_harmful()
             ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            source = bootstrap.replace(_CALL, _FORKS + _CALL)
+            source = bootstrap.replace(_CALL, _FORKS + _CALL + _END)
             words = [python, *options, source, folder, engine, str(its.fileno())]
             quiet = subprocess.DEVNULL
             with its:

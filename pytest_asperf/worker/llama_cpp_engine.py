@@ -62,7 +62,7 @@ _SETTINGS: Final = frozenset(
 )
 
 
-def _library_files() -> list[Path]:
+def library_files() -> list[Path]:
     folder = compat.library_folder()
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
 
@@ -92,7 +92,7 @@ class LlamaCppEngine:
             "version": llama_cpp_version,
             **compat.library_versions(),
             "library_path": str(compat.library_folder()),
-            "library_sha256": files_sha256(_library_files()),
+            "library_sha256": files_sha256(library_files()),
             "system_info": llama_cpp.llama_print_system_info().decode(errors="replace").strip(),
             "gpu_offload": bool(llama_cpp.llama_supports_gpu_offload()),
             "devices": devices,
