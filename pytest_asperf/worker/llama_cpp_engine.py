@@ -63,6 +63,7 @@ _SETTINGS: Final = frozenset(
 
 
 def library_files() -> list[Path]:
+    """The native code: it decides the computation."""
     folder = compat.library_folder()
     return sorted(p for p in folder.glob("*") if ".so" in p.name or p.suffix in {".dylib", ".dll"})
 
