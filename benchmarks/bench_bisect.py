@@ -23,6 +23,7 @@ import numpy as np
 from bench_sequential import MACHINES, PLAIN, table
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.bisect.search import (
@@ -104,7 +105,7 @@ def bisect(history: History, rng: np.random.Generator) -> Run:
         drawn = np.concatenate([history.noise.pairs(rng, 1, effect)[0] for _ in range(2)])
         outcome = next(filter(None, map(test.update, drawn.tolist())))
         estimate = test.total.estimate
-        findings[step.gate] = GateAnswer(outcome, estimate.low, estimate.high)
+        findings[step.gate] = GateAnswer(Outcome(outcome), estimate.low, estimate.high)
         pairs += test.n
     return Run(step, len(findings), pairs)
 

@@ -113,7 +113,7 @@ CLAIMS: Final = (
 
 def _ratio_batch(
     sides: Sides, claim: tuple[str, float, float, str], seed: tuple[int, ...]
-) -> list[tuple[Outcome, int]]:
+) -> list[tuple[str, int]]:
     """The outcome and the pairs of each assertion."""
     kind, low, effect, _ = claim
     decide = {_DIFFERENCE: _difference, _SECOND: _second}.get(kind, _ratio)
@@ -121,13 +121,13 @@ def _ratio_batch(
     return [decide(row, low, effect) for row in rows]
 
 
-def _ratio(noise: list[float], low: float, effect: float) -> tuple[Outcome, int]:
+def _ratio(noise: list[float], low: float, effect: float) -> tuple[str, int]:
     test = RatioTest(math.exp(low), 1.0, max_pairs=PAIRS)
     outcome = next(filter(None, (test.update(n + effect) for n in noise)))
     return outcome, test.n
 
 
-def _second(noise: list[float], low: float, effect: float) -> tuple[Outcome, int]:
+def _second(noise: list[float], low: float, effect: float) -> tuple[str, int]:
     """An assertion about the upper limit, after one about the lower limit on the same pairs."""
     first, second = RatioTest(math.exp(low), max_pairs=PAIRS), RatioTest(at_most=1.0)
     for n in noise:
@@ -137,7 +137,7 @@ def _second(noise: list[float], low: float, effect: float) -> tuple[Outcome, int
     return outcome, max(first.n, second.n)
 
 
-def _difference(noise: list[float], _low: float, effect: float) -> tuple[Outcome, int]:
+def _difference(noise: list[float], _low: float, effect: float) -> tuple[str, int]:
     """An assertion that two costs differ by nothing; the noise is shared out between them."""
     test = DifferenceTest(-math.inf, 0.0, unit="ms", max_pairs=PAIRS)
     for n in noise:

@@ -268,7 +268,7 @@ def timed_pairs(
 
 
 def _outcomes(timed: list[WorkloadPairs]) -> Counter[Outcome]:
-    return Counter(workload_pairs.test.outcome or Outcome.INCONCLUSIVE for workload_pairs in timed)
+    return Counter(workload_pairs.test.outcome_if_stopped for workload_pairs in timed)
 
 
 def _row(case: _Case, timed: list[WorkloadPairs]) -> tuple[str, ...]:

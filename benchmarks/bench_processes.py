@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from simulated_gates import BATCH, print_row, simulations
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure import ab_speed
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment, WorkloadPairs, run_pairs
@@ -196,7 +196,7 @@ def _timed(_lease: object, opening: OpenArms, experiment: SpeedExperiment) -> AB
     return run_pairs(opening, experiment, lambda *_: None)
 
 
-Found = list[tuple[Outcome | None, int]]
+Found = list[tuple[Decision | None, int]]
 
 
 def _batch(condition: Condition, seed: tuple[int, ...]) -> list[Found]:
@@ -239,12 +239,10 @@ def _row(condition: Condition, gates: list[Found]) -> tuple[tuple[str, ...], lis
     n_slow = (sum(GROUPS) if condition.everywhere else 1) if condition.slower else 0
     slow = [check for gate in gates for check in gate[:n_slow]]
     equal = [check for gate in gates for check in gate[n_slow:]]
-    fails = sum(any(o is Outcome.FAIL for o, _ in gate[n_slow:]) for gate in gates) / len(gates)
-    passes = Counter(outcome for outcome, _ in slow)[Outcome.PASS] / len(slow) if slow else 0.0
+    fails = sum(any(o is Decision.FAIL for o, _ in gate[n_slow:]) for gate in gates) / len(gates)
+    passes = Counter(outcome for outcome, _ in slow)[Decision.PASS] / len(slow) if slow else 0.0
     exits = Counter(_exit(gate) for gate in gates)
-    shares = " / ".join(
-        f"{100 * exits[kind] / len(gates):.1f}" for kind in Outcome if kind in _EXITS
-    )
+    shares = " / ".join(f"{100 * exits[kind] / len(gates):.1f}" for kind in _EXITS)
     missed = []
     if not condition.kept:
         bound = 0.005 if condition.slower > condition.tolerance else 0.05
@@ -260,14 +258,14 @@ def _exceeds(share: float, bound: float, n: int) -> bool:
     return share > bound + 3 * math.sqrt(bound * (1 - bound) / n)
 
 
-_EXITS: Final = (Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE)
+_EXITS: Final = (Decision.PASS, Decision.FAIL, Decision.INCONCLUSIVE)
 
 
-def _exit(gate: Found) -> Outcome:
+def _exit(gate: Found) -> Decision:
     outcomes = {outcome for outcome, _ in gate}
-    if Outcome.FAIL in outcomes:
-        return Outcome.FAIL
-    return Outcome.PASS if outcomes == {Outcome.PASS} else Outcome.INCONCLUSIVE
+    if Decision.FAIL in outcomes:
+        return Decision.FAIL
+    return Decision.PASS if outcomes == {Decision.PASS} else Decision.INCONCLUSIVE
 
 
 def _pairs(checks: Found) -> str:

@@ -26,6 +26,7 @@ from pytest_benchmark.utils import PercentageRegressionCheck
 from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy ships no types
 from scipy.stats import binom, ttest_ind  # type: ignore[import-untyped]
 
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.sequential import (
     PairedTest,
     detectable_tolerance,
@@ -33,7 +34,6 @@ from pytest_asperf.analysis.stats.sequential import (
     predicted_sd,
     robust_sd,
 )
-from pytest_asperf.analysis.verdict import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,12 +51,12 @@ TOLERANCE: Final = 0.05
 FEW_PAIRS: Final = ((0.02, 0.02, (10, 18)), (0.03, 0.05, (5, 9)))
 #: Larger tolerances, the true slowdown, and the verdict that it has to get.
 ACCEPTED: Final = (
-    (0.10, 0.0, Outcome.PASS),
-    (0.10, 0.03, Outcome.PASS),
-    (0.10, 0.10, Outcome.FAIL),
-    (0.40, 0.28, Outcome.PASS),
+    (0.10, 0.0, Decision.PASS),
+    (0.10, 0.03, Decision.PASS),
+    (0.10, 0.10, Decision.FAIL),
+    (0.40, 0.28, Decision.PASS),
     (0.40, 0.37, None),
-    (0.40, 0.42, Outcome.FAIL),
+    (0.40, 0.42, Decision.FAIL),
 )
 #: Tolerances at which the usual rules are compared, and the runs of each build that they read.
 USUAL_TOLERANCES: Final = (0.01, 0.02, 0.05)
@@ -140,11 +140,11 @@ class Gates:
         covered: share of intervals that contained the truth; NaN without a look.
     """
 
-    outcomes: Counter[Outcome]
+    outcomes: Counter[Decision]
     pairs: Array
     covered: float
 
-    def percent(self, outcome: Outcome) -> float:
+    def percent(self, outcome: Decision) -> float:
         """Return the share of gates with an outcome, in percent."""
         return 100 * self.outcomes[outcome] / self.outcomes.total()
 
@@ -156,12 +156,12 @@ class Gates:
         return [*shares, f"{median:.0f}", f"{p90:.0f}", covered]
 
 
-DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
+DECIDED: Final = (Decision.FAIL, Decision.PASS, Decision.INCONCLUSIVE)
 
 
 def judge(ratios: Array, tolerance: float, effect: float) -> Gates:
     """Return `PairedTest`'s outcome for each row; every eighth gate's interval is examined."""
-    outcomes: Counter[Outcome] = Counter()
+    outcomes: Counter[Decision] = Counter()
     pairs = []
     covered = []
     for row in ratios.tolist():
@@ -254,7 +254,7 @@ def usual_rules(rng: np.random.Generator, gates: int) -> None:
         rows.setdefault("paired t, looked at after every pair", []).append(_percents(said))
         found = [judge(ratios, tolerance, 0.0) for ratios in paired]
         runs = ", ".join(f"{2 * np.median(g.pairs):.0f}" for g in found)
-        cell = f"{_percents([g.percent(Outcome.FAIL) for g in found])}; {runs} runs"
+        cell = f"{_percents([g.percent(Decision.FAIL) for g in found])}; {runs} runs"
         rows.setdefault("this test", []).append(cell)
     title = '"Slower" in %: equal builds / slower by the tolerance / by twice the tolerance'
     head = ["rule", *(f"{tolerance:.0%}" for tolerance in USUAL_TOLERANCES)]
@@ -297,7 +297,7 @@ def machines(rng: np.random.Generator, gates: int) -> list[str]:
 
 def promises_broken(found: Gates, label: str, most: tuple[int, ...] = ()) -> list[str]:
     """Return a condition's results against the error rates in docs/statistics.md."""
-    wrong = Outcome.FAIL if label.endswith("A/A") else Outcome.PASS
+    wrong = Decision.FAIL if label.endswith("A/A") else Decision.PASS
     n = found.outcomes.total()
     allowed = 100 * float(binom.ppf(0.9999, n, 0.05)) / n
     broken = [f"{label}: {wrong} in more than 5 %"] * (found.percent(wrong) > allowed)

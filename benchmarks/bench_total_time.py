@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from simulated_gates import BATCH, print_row, simulations
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PAIRS: Final = 120
 TOLERANCE: Final = 0.05
 TURNS_FOR_PASS: Final = 12
-DECIDED: Final = (Outcome.FAIL, Outcome.PASS, Outcome.INCONCLUSIVE)
+DECIDED: Final = (Decision.FAIL, Decision.PASS, Decision.INCONCLUSIVE)
 
 Array = Any  # numpy's own types do not describe a shape
 
@@ -104,7 +104,7 @@ def _candidates() -> Iterator[Candidate]:
     yield from (Candidate(e, lasting=rho) for rho, e in product((0.5, 0.9), (0, 0.05, 0.1)))
 
 
-Gate = tuple[Outcome, int]
+Gate = tuple[Decision, int]
 
 
 def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[Gate]:
@@ -136,7 +136,7 @@ def _cells(gates: list[Gate]) -> tuple[str, str]:
     return percent, " / ".join(f"{q:.0f}" for q in np.quantile([n for _, n in gates], [0.5, 0.9]))
 
 
-def _broken(candidate: Candidate, outcomes: Counter[Outcome], turns: int) -> list[str]:
+def _broken(candidate: Candidate, outcomes: Counter[Decision], turns: int) -> list[str]:
     """The promises that a candidate shows to be broken."""
     n = outcomes.total()
     allowed = 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)
@@ -144,11 +144,11 @@ def _broken(candidate: Candidate, outcomes: Counter[Outcome], turns: int) -> lis
     if candidate.lasting > 0.5:
         return []  # nothing is promised of it
     if candidate.mean_slowdown == 0:
-        return [f"{label}: false FAILs"] * (outcomes[Outcome.FAIL] > allowed)
+        return [f"{label}: false FAILs"] * (outcomes[Decision.FAIL] > allowed)
     slow_is_seen = candidate.share >= 0.25 and (turns > 1 or candidate.slow_by >= 0.5)
     is_excluded = candidate.mean_slowdown > TOLERANCE and slow_is_seen
     at_tolerance = candidate.effect >= TOLERANCE
-    wrong = outcomes[Outcome.PASS] > allowed
+    wrong = outcomes[Decision.PASS] > allowed
     return [f"{label}: wrong PASSes"] * ((is_excluded or at_tolerance) and wrong)
 
 

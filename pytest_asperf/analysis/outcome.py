@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
-from typing import Final, Self
+from typing import Final, NoReturn, Self
+
+from pytest_asperf.errors import ConfigError
 
 #: The word of a check of a gate that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"
@@ -17,6 +19,21 @@ class Outcome(StrEnum):
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     INVALID = "INVALID"
+
+    def __bool__(self) -> NoReturn:
+        raise ConfigError(
+            f"the outcome {self} is used as a truth value",
+            why="it would be true for every verdict",
+            remedy='write `assert verdict`, or `assert verdict.outcome == "PASS"`',
+        )
+
+
+class Decision(StrEnum):
+    """The end of a sequential test; None before it."""
+
+    PASS = "PASS"  # noqa: S105  # as above
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
 
 
 class ExitCode(IntEnum):

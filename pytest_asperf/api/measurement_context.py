@@ -18,6 +18,7 @@ from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.measure.validity import BandwidthBounds, require_valid, throughput_trips
 from pytest_asperf.records.kinds import AnyRecord
 from pytest_asperf.records.taken import throughput_record
+from pytest_asperf.report.verdict_text import VerdictError
 
 Measured = TypeVar("Measured")
 
@@ -42,6 +43,9 @@ class Record(Protocol):
 
     def asserted(self, verdict: Verdict) -> None:
         """Note that the test has asserted a verdict, or read its outcome."""
+
+    def raised(self, error: VerdictError) -> None:
+        """Note a verdict that is raised, which must end the test or be read."""
 
     def keeps(self, undecided: Verdict) -> bool:
         """True if the test goes on, and its end raises the verdict."""
@@ -269,6 +273,9 @@ class NoRecord:
         """Expect nothing of it."""
 
     def asserted(self, verdict: Verdict) -> None:
+        """Expect nothing of it."""
+
+    def raised(self, error: VerdictError) -> None:
         """Expect nothing of it."""
 
     def keeps(self, undecided: Verdict) -> bool:  # noqa: ARG002  # as for a test's record

@@ -49,14 +49,25 @@ class Asserted(Verdict):
 
     def take(self, judged: Judged) -> None:
         """Be this verdict, in the record too, instead of the one on a chain's first limit."""
-        verdict, record = judged.verdict, self._record
-        for slot in fields(Verdict):  # the slots of a frozen dataclass
-            getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
-        record(verdict, instead_of=getattr(self, "_verdict", None))
-        object.__setattr__(self, "_verdict", verdict)
+        record = self._record
+        record(judged.verdict, instead_of=getattr(self, "_verdict", None))
+        self.become(judged.verdict)
         if judged.is_stopped:
             raise KeyboardInterrupt
         record.compared(self)
+
+    @classmethod
+    def of(cls, verdict: Verdict, record: Record) -> Asserted:
+        """A verdict that its record has already."""
+        one = verdict if isinstance(verdict, Asserted) else cls(record)
+        one.become(verdict.plain())
+        return one
+
+    def become(self, verdict: Verdict) -> None:
+        """Have the parts of a verdict."""
+        for slot in fields(Verdict):  # the slots of a frozen dataclass
+            getattr(Verdict, slot.name).__set__(self, getattr(verdict, slot.name))
+        object.__setattr__(self, "_verdict", verdict)
 
     def __repr__(self) -> str:
         return f"<Verdict {line(self._verdict)}>"  # printing it does not assert it
@@ -410,7 +421,9 @@ def conclude(verdict: Verdict, record: Record) -> None:
     """
     __tracebackhide__ = True
     record.asserted(verdict)
-    if verdict.outcome is Outcome.PASS:
+    if verdict.plain().outcome is Outcome.PASS:
         return
-    if verdict.outcome is not Outcome.INCONCLUSIVE or not record.keeps(verdict):
-        raise VerdictError(verdict)
+    if verdict.plain().outcome is not Outcome.INCONCLUSIVE or not record.keeps(verdict):
+        error = VerdictError(Asserted.of(verdict, record))
+        record.raised(error)
+        raise error

@@ -53,7 +53,7 @@ class DemoClaim:
         try:
             made = self.make()
         except VerdictError as error:
-            return error.verdict
+            return error.verdict.plain()
         except AsperfError as error:
             if not error.breaks_measurement:
                 raise

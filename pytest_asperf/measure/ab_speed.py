@@ -23,12 +23,12 @@ from functools import partial
 from statistics import median
 from typing import Final
 
+from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest, robust_sd
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.progress import Progress, SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.hardware.readiness import readiness
@@ -146,7 +146,7 @@ class WorkloadPairs:
     @property
     def is_unconfirmed(self) -> bool:
         """True if they show a FAIL of few processes that no others have shown."""
-        is_fail = self.test.outcome is Outcome.FAIL
+        is_fail = self.test.outcome is Decision.FAIL
         return is_fail and not self.is_fresh and self.failed_before is None
 
     def judged_again(self, test: PairedTest | RatioTest) -> WorkloadPairs:

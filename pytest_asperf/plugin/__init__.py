@@ -168,10 +168,16 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put verdicts and measurements on the report."""
+    from pytest_asperf.plugin.stash import has_notes, opened_session, require_none_caught
+
     with _without_frames(item.config, call):
         report = yield
-    from pytest_asperf.plugin.stash import has_notes, opened_session
-
+    try:
+        require_none_caught(item, call, report)
+    except Exception as error:  # noqa: BLE001  # ours, which no start imports
+        call.excinfo = pytest.ExceptionInfo.from_exception(error)
+        with _without_frames(item.config, call):
+            report = pytest.TestReport.from_item_and_call(item, call)
     session = opened_session(item.config)
     if has_notes(item) or session or (call.excinfo and _is_ours(call.excinfo.value)):
         from pytest_asperf.plugin.outcomes import settle

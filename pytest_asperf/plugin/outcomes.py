@@ -75,7 +75,7 @@ def settle(
     elif isinstance(error, VerdictError):
         _shorten(item, report, error)
     if isinstance(error, VerdictError):
-        record = _as_plugins_have_it(item, error.verdict)
+        record = _as_plugins_have_it(item, error.verdict.plain())
         if isinstance(record, Verdict) and record.excused:
             _excuse(report, error, record.source)
             return
@@ -164,11 +164,11 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
     shown: Any = report.longrepr
     if getattr(shown, "reprcrash", None) is None:
         return
-    shown.reprcrash.message = printable(claim_text(error.verdict))
+    shown.reprcrash.message = printable(claim_text(error.verdict.plain()))
     if _is_auto(item.config) and item.config.get_verbosity() <= 0:
         entry = shown.reprtraceback.reprentries[-1]
         claim = [line for line in entry.lines if line.startswith(">")]
-        told = (f"E   {line}" for line in short_note(error.verdict))
+        told = (f"E   {line}" for line in short_note(error.verdict.plain()))
         # The run record comes last: the lines above the table have the models with their hashes
         # too.
         fitted = _fitted(told, item.config, below=f"E   {'':14}", most=_MOST_TOLD)
@@ -179,12 +179,12 @@ def _shorten(item: pytest.Item, report: pytest.TestReport, error: VerdictError) 
 
 
 def _in_short(error: VerdictError) -> str:
-    return printable(claim_line(error.verdict))
+    return printable(claim_line(error.verdict.plain()))
 
 
 def _outcome(error: BaseException | None) -> str | None:
-    if isinstance(error, VerdictError) and error.verdict.outcome in _STATUS:
-        return str(error.verdict.outcome)
+    if isinstance(error, VerdictError) and error.verdict.plain().outcome in _STATUS:
+        return str(error.verdict.plain().outcome)
     if isinstance(error, AsperfError) and error.breaks_measurement:
         return str(Outcome.INVALID)
     return None
@@ -213,7 +213,7 @@ def _as_plugins_have_it(item: pytest.Item, record: AnyRecord) -> AnyRecord:
 def _excuse(report: pytest.TestReport, error: VerdictError, source: str) -> None:
     """Report a verdict as it is, and no test as failed."""
     extras: Any = report
-    verdict = f"{source} {error.verdict.outcome}"
+    verdict = f"{source} {error.verdict.plain().outcome}"
     report.outcome = "skipped"
     extras.asperf_excused = verdict
     extras.wasxfail = f"{verdict}: {_in_short(error)}"

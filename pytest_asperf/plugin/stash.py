@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -117,6 +117,7 @@ class _Course:
     has_asserted: bool = False
     forgotten: list[Verdict] = field(default_factory=list)
     undecided: list[Verdict] = field(default_factory=list)
+    raised: list[VerdictError] = field(default_factory=list)
     is_over: bool = False
 
 
@@ -148,8 +149,13 @@ class Notebook:
 
     def asserted(self, verdict: Verdict) -> None:
         """Note that the test has asserted a verdict, or read its outcome."""
-        forgotten = _course_of(self.item).forgotten
-        forgotten[:] = [one for one in forgotten if one is not verdict]
+        course = _course_of(self.item)
+        course.forgotten = [one for one in course.forgotten if one is not verdict]
+        course.raised = [error for error in course.raised if error.verdict is not verdict]
+
+    def raised(self, error: VerdictError) -> None:
+        """Note a verdict that is raised, which must end the test or be read."""
+        _course_of(self.item).raised.append(error)
 
     def keeps(self, undecided: Verdict) -> bool:
         """True if the test goes on, and its end raises the verdict: unless that fails the test."""
@@ -180,7 +186,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     if course.forgotten:
         return forgotten_by(item)
     # The second limit of a chain can have decided it.
-    still_open = [one for one in course.undecided if one.outcome == "INCONCLUSIVE"]
+    still_open = [one for one in course.undecided if one.plain().outcome == "INCONCLUSIVE"]
     if still_open:
         from pytest_asperf.report.verdict_text import VerdictError
 
@@ -245,6 +251,50 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
     )
 
 
+def require_none_caught(
+    item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
+) -> None:
+    """Reject a report that hides a verdict which was raised, and which the test caught.
+
+    An error that pytest reports shows its verdict, and another failure keeps the test red.
+    """
+    course = item.stash.get(_COURSE, None)
+    if course is None or not course.raised:
+        return
+    error = call.excinfo.value if call.excinfo is not None else None
+    is_ended_early = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
+    ended = [] if is_ended_early else list(_with_causes(error))
+    hidden = [error for error in course.raised if error not in ended]
+    is_red = report.failed and not any(error.verdict in course.undecided for error in ended)
+    if is_red or not hidden:
+        course.raised.clear()
+        return
+    from pytest_asperf.errors import ConfigError, printable
+    from pytest_asperf.report.verdict_text import claim_text
+
+    verdict = hidden[0].verdict.plain()
+    course.raised.clear()
+    raise ConfigError(
+        f"{item.name} caught the {verdict.outcome} of: {printable(claim_text(verdict), 120)}",
+        why="the test would pass with every verdict",
+        remedy="leave the assertion uncaught, or compare its outcome: verdict.outcome == "
+        f'"{verdict.outcome}"',
+    )
+
+
+def _with_causes(error: BaseException | None) -> Iterator[VerdictError]:
+    """The verdicts among an exception, its causes and the members of its group."""
+    from pytest_asperf.report.verdict_text import VerdictError
+
+    while error is not None:
+        if isinstance(error, VerdictError):
+            yield error
+        if isinstance(error, BaseExceptionGroup):
+            for member in error.exceptions:
+                yield from _with_causes(member)
+        error = error.__cause__ or error.__context__
+
+
 def _example_of(item: pytest.Item) -> str:
     """An assertion on one of a test's fixtures."""
     taken = getattr(item, "funcargs", {})
@@ -259,7 +309,7 @@ def _example_of(item: pytest.Item) -> str:
 def note(item: pytest.Item, row: AnyRecord, instead_of: AnyRecord | None = None) -> None:
     """Note a row with its test, once for any number of calls."""
     course = _course_of(item)
-    if row.outcome:
+    if row.outcome != "":
         course.has_asserted = True
     else:
         from pytest_asperf.records.kinds import Noted
@@ -292,7 +342,7 @@ def take_notes(item: pytest.Item, began: float) -> list[AnyRecord]:
             rows.append(replace(row, elapsed_s=at - last))
         else:
             rows.append(row)
-        last = at if row.outcome else last
+        last = at if row.outcome != "" else last
     item.stash[_JUDGED_AT] = last
     return rows
 

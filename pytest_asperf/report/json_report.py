@@ -139,7 +139,9 @@ def serialise(report: Mapping[str, object]) -> bytes:
 
 def assertions(rows: Iterable[Noted], meta: Meta | None) -> list[Assertion]:
     """The verdicts among records, for a table."""
-    return [_assertion(n, noted, meta) for n, noted in enumerate(rows) if noted.record.outcome]
+    return [
+        _assertion(n, noted, meta) for n, noted in enumerate(rows) if noted.record.outcome != ""
+    ]
 
 
 def _assertion(number: int, noted: Noted, meta: Meta | None) -> Assertion:

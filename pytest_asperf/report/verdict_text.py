@@ -22,11 +22,15 @@ _MEANING: Final = {
 
 
 class VerdictError(AssertionError):
-    """An assertion that did not pass; its text is the verdict's lab note."""
+    """An assertion that did not pass; its text is the verdict's lab note.
+
+    Attributes:
+        verdict: the verdict; a test that catches the error must read its outcome.
+    """
 
     def __init__(self, verdict: Verdict) -> None:
-        self.verdict = verdict.plain()
-        super().__init__(lab_note(self.verdict))
+        self.verdict = verdict
+        super().__init__(lab_note(verdict.plain()))
 
 
 def claim_text(verdict: Verdict) -> str:

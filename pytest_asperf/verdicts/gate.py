@@ -154,7 +154,7 @@ def ppl_verdict(comparison: PplComparison) -> Verdict:
     if not test.n:
         return nothing_finished(subject, below, details, stopped=comparison.interrupted)
     estimate = test.estimate
-    outcome = test.outcome or Outcome.INCONCLUSIVE
+    outcome = test.outcome_if_stopped
     verdict = subject.verdict(
         outcome,
         below,
@@ -191,7 +191,7 @@ def kld_verdict(comparison: PplComparison) -> Verdict:
         )
         for label, test in parts
     ]
-    outcome = drift.outcome or Outcome.INCONCLUSIVE
+    outcome = drift.outcome_if_stopped
     return replace(
         joined(judged, subject, Every(of="quantities")),
         outcome=outcome,

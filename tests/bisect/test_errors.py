@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.bisect.search import (
@@ -33,7 +34,7 @@ def bisect(effect: float, culprit: int, noise: float, coin: random.Random) -> An
             stall = 0.18 * (coin.random() < 0.1) * coin.choice((-1, 1))
             outcome = test.update(shift + coin.gauss(0, noise) + stall)
         estimate = test.estimate
-        findings[step.gate] = GateAnswer(outcome, estimate.low, estimate.high)
+        findings[step.gate] = GateAnswer(Outcome(outcome), estimate.low, estimate.high)
     return step
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_asperf.analysis.verdict import Outcome
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure import ab_speed
@@ -60,13 +60,13 @@ def _measured(
 @pytest.mark.parametrize(
     ("ratios", "outcome", "n_pairs"),
     [
-        ((EQUAL,), Outcome.PASS, 5),
-        ((SLOWER, SLOWER), Outcome.FAIL, 7),  # 0.9 * 1.96 ** 7 > 100
-        ((SLOWER, EQUAL), Outcome.PASS, 5),
+        ((EQUAL,), Decision.PASS, 5),
+        ((SLOWER, SLOWER), Decision.FAIL, 7),  # 0.9 * 1.96 ** 7 > 100
+        ((SLOWER, EQUAL), Decision.PASS, 5),
     ],
 )
 def test_a_slow_process_is_no_slow_build(
-    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Outcome, n_pairs: int
+    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...], outcome: Decision, n_pairs: int
 ) -> None:
     """Fresh processes decide after a FAIL, and the verdict's line has their small number."""
     left = iter(ratios)
@@ -89,7 +89,7 @@ def test_a_fail_of_new_processes_needs_no_others(monkeypatch: pytest.MonkeyPatch
     """Each pair has shown it in processes of its own, and the verdict has no reservation."""
     result = _measured(monkeypatch, iter((SLOWER,)), renews=True)
     (pairs,) = result.by_workload
-    assert (pairs.test.outcome, pairs.n_processes) == (Outcome.FAIL, 7)
+    assert (pairs.test.outcome, pairs.n_processes) == (Decision.FAIL, 7)
     verdict = speed_verdict(pairs, result)
     assert "process" not in in_words(verdict).measured
     assert verdict.figures[0].estimate.basis == "7 pairs"

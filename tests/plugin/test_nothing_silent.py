@@ -43,8 +43,9 @@ ASSERTED = [
     '    assert verdict.outcome == "FAIL"\n',
     F16 + 'def test_it(throughput):\n    assert 900 <= throughput("tg8") <= "1100 tok/s"\n',
     F16 + 'def test_it(throughput):\n    told = "900 tok/s and at most 950 tok/s"\n'
-    "    with pytest.raises(VerdictError, match=told):\n"
-    '        assert 900 <= throughput("tg8") <= 950\n',
+    "    with pytest.raises(VerdictError, match=told) as caught:\n"
+    '        assert 900 <= throughput("tg8") <= 950\n'
+    '    assert caught.value.verdict.outcome == "FAIL"\n',
 ]
 #: By a test's comparison without an assertion: the assertion in the error.
 FORGOTTEN = {
@@ -56,6 +57,8 @@ FORGOTTEN = {
         "tg8 fake:Q8_0 at least 40 tok/s and at most 1,000,000,000 tok/s"
     ),
     'assert throughput("tg8") >= 40; throughput("tg8").cv < "1%"': "CV of tg8 fake:Q8_0 below 1 %",
+    'assert (throughput("tg8") >= 1e9).figures': "tg8 fake:Q8_0 at least 1,000,000,000 tok/s",
+    'assert (throughput("tg8") >= 1e9).result': "tg8 fake:Q8_0 at least 1,000,000,000 tok/s",
     'throughput("tg8") / throughput("pp8") < 1; assert throughput("tg8") >= 40': (
         "tg8 / pp8 in fake:Q8_0 below 1x"
     ),
@@ -171,6 +174,28 @@ def test_a_measurement_is_no_truth_value(project: Project) -> None:
     assert text.count("is used as a truth value") >= len(TRUTHS)
     for example in TRUTHS.values():
         assert f"compare it with a limit, as in {example}" in text
+
+
+#: By an assertion on a verdict's outcome: the outcome in its error.
+OUTCOMES = {
+    "assert (throughput('tg8') >= 1e9).outcome": "FAIL",
+    "assert (throughput('tg8') >= 1).outcome": "PASS",
+    "assert all(one.outcome for one in [throughput('tg8') >= 1e9])": "FAIL",
+    "assert not (throughput('tg8') >= 1).outcome": "PASS",
+    "assert throughput('tg8') >= 1 and (throughput('tg8') >= 1e9).outcome": "FAIL",
+}
+
+
+def test_an_outcome_is_no_truth_value(project: Project) -> None:
+    """A word is true whichever it is: the error shows the verdict, or a comparison."""
+    told = {
+        f"{F16}def test_it(throughput):\n    {body}\n": f"the outcome {word} is used as a truth"
+        for body, word in OUTCOMES.items()
+    }
+    project.rejects("{}", told)
+    assert 'write `assert verdict`, or `assert verdict.outcome == "PASS"`' in (
+        project.run("-vv").stdout.str()
+    )
 
 
 #: By an assertion on a fixture that was not called: its error.

@@ -196,7 +196,7 @@ def gate(candidate: float, *, n: int = 40) -> Verdict:
         same_tokens=True,
     )
     return Subject("tg16 fake in b / fake in a", "live", ran).verdict(
-        test.outcome,
+        test.outcome_if_stopped,
         Words(threshold="within +5 %", measured=ratio.text()),
         figures=(JudgedFigure("tg16", ratio, at_most=1.05),),
         advice=(Advice("find the change between the builds"),),

@@ -24,7 +24,7 @@ from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships n
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.analysis.metrics import ChunkScore
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
 from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
 from pytest_asperf.analysis.stats.sequential_frame import (
@@ -202,7 +202,7 @@ class ChunksTest(SequentialTest):
         self.n_chunks_total = n_chunks_total
         self.min_chunks = min_chunks
 
-    def update(self, value: float) -> Outcome | None:
+    def update(self, value: float) -> Decision | None:
         """Add a chunk's value and return the outcome.
 
         Raises:
@@ -258,15 +258,15 @@ class ChunksTest(SequentialTest):
             confidence=1.0 if low == high else 1 - self._alpha - self._beta,
         )
 
-    def _decide(self) -> Outcome | None:
+    def _decide(self) -> Decision | None:
         if self.n < self.min_chunks:
             return None
         if self.n == self.n_chunks_total:
-            return Outcome.PASS if fmean(self._values) < self._limit else Outcome.FAIL
+            return Decision.PASS if fmean(self._values) < self._limit else Decision.FAIL
         low, high = self.interval
         if low > self._limit:
-            return Outcome.FAIL
-        return Outcome.PASS if high < self._limit else None
+            return Decision.FAIL
+        return Decision.PASS if high < self._limit else None
 
 
 class PairedPplTest(ChunksTest):
@@ -354,7 +354,7 @@ class DriftTest:
         self.min_chunks = min_chunks
         self.n_chunks_total = n_chunks_total
 
-    def update(self, score: ChunkScore) -> Outcome | None:
+    def update(self, score: ChunkScore) -> Decision | None:
         """Add a chunk's score, which was compared with the baseline, and return the outcome."""
         self.n += 1
         self.largest = max(self.largest, *score.kld)
@@ -365,9 +365,14 @@ class DriftTest:
         return self.outcome
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> Decision | None:
         """FAIL if either is, PASS if both are, or None while more chunks are needed."""
         outcomes = {self.kld.outcome, self.changed.outcome}
-        if Outcome.FAIL in outcomes:
-            return Outcome.FAIL
-        return None if None in outcomes else Outcome.PASS
+        if Decision.FAIL in outcomes:
+            return Decision.FAIL
+        return None if None in outcomes else Decision.PASS
+
+    @property
+    def outcome_if_stopped(self) -> Outcome:
+        """The verdict without further chunks."""
+        return Outcome(self.outcome or Outcome.INCONCLUSIVE)

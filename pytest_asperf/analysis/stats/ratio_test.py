@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any, Final
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
 from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA, MAX_PAIRS
@@ -65,7 +65,7 @@ class RatioTest(PairSequence):
     @property
     def expected_pairs_left(self) -> int | None:
         """Pairs still needed if the evidence grows as it has; None if it does not grow."""
-        if self._outcome in {Outcome.PASS, Outcome.FAIL}:
+        if self._outcome in {Decision.PASS, Decision.FAIL}:
             return 0
         to_pass = max(self._left(seen, error) for seen, error in self._within())
         left = min(to_pass, *(self._left(seen, error) for seen, error in self._beyond()))
@@ -83,11 +83,11 @@ class RatioTest(PairSequence):
         distance = (self.n * min(distances) + _PRIOR_WEIGHT * sd) / (self.n + _PRIOR_WEIGHT)
         return distance / sd**2
 
-    def _decided(self) -> Outcome | None:
+    def _decided(self) -> Decision | None:
         if all(seen >= 1 / error for seen, error in self._within()):
-            return Outcome.PASS
+            return Decision.PASS
         is_beyond = any(seen >= 1 / error for seen, error in self._beyond())
-        return Outcome.FAIL if is_beyond else None
+        return Decision.FAIL if is_beyond else None
 
     def _evidence_shares(self, n: int) -> tuple[float, float]:
         for_fail = max(seen * error for seen, error in self._beyond(n))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate, percent_text
 from pytest_asperf.analysis.stats.sequential_frame import (
     ALPHA,
@@ -116,12 +116,7 @@ class PairSequence(SequentialTest):
         self.max_pairs = max_pairs
         self._steepness: list[float] = []
 
-    @property
-    def outcome_if_stopped(self) -> Outcome:
-        """The verdict without further pairs."""
-        return self._outcome or Outcome.INCONCLUSIVE
-
-    def update(self, difference: float) -> Outcome | None:
+    def update(self, difference: float) -> Decision | None:
         """Add one pair's ``ln(candidate / baseline)`` and return the outcome once decided.
 
         Raises:
@@ -143,12 +138,12 @@ class PairSequence(SequentialTest):
         self._steepness.append(self._steepness_for(predicted_sd(self._values)))
         self._values.append(difference)
 
-    def decide(self) -> Outcome | None:
+    def decide(self) -> Decision | None:
         """The outcome, once the pairs so far decide or the maximum is reached."""
         if self.n >= self.min_pairs:
             self._outcome = self._decided()
             if self._outcome is None and self.n >= self.max_pairs:
-                self._outcome = Outcome.INCONCLUSIVE
+                self._outcome = Decision.INCONCLUSIVE
         return self._outcome
 
     @property
@@ -212,7 +207,7 @@ class PairSequence(SequentialTest):
     def _evidence_shares(self, n: int) -> tuple[float, float]:
         raise NotImplementedError
 
-    def _decided(self) -> Outcome | None:
+    def _decided(self) -> Decision | None:
         raise NotImplementedError
 
 
@@ -291,7 +286,7 @@ class PairedTest(PairSequence):
 
         Not capped by the budget, so that an INCONCLUSIVE can name the number that would decide it.
         """
-        if self._outcome in {Outcome.PASS, Outcome.FAIL}:
+        if self._outcome in {Decision.PASS, Decision.FAIL}:
             return 0
         sides = (self.evidence_within, 1 / self._beta), (self.evidence_slower, 1 / self._alpha)
         left = min(pairs_left(self.n, math.log(max(e, 1.0)), math.log(need)) for e, need in sides)
@@ -302,11 +297,11 @@ class PairedTest(PairSequence):
         # bound given their size, the bet whose stake grows fastest (Kelly).
         return (self._limit - self._floor) / sd**2
 
-    def _decided(self) -> Outcome | None:
+    def _decided(self) -> Decision | None:
         # An interval within the tolerance proves the assertion, independent of its other evidence.
         if self.is_within:
-            return Outcome.PASS
-        return Outcome.FAIL if self.evidence_for_fail() >= 1 / self._alpha else None
+            return Decision.PASS
+        return Decision.FAIL if self.evidence_for_fail() >= 1 / self._alpha else None
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value behind a FAIL, against "slower by `effect` at most", or `fails_above`."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.errors import MeasurementError
 
 #: Bound on a wrong FAIL, and on a wrong PASS, unless another is given.
@@ -46,7 +46,7 @@ class SequentialTest:
         self._alpha = alpha / comparisons
         self._beta = beta
         self._values: list[float] = []
-        self._outcome: Outcome | None = None
+        self._outcome: Decision | None = None
 
     @property
     def n(self) -> int:
@@ -59,9 +59,14 @@ class SequentialTest:
         return tuple(self._values)
 
     @property
-    def outcome(self) -> Outcome | None:
-        """The verdict, or None while more values are needed."""
+    def outcome(self) -> Decision | None:
+        """The decision, or None while more values are needed."""
         return self._outcome
+
+    @property
+    def outcome_if_stopped(self) -> Outcome:
+        """The verdict without further values."""
+        return Outcome(self.outcome or Outcome.INCONCLUSIVE)
 
     def share_with(self, others: Sequence[float]) -> None:
         """Use the threshold of closed testing for a FAIL, from the next value on.

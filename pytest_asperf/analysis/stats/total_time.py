@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import fmean, median, stdev
 from typing import Any, Final
 
-from pytest_asperf.analysis.outcome import Outcome
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.intervals import t_half_width
 from pytest_asperf.analysis.stats.sequential import PairedTest, require_log_ratio
 
@@ -74,7 +74,7 @@ class TotalTimeTest(PairedTest):
         self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
         self.total = PairedTest(tolerance, **options)
 
-    def update(self, difference: float, total: float | None = None) -> Outcome | None:
+    def update(self, difference: float, total: float | None = None) -> Decision | None:
         """Add a pair as `take` does, and return the outcome once decided."""
         self.take(difference, total)
         return self.decide()
@@ -117,7 +117,7 @@ class TotalTimeTest(PairedTest):
     @property
     def decisive(self) -> PairedTest:
         """The test whose interval decides the verdict."""
-        if self.outcome is Outcome.FAIL:
+        if self.outcome is Decision.FAIL:
             return self._slower
         return self.total if self.is_within and not self.total.is_within else self
 
@@ -149,12 +149,12 @@ class TotalTimeTest(PairedTest):
     def _slower(self) -> PairedTest:
         return max((self, self.total), key=lambda test: test.evidence_slower)
 
-    def _decided(self) -> Outcome | None:
+    def _decided(self) -> Decision | None:
         if self.evidence_for_fail() >= 1 / self._alpha and not self._slower.is_within:
-            return Outcome.FAIL
+            return Decision.FAIL
         if self.n < self._pairs_for_pass or not (self.is_within and self.total.is_within):
             return None
-        return None if self.is_held_up else Outcome.PASS
+        return None if self.is_held_up else Decision.PASS
 
     def evidence_for_fail(self, effect: float | None = None, n: int | None = None) -> float:
         """The e-value of a FAIL: the weighted mean of both costs'."""

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.sequential_frame import needed_evidence
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import Outcome
 
 ALPHA = 0.05
 e_values = st.lists(st.floats(0, 1000), max_size=6)
@@ -78,7 +78,7 @@ def test_where_all_cells_regress_fewer_pairs_decide() -> None:
     for is_closed in (False, True):
         rng = np.random.default_rng(6)
         gates = [gate([0.1] * 14, rng, is_closed=is_closed) for _ in range(6)]
-        assert {cell.outcome for cells in gates for cell in cells} == {Outcome.FAIL}
+        assert {cell.outcome for cells in gates for cell in cells} == {Decision.FAIL}
         pairs[is_closed] = np.mean([cell.n for cells in gates for cell in cells])
         for cell in (cell for cells in gates for cell in cells):
             assert cell.estimate.low >= 0
@@ -90,5 +90,5 @@ def test_equal_cells_beside_slow_ones_seldom_fail() -> None:
     """Evidence in another check makes a FAIL cheaper, within the error of the whole gate."""
     rng = np.random.default_rng(7)
     gates = [gate([0.1, 0.1, 0.0, 0.0], rng, is_closed=True) for _ in range(60)]
-    failed = sum(any(cell.outcome is Outcome.FAIL for cell in cells[2:]) for cells in gates)
+    failed = sum(any(cell.outcome is Decision.FAIL for cell in cells[2:]) for cells in gates)
     assert failed <= binom.ppf(0.999, len(gates), 0.05)

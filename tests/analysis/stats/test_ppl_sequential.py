@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
 from pytest_asperf.analysis.metrics import ChunkScore
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.ppl_sequential import (
     DriftTest,
     PairedPplTest,
     SeenChunks,
     parse_ppl_limit,
 )
-from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import ConfigError, MeasurementError
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "ppl_chunks.json"
@@ -41,7 +41,7 @@ def test_the_whole_corpus_decides_exactly(differences: list[float]) -> None:
     assert test.interval == pytest.approx((mean, mean))
     assert test.estimate.is_exact
     if abs(mean - LIMIT) > 1e-9:
-        assert outcomes[-1] == (Outcome.PASS if mean < LIMIT else Outcome.FAIL)
+        assert outcomes[-1] == (Decision.PASS if mean < LIMIT else Decision.FAIL)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
@@ -49,7 +49,7 @@ def test_a_corpus_of_few_chunks_decides_nothing(n: int) -> None:
     """Five chunks are the minimum, also of all: a common trait of four need not be the text's."""
     test = PairedPplTest(n_chunks_total=n)
     outcomes = list(map(test.update, [0.0] * n))
-    assert outcomes[-1] == (Outcome.PASS if n >= 5 else None)
+    assert outcomes[-1] == (Decision.PASS if n >= 5 else None)
 
 
 @given(st.lists(small, min_size=1, max_size=25))
@@ -73,9 +73,9 @@ def test_an_early_verdict_agrees_with_the_interval(differences: list[float]) -> 
     """A PASS's upper bound is below the limit, a FAIL's lower bound above."""
     test = fed(differences, 80)
     low, high = test.interval
-    if test.outcome == Outcome.PASS:
+    if test.outcome == Decision.PASS:
         assert high < LIMIT
-    if test.outcome == Outcome.FAIL:
+    if test.outcome == Decision.FAIL:
         assert low > LIMIT
 
 
@@ -91,10 +91,10 @@ def test_a_larger_limit_is_no_harder_to_keep(
     for difference in differences:
         one.update(difference)
         other.update(difference)
-    if one.outcome == Outcome.PASS:
-        assert other.outcome == Outcome.PASS
-    if other.outcome == Outcome.FAIL:
-        assert one.outcome == Outcome.FAIL
+    if one.outcome == Decision.PASS:
+        assert other.outcome == Decision.PASS
+    if other.outcome == Decision.FAIL:
+        assert one.outcome == Decision.FAIL
 
 
 @given(st.lists(small, min_size=5, max_size=20))
@@ -118,7 +118,7 @@ def test_healthy_builds_pass_within_eight_chunks(deviation: float) -> None:
     rng = np.random.default_rng(4)
     for _ in range(20):
         test = fed(rng.normal(0, deviation, 40).tolist(), 40)
-        assert test.outcome == Outcome.PASS
+        assert test.outcome == Decision.PASS
         assert 5 < test.n <= 8
 
 
@@ -133,7 +133,7 @@ def test_published_q2_k_fails_at_once() -> None:
     published = json.loads(FIXTURE.read_text(encoding="utf-8"))["ppl_by_chunk"]
     differences = np.log(published["Q2_K"]) - np.log(published["F16"])
     test = fed(differences.tolist(), 63)
-    assert test.outcome == Outcome.FAIL
+    assert test.outcome == Decision.FAIL
     assert test.n <= 7
     assert test.estimate.low > 0.01
 
@@ -141,7 +141,7 @@ def test_published_q2_k_fails_at_once() -> None:
 def test_a_broken_chunk_delays_a_pass() -> None:
     """After one chunk of 0.3 nats, 40 healthy ones do not show that no other is broken."""
     assert fed([0.3] + [-0.01] * 40, 63).outcome is None
-    assert fed([0.3] + [-0.01] * 62, 63).outcome == Outcome.PASS
+    assert fed([0.3] + [-0.01] * 62, 63).outcome == Decision.PASS
 
 
 @pytest.mark.parametrize("shape", ["normal", "heavy tails", "exponential", "two kinds"])
@@ -239,14 +239,14 @@ def _scores(klds: list[float], changed: float = 0.0) -> list[ChunkScore]:
 @pytest.mark.parametrize(
     ("kld", "changed", "outcome"),
     [
-        (0.0, 0.0, Outcome.PASS),
-        (0.003, 0.02, Outcome.PASS),
-        (0.05, 0.02, Outcome.FAIL),
-        (0.003, 0.3, Outcome.FAIL),
+        (0.0, 0.0, Decision.PASS),
+        (0.003, 0.02, Decision.PASS),
+        (0.05, 0.02, Decision.FAIL),
+        (0.003, 0.3, Decision.FAIL),
     ],
 )
 def test_answers_drift_by_kld_or_by_top_tokens(
-    kld: float, changed: float, outcome: Outcome
+    kld: float, changed: float, outcome: Decision
 ) -> None:
     """Either of them beyond its limit is a FAIL, and both below are a PASS."""
     test = DriftTest(0.01, 0.08, n_chunks_total=40)
@@ -264,7 +264,7 @@ def test_drift_of_a_whole_corpus_is_known() -> None:
     test = DriftTest(0.01, 0.08, n_chunks_total=6)
     for score in _scores([0.009] * 6):
         test.update(score)
-    assert test.outcome == Outcome.PASS
+    assert test.outcome == Decision.PASS
     assert test.kld.estimate.point == pytest.approx(0.009)
     assert test.kld.estimate.is_exact
 

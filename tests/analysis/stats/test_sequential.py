@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import (
     PairedTest,
@@ -15,7 +16,6 @@ from pytest_asperf.analysis.stats.sequential import (
     log_cost_ratio,
     predicted_sd,
 )
-from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import MeasurementError
 
 differences = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40)
@@ -44,9 +44,9 @@ def noisy(rng: np.random.Generator, effect: float, n: int = 120) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("effect", "outcome"), [(0.0, Outcome.PASS), (-0.2, Outcome.PASS), (0.05, Outcome.FAIL)]
+    ("effect", "outcome"), [(0.0, Decision.PASS), (-0.2, Decision.PASS), (0.05, Decision.FAIL)]
 )
-def test_quiet_machines_decide_in_five_pairs(effect: float, outcome: Outcome) -> None:
+def test_quiet_machines_decide_in_five_pairs(effect: float, outcome: Decision) -> None:
     """Without noise five pairs are enough, the least that a fair coin can show at 5 %."""
     test = fed([math.log1p(effect)] * 60)
     assert (test.outcome, test.n) == (outcome, 5)
@@ -56,7 +56,7 @@ def test_quiet_machines_decide_in_five_pairs(effect: float, outcome: Outcome) ->
 def test_tenfold_slowdown_fails_among_outliers() -> None:
     """A catastrophic slowdown fails at once even where other pairs go astray."""
     test = fed([2.3, 2.4, 2.2, -0.1, 2.3, 2.3, 2.5, 2.2, 2.3, 2.3])
-    assert test.outcome == Outcome.FAIL
+    assert test.outcome == Decision.FAIL
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_equal_builds_are_decided_in_few_pairs(
     pairs = sorted(test.n for test in tests)
     assert pairs[500] <= typical
     assert pairs[900] <= most
-    assert sum(test.outcome is Outcome.FAIL for test in tests) <= binom.ppf(0.999, 1000, 0.05)
+    assert sum(test.outcome is Decision.FAIL for test in tests) <= binom.ppf(0.999, 1000, 0.05)
 
 
 @pytest.mark.parametrize("processes", ["normal, 3 %", "two kinds, 0 or +6 %"])
@@ -88,22 +88,22 @@ def test_a_slower_candidate_seldom_passes_if_each_pair_has_its_own_processes(
         else 0.06 * rng.integers(0, 2, shape)
     )
     pairs = np.diff(kinds)[..., 0] + 0.01 * rng.standard_normal((gates, 120)) + math.log1p(effect)
-    passed = sum(fed(ratios).outcome is Outcome.PASS for ratios in pairs.tolist())
+    passed = sum(fed(ratios).outcome is Decision.PASS for ratios in pairs.tolist())
     assert passed <= binom.ppf(0.999, gates, bound)
 
 
 def test_between_floor_and_tolerance_the_nearer_side_decides() -> None:
     """Until the interval excludes the tolerance, the verdict follows the half of the effect."""
     noise = [0.02, -0.02] * 30
-    assert fed([0.015 + n for n in noise]).outcome == Outcome.PASS
-    assert fed([0.035 + n for n in noise]).outcome == Outcome.FAIL
+    assert fed([0.015 + n for n in noise]).outcome == Decision.PASS
+    assert fed([0.035 + n for n in noise]).outcome == Decision.FAIL
 
 
 def test_a_slowdown_shown_to_lie_within_the_tolerance_passes() -> None:
     """Steady +3 % at 5 % and steady +37 % at 40 % are above the smallest FAIL, and accepted."""
     for effect, tolerance in ((0.03, 0.05), (0.28, 0.4), (0.37, 0.4)):
         test = fed([math.log1p(effect)] * 60, tolerance)
-        assert test.outcome is Outcome.PASS
+        assert test.outcome is Decision.PASS
         assert test.estimate.high <= tolerance
 
 
@@ -112,15 +112,15 @@ def test_fail_needs_a_slowdown_near_the_tolerance_or_above() -> None:
     rng = np.random.default_rng(3)
     passed = [fed(noisy(rng, math.log1p(0.28)), 0.4).outcome for _ in range(40)]
     failed = [fed(noisy(rng, math.log1p(0.42)), 0.4).outcome for _ in range(40)]
-    assert passed == [Outcome.PASS] * 40
-    assert failed == [Outcome.FAIL] * 40
+    assert passed == [Decision.PASS] * 40
+    assert failed == [Decision.FAIL] * 40
 
 
 def test_budget_ends_inconclusive() -> None:
     """Ratios of no clear sign end at the budget, without a forecast."""
     test = PairedTest(0.01, max_pairs=12)
     outcomes = [test.update(0.2 if i % 2 else -0.19) for i in range(12)]
-    assert outcomes == [None] * 11 + [Outcome.INCONCLUSIVE]
+    assert outcomes == [None] * 11 + [Decision.INCONCLUSIVE]
     assert test.expected_pairs_left is None
 
 
@@ -144,7 +144,7 @@ def test_comparisons_share_the_error() -> None:
     failing, passing = PairedTest(comparisons=4), PairedTest(comparisons=4)
     assert [failing.update(0.05) for _ in range(5)] == [None] * 5
     assert failing.evidence_slower < 4 / 0.05
-    assert [passing.update(0.0) for _ in range(5)] == [None] * 4 + [Outcome.PASS]
+    assert [passing.update(0.0) for _ in range(5)] == [None] * 4 + [Decision.PASS]
     assert passing.estimate.confidence == pytest.approx(1 - 0.05 - 0.05)
 
 
@@ -199,12 +199,12 @@ def test_interval_encloses_its_point_and_agrees_with_the_verdict(
     limit = math.log1p(tolerance)
     assert low <= high
     assert test.estimate.n == test.n
-    if test.outcome == Outcome.FAIL:
+    if test.outcome == Decision.FAIL:
         assert low >= max(0.0, limit - math.log1p(0.05)) - 1e-12
         assert high > limit - 1e-12
-    if test.outcome == Outcome.PASS:
+    if test.outcome == Decision.PASS:
         assert high <= limit + 1e-12
-    if test.outcome == Outcome.INCONCLUSIVE:
+    if test.outcome == Decision.INCONCLUSIVE:
         assert low < limit < high
 
 
@@ -245,22 +245,22 @@ def _crosses(rng: np.random.Generator) -> bool:
 @pytest.mark.parametrize(
     ("effect", "outcome"),
     [
-        (0.0, Outcome.PASS),
-        (-0.01, Outcome.PASS),
-        (0.2, Outcome.FAIL),
-        (-0.2, Outcome.FAIL),
-        (math.log(1.05), Outcome.INCONCLUSIVE),
+        (0.0, Decision.PASS),
+        (-0.01, Decision.PASS),
+        (0.2, Decision.FAIL),
+        (-0.2, Decision.FAIL),
+        (math.log(1.05), Decision.INCONCLUSIVE),
     ],
 )
-def test_alike_is_within_the_tolerance_on_both_sides(effect: float, outcome: Outcome) -> None:
+def test_alike_is_within_the_tolerance_on_both_sides(effect: float, outcome: Decision) -> None:
     """Much faster fails as much slower does, and the interval agrees with the verdict."""
     test = RatioTest(1 / 1.05, 1.05)
     ratios = noisy(np.random.default_rng(5), effect)
     found = next(filter(None, map(test.update, ratios)), None)
     limit, (low, high) = math.log(1.05), test.interval
     assert found == outcome
-    assert (-limit <= low and high <= limit) == (outcome is Outcome.PASS)
-    assert (low >= limit or high <= -limit) == (outcome is Outcome.FAIL)
+    assert (-limit <= low and high <= limit) == (outcome is Decision.PASS)
+    assert (low >= limit or high <= -limit) == (outcome is Decision.FAIL)
 
 
 @pytest.mark.parametrize("edge", [math.log(1.05), -math.log(1.05)])
@@ -270,7 +270,7 @@ def test_costs_at_the_limit_are_seldom_alike(edge: float) -> None:
     passed = 0
     for _ in range(30):
         test = RatioTest(1 / 1.05, 1.05)
-        passed += next(filter(None, map(test.update, noisy(rng, edge))), None) is Outcome.PASS
+        passed += next(filter(None, map(test.update, noisy(rng, edge))), None) is Decision.PASS
     assert passed <= binom.ppf(0.999, 30, 0.05)
 
 
@@ -278,8 +278,8 @@ def test_error_rates_on_noise_with_outliers() -> None:
     """On noise of 2.8 % with outliers, at least 97 % of gates are right at tolerance 5 %."""
     rng = np.random.default_rng(7)
     gates = 400
-    passed = sum(fed(noisy(rng, 0.0)).outcome == Outcome.PASS for _ in range(gates))
-    failed = sum(fed(noisy(rng, math.log1p(0.05))).outcome == Outcome.FAIL for _ in range(gates))
+    passed = sum(fed(noisy(rng, 0.0)).outcome == Decision.PASS for _ in range(gates))
+    failed = sum(fed(noisy(rng, math.log1p(0.05))).outcome == Decision.FAIL for _ in range(gates))
     assert min(passed, failed) >= 0.97 * gates
 
 

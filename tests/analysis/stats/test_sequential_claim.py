@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
-from pytest_asperf.analysis.verdict import Outcome
 
 differences = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40)
 limits = st.floats(-0.6, 2.0)
@@ -21,9 +21,9 @@ def fed(ratios: list[float], limit: float) -> RatioTest:
 
 
 @pytest.mark.parametrize(
-    ("effect", "outcome"), [(-0.05, Outcome.PASS), (0.05, Outcome.FAIL), (0.0, None)]
+    ("effect", "outcome"), [(-0.05, Decision.PASS), (0.05, Decision.FAIL), (0.0, None)]
 )
-def test_either_side_of_the_limit_is_a_verdict(effect: float, outcome: Outcome | None) -> None:
+def test_either_side_of_the_limit_is_a_verdict(effect: float, outcome: Decision | None) -> None:
     """Five quiet pairs decide the direction of the cost, and nothing decides at the limit."""
     test = fed([math.log1p(-0.2) + effect] * 59, -0.2)
     assert test.outcome == outcome
@@ -38,9 +38,9 @@ def test_the_verdict_is_that_of_the_whole_interval(ratios: list[float], limit: f
     low, high = test.interval
     assert low <= high
     bound = math.log1p(limit)
-    if test.outcome == Outcome.PASS:
+    if test.outcome == Decision.PASS:
         assert high <= bound + 1e-12
-    elif test.outcome == Outcome.FAIL:
+    elif test.outcome == Decision.FAIL:
         assert low >= bound - 1e-12
     else:
         assert low <= bound <= high or test.n < test.min_pairs
@@ -49,7 +49,7 @@ def test_the_verdict_is_that_of_the_whole_interval(ratios: list[float], limit: f
 @given(differences, limits)
 def test_reflection_about_the_limit_mirrors_the_verdict(ratios: list[float], limit: float) -> None:
     """With the variants swapped and the limit inverted, PASS and FAIL are exchanged."""
-    mirror = {Outcome.PASS: Outcome.FAIL, Outcome.FAIL: Outcome.PASS}
+    mirror = {Decision.PASS: Decision.FAIL, Decision.FAIL: Decision.PASS}
     bound = math.log1p(limit)
     # On a grid, so that rounding does not decide about the needed evidence.
     offsets = [round(r * 1024) / 1024 for r in ratios]
@@ -69,8 +69,8 @@ def test_error_rates_at_the_limit() -> None:
         ratios = math.log1p(-0.3) + rng.normal(0, 0.028, 60) + outliers
         outcomes.append(fed(ratios.tolist(), -0.3).outcome)
     # Above the bound by chance in one of 1,000 such tests.
-    assert outcomes.count(Outcome.PASS) <= 28
-    assert outcomes.count(Outcome.FAIL) <= 28
+    assert outcomes.count(Decision.PASS) <= 28
+    assert outcomes.count(Decision.FAIL) <= 28
 
 
 def test_what_would_decide_it_is_forecast() -> None:
@@ -108,9 +108,9 @@ def test_two_limits_are_judged_by_the_whole_interval(
     test = RatioTest(math.exp(low), math.exp(low + width))
     next(filter(None, map(test.update, ratios)), None)
     bounds = test.interval
-    if test.outcome == Outcome.PASS:
+    if test.outcome == Decision.PASS:
         assert low - 1e-12 <= bounds[0] <= bounds[1] <= low + width + 1e-12
-    elif test.outcome == Outcome.FAIL:
+    elif test.outcome == Decision.FAIL:
         assert bounds[0] >= low + width - 1e-12 or bounds[1] <= low + 1e-12
 
 

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import (
     TotalTimeTest,
     total_log_ratio,
     typical_log_ratio,
 )
-from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.errors import MeasurementError
 
 TURNS = 25
@@ -36,14 +36,14 @@ def gate(rng: np.random.Generator, *, share: float, slow_by: float) -> TotalTime
 def test_a_candidate_with_slow_runs_does_not_pass(share: float, slow_by: float) -> None:
     """If the mean slowdown is 10 % and more, no gate passes, for any median pair."""
     rng = np.random.default_rng(1)
-    assert {gate(rng, share=share, slow_by=slow_by).outcome for _ in range(20)} == {Outcome.FAIL}
+    assert {gate(rng, share=share, slow_by=slow_by).outcome for _ in range(20)} == {Decision.FAIL}
 
 
 def test_slow_runs_in_the_minority_are_told_as_two_speeds() -> None:
     """The median run pair alone would pass; the total decides, and both are seen to differ."""
     test = gate(np.random.default_rng(2), share=0.25, slow_by=0.5)
     assert test.is_within
-    assert test.outcome is Outcome.FAIL
+    assert test.outcome is Decision.FAIL
     assert test.decisive is test.total
     assert test.parts
 
@@ -52,7 +52,7 @@ def test_equal_builds_with_outliers_pass_in_few_pairs() -> None:
     """Hiccups that hit either one alike cost a pair or two, and no verdict."""
     rng = np.random.default_rng(3)
     gates = [gate(rng, share=0, slow_by=0) for _ in range(40)]
-    assert {test.outcome for test in gates} == {Outcome.PASS}
+    assert {test.outcome for test in gates} == {Decision.PASS}
     assert np.median([test.n for test in gates]) <= 7
     assert not any(test.parts for test in gates)
 
@@ -70,7 +70,7 @@ def test_evidence_of_both_is_shared() -> None:
         for coin, (typical, total) in zip(coins, sizes, strict=True):
             if test.update(coin * typical, coin * total):
                 break
-        failed += test.outcome is Outcome.FAIL
+        failed += test.outcome is Decision.FAIL
     assert failed <= binom.ppf(0.999, runs, 0.05)
 
 
@@ -104,12 +104,12 @@ def test_a_pass_has_both_intervals_within_and_a_fail_has_not(
             break
     limit = math.log1p(test.tolerance)
     highest = max(test.interval[1], test.total.interval[1])
-    if test.outcome is Outcome.PASS:
+    if test.outcome is Decision.PASS:
         assert highest <= limit + 1e-12
         assert sum(test.mean) <= limit
     else:
         assert highest >= limit - 1e-12 or test.is_held_up
-    if test.outcome is Outcome.FAIL:
+    if test.outcome is Decision.FAIL:
         low, high = test.decisive.interval
         assert low >= -1e-12
         assert high >= limit - 1e-12
@@ -122,7 +122,7 @@ def test_with_one_turn_a_pair_it_is_the_paired_test(ratios: list[float]) -> None
     for ratio in ratios:
         if both.update(ratio) != alone.update(ratio):
             assert both.is_held_up
-            assert alone.outcome is Outcome.PASS
+            assert alone.outcome is Decision.PASS
         if alone.outcome:
             break
 
@@ -145,10 +145,10 @@ def test_a_pass_waits_for_its_pairs_and_a_fail_does_not() -> None:
     assert [passing.update(0.0) for _ in range(11)] == [None] * 11
     assert passing.expected_pairs_left == 1
     assert passing.outcome_if_stopped is Outcome.INCONCLUSIVE
-    assert passing.update(0.0) is Outcome.PASS
-    assert [failing.update(0.1) for _ in range(5)][-1] is Outcome.FAIL
+    assert passing.update(0.0) is Decision.PASS
+    assert [failing.update(0.1) for _ in range(5)][-1] is Decision.FAIL
     short = TotalTimeTest(pairs_for_pass=12, max_pairs=6)
-    assert [short.update(0.0) for _ in range(6)][-1] is Outcome.PASS
+    assert [short.update(0.0) for _ in range(6)][-1] is Decision.PASS
 
 
 def test_a_slow_quarter_of_single_runs_seldom_passes() -> None:
@@ -162,7 +162,7 @@ def test_a_slow_quarter_of_single_runs_seldom_passes() -> None:
             slow = math.log(1.5) * (rng.random() < 0.25)
             if test.update(float(noise[1] - noise[0] + slow)):
                 break
-        passed += test.outcome is Outcome.PASS
+        passed += test.outcome is Decision.PASS
     assert passed <= binom.ppf(0.99, gates, 0.05)
 
 

@@ -1,0 +1,141 @@
+"""A FAIL or INVALID that a test catches is its error; one that it reads is its own business."""
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+Q8 = '@pytest.mark.quant("Q8_0")\n'
+UNDECIDED = "assert_ppl_delta(perplexity, below=perplexity.delta.estimate.point)"
+SLOW = 'assert throughput("tg8") >= 1e9'
+NAMED = "caught the FAIL of: tg8 fake:Q8_0 at least 1,000,000,000 tok/s"
+#: By a test that would pass: its error.
+CAUGHT = {
+    f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError:\n"
+    "        pass\n": NAMED,
+    "def test_it(throughput):\n    with __import__('contextlib').suppress(AssertionError):\n"
+    f"        {SLOW}\n": NAMED,
+    f"def test_it(throughput):\n    with pytest.raises(VerdictError):\n        {SLOW}\n": NAMED,
+    "def test_it(throughput):\n    with pytest.raises(AssertionError, match='tok/s'):\n"
+    f"        {SLOW}\n": NAMED,
+    "def test_it(throughput):\n    def fast():\n        try:\n"
+    "            return bool(throughput('tg8') >= 1e9)\n        except Exception:\n"
+    "            return True\n    assert fast()\n": NAMED,
+    "def test_it(throughput):\n    for limit in (1e9, 1e8, 1):\n        try:\n"
+    "            assert throughput('tg8') >= limit\n            break\n"
+    "        except AssertionError:\n            continue\n": NAMED,
+    f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError:\n"
+    "        pytest.skip('slow today')\n": NAMED,
+    f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError:\n"
+    "        pytest.xfail('slow today')\n": NAMED,
+    f"@pytest.mark.xfail\ndef test_it(throughput):\n    try:\n        {SLOW}\n"
+    "    except AssertionError:\n        pass\n": NAMED,
+    "def test_it(gate):\n    try:\n        assert_no_regression(gate('tg8'), faster_by='50%')\n"
+    "    except AssertionError:\n        pass\n": "caught the FAIL of: tg8",
+    f"def test_it(perplexity):\n    try:\n        {UNDECIDED}\n"
+    "    except AssertionError:\n        pass\n": "caught the INCONCLUSIVE of: ΔPPL",
+}
+#: Tests that look at a verdict, or end with it: the letter of each.
+SEEN = {
+    "def test_it(throughput):\n    verdict = throughput('tg8') >= 1e9\n"
+    "    assert verdict.outcome == 'FAIL'\n": ".",
+    f"def test_it(throughput):\n    with pytest.raises(VerdictError) as caught:\n        {SLOW}\n"
+    "    assert caught.value.verdict.outcome is Outcome.FAIL\n": ".",
+    "def test_it(gate):\n    with pytest.raises(VerdictError) as caught:\n"
+    "        assert_no_regression(gate('tg8'), faster_by='50%')\n"
+    "    assert caught.value.verdict.outcome == 'FAIL'\n": ".",
+    "def test_it(throughput):\n    verdict = throughput('tg8') >= 1e9\n"
+    "    try:\n        assert verdict\n    except AssertionError:\n"
+    "        assert verdict.outcome != 'INVALID'\n": ".",
+    f"@pytest.mark.xfail(strict=True)\ndef test_it(throughput):\n    {SLOW}\n": "x",
+    f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError as error:\n"
+    "        raise RuntimeError('slow') from error\n": "F",
+    f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError as error:\n"
+    "        raise ExceptionGroup('slow', [ValueError(), error])\n": "F",
+    f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError:\n"
+    "        pass\n    assert not 'mine'\n": "F",
+}
+
+
+def test_a_caught_verdict_is_an_error_of_its_test(project: Project) -> None:
+    """The error names the assertion and how to look at a verdict, with each way to catch it."""
+    project.rejects("{}", {Q8 + source: told for source, told in CAUGHT.items()}, *GATED)
+    assert 'verdict.outcome == "FAIL"' in project.run(*GATED, "-vv").stdout.str()
+
+
+GATED = ("--asperf-candidate=current", "--asperf-baseline=current", "--asperf-max-pairs=30")
+
+
+def test_a_verdict_that_is_read_or_ends_its_test_is_not_caught(project: Project) -> None:
+    """An outcome that a test compares is legal, and a failure keeps its own report."""
+    assert project.judged("{}", [Q8 + source for source in SEEN], *GATED) == "".join(SEEN.values())
+    assert "caught the" not in project.run(*GATED).stdout.str()
+
+
+def test_a_caught_failure_shows_behind_an_undecided_assertion(project: Project) -> None:
+    """An INCONCLUSIVE that fails nothing hides no FAIL that was caught before it."""
+    project.test(
+        f"{Q8}def test_it(throughput, perplexity):\n    try:\n        {SLOW}\n"
+        f"    except AssertionError:\n        pass\n    {UNDECIDED}\n"
+    )
+    result = project.run("--asperf-inconclusive=xfail")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{NAMED}*"])
+
+
+def test_a_fixture_that_catches_is_an_error_of_its_phase(project: Project) -> None:
+    """In the set-up and in the tear-down, with the row and the exit code of a failure."""
+    project.test(
+        "def slow(throughput):\n    try:\n"
+        f"        {SLOW}\n    except AssertionError:\n        pass\n"
+        "@pytest.fixture\ndef before(throughput):\n    slow(throughput)\n"
+        "@pytest.fixture\ndef after(throughput):\n    yield\n    slow(throughput)\n"
+        f"{Q8}def test_0(before):\n    pass\n{Q8}def test_1(after):\n    pass\n"
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1, errors=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_subtest_reports_its_verdict(project: Project) -> None:
+    """A FAIL in a subtest is that subtest's failure, and no verdict that was caught."""
+    project.test(
+        f"{Q8}def test_it(throughput, subtests):\n    for limit in (1, 1e9):\n"
+        "        with subtests.test(limit=limit):\n"
+        "            assert throughput('tg8') >= limit\n"
+    )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*SUBFAILED*tg8 fake:Q8_0 at least 1,000,000,000 tok/s*"])
+    assert "caught the" not in result.stdout.str()
+
+
+def test_a_soft_assertion_keeps_the_report_of_its_plugin(project: Project) -> None:
+    """A plugin that collects failures and fails the test at its end keeps its report."""
+    project.pytester.makeconftest(
+        "import pytest\nfound = []\n"
+        "@pytest.hookimpl(wrapper=True, trylast=True)\n"
+        "def pytest_runtest_makereport(item, call):\n    report = yield\n"
+        "    if found and call.when == 'call':\n"
+        "        report.outcome, report.longrepr = 'failed', f'collected {found.pop()}'\n"
+        "    return report\n"
+        "class Soft:\n    def __enter__(self):\n        pass\n"
+        "    def __exit__(self, kind, error, trace):\n"
+        "        found.extend([kind.__name__] if kind else [])\n        return True\n"
+        "@pytest.fixture\ndef check():\n    return Soft()\n"
+    )
+    project.test(f"{Q8}def test_it(throughput, check):\n    with check:\n        {SLOW}\n")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["collected VerdictError"])
+    assert "caught the" not in result.stdout.str()
+
+
+def test_a_rerun_does_not_hide_a_caught_verdict(project: Project) -> None:
+    """Each run of the test has its own error, and the last one counts."""
+    plugin = project.with_plugin("rerunfailures")
+    plugin.test(
+        f"{Q8}def test_it(throughput):\n    with pytest.raises(AssertionError):\n        {SLOW}\n"
+    )
+    result = plugin.run("--reruns=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{NAMED}*"])
