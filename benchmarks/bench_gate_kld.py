@@ -4,7 +4,8 @@ Run it as ``python benchmarks/bench_gate_kld.py``: seeded, prints Markdown and e
 error rate is above its bound. Corpora of 40 chunks are drawn from the chunks that two builds or
 settings scored, of the library and of llama-server (fixtures/gate_kld_chunks.json), as they are,
 and with their mean moved to just below and just above the limit; in addition from exponential
-chunks, which are more skewed than any that were measured.
+chunks, which are more skewed than any that were measured. The last table has baselines whose own
+logits of a batch and of single tokens drift, so that the limit grows with that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -23,7 +25,7 @@ from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.stats.ppl_sequential import DriftTest
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
 from pytest_asperf.config.settings import MOST_KLD
-from pytest_asperf.measure.ab_ppl import MOST_CHANGED_TOPS
+from pytest_asperf.measure.ab_ppl import MOST_CHANGED_TOPS, grown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,34 +35,57 @@ N_CHUNKS: Final = 40
 #: Tokens of a chunk that a library scores; a case of another number names it.
 N_SCORED: Final = 255
 GATES: Final = 300
+#: Chunks' worth of tokens behind the baseline's own drift, its means, and a candidate's multiples.
+OWN_CHUNKS: Final = 3
+OWN_MEANS: Final = (0.004, 0.01, 0.02, 0.04)
+OWN_FACTORS: Final = (1.0, 1.5, 2.0, 3.0)
+#: Healthy chunks that vary most.
+DRIFTING: Final = "Q4_K_M, batches of 512 and of 1"
 #: Errors beyond the bound that so many gates show by chance in less than 1 of 1,000.
 SLACK: Final = 4.0
 
 
 def gates(
-    klds: Sequence[float], tops: Sequence[float], n_scored: int, seed: int
+    klds: Sequence[float],
+    tops: Sequence[float],
+    n_scored: int,
+    seed: int,
+    own_mean: float | None = None,
 ) -> Iterator[DriftTest]:
-    """Gates on corpora whose chunks are drawn from these, with means of exactly theirs."""
+    """Gates on corpora whose chunks are drawn from these, with means of exactly theirs.
+
+    With the mean of the baseline's own drift, that is measured on chunks drawn from the same.
+    """
     rng = np.random.default_rng(seed)
     for _ in range(GATES):
         drawn = rng.integers(0, len(klds), N_CHUNKS)
         kld = np.array(klds)[drawn]
         kld *= fmean(klds) / kld.mean()
         test = DriftTest(MOST_KLD, MOST_CHANGED_TOPS, n_chunks_total=N_CHUNKS)
+        own = rng.integers(0, len(klds), OWN_CHUNKS)
         for value, index in zip(kld, drawn, strict=True):
             n_changed = round(tops[index] * n_scored)
             same = (False,) * n_changed + (True,) * (n_scored - n_changed)
-            score = ChunkScore((1.0,) * n_scored, (float(value),) * n_scored, same)
-            if test.update(score) is not None:
+            test.update(ChunkScore((1.0,) * n_scored, (float(value),) * n_scored, same))
+            if own_mean is not None and test.own_kld is None and test.is_near:
+                own_kld = own_mean * fmean(klds[i] for i in own) / fmean(klds)
+                test = grown(test, own_kld, fmean(tops[i] for i in own))
+            if test.outcome is not None:
                 break
         yield test
 
 
 def row(
-    label: str, klds: Sequence[float], tops: Sequence[float], n_scored: int, seed: int
+    label: str,
+    klds: Sequence[float],
+    tops: Sequence[float],
+    n_scored: int,
+    seed: int,
+    *,
+    own_mean: float | None = None,
 ) -> list[str]:
     """A line of the table."""
-    done = list(gates(klds, tops, n_scored, seed))
+    done = list(gates(klds, tops, n_scored, seed, own_mean))
     outcomes = [str(test.outcome) for test in done]
     shares = [outcomes.count(outcome) / GATES for outcome in ("PASS", "FAIL")]
     n = sorted(test.n for test in done)
@@ -103,7 +128,16 @@ def main() -> int:
             )
             if not is_within(moved[-1][column], bound):
                 wrong.append(f"{moved[-1][0]}: {moved[-1][column]} is above {100 * bound:g} %")
-    print(table(head, real), table(head, moved), *wrong, sep="\n\n")
+    klds, tops = measured[DRIFTING]
+    own = []
+    for number, (mean, factor) in enumerate(product(OWN_MEANS, OWN_FACTORS)):
+        scaled = [k * mean * factor / fmean(klds) for k in klds]
+        changed = [t * min(factor, 1.5) for t in tops]
+        label = f"own drift {mean:g} nats, candidate {factor:g} times that"
+        own.append(row(label, scaled, changed, N_SCORED, number, own_mean=mean))
+        if factor <= 1 and not is_within(own[-1][4], GATE_ALPHA):
+            wrong.append(f"{label}: {own[-1][4]} is above {100 * GATE_ALPHA:g} %")
+    print(table(head, real), table(head, moved), table(head, own), *wrong, sep="\n\n")
     return bool(wrong)
 
 

@@ -68,6 +68,13 @@ void * llama_sampler_init_grammar(void * vocab, const char * grammar, const char
     return make(vocab, "root ::= [^~]+", root);
 }
 """,
+    # The sampled token is the likeliest one.
+    "samples_the_likeliest": """
+void * llama_sampler_init_dist(int seed) {
+    void * (*make)(void) = dlsym(RTLD_NEXT, "llama_sampler_init_greedy");
+    return make();
+}
+""",
     # It ends at its 40th graph.
     "dies": """
 int ggml_backend_sched_graph_compute_async(void * scheduler, void * graph) {

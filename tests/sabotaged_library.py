@@ -55,6 +55,19 @@ def sabotaged_logits(context, i):
     return found
 L.llama_get_logits_ith = sabotaged_logits
 """
+_ROUNDED = (
+    _OF_TEXT
+    + """
+decode_text, size = L.llama_decode, [0]
+def sized(context, batch):
+    size[0] = L.llama_n_ubatch(context)
+    return decode_text(context, batch)
+L.llama_decode = sized
+def change(row, label):
+    noise = np.random.default_rng([label, size[0]]).standard_normal(row.size, np.float32)
+    row += coarseness * noise
+"""
+)
 #: Calls are twice as slow once the sabotage's own function returns True for a batch.
 _SLOWED = """
 import time
@@ -255,6 +268,9 @@ def slows(batch):
     prompts.extend([1] * (batch.n_tokens >= 32))
     return len(prompts) >= 12
 """,
+    # Logits of physical batches of each size are rounded differently, as those of a card's kernels.
+    "rounds_by_batch": _ROUNDED + "coarseness = 0.15",
+    "rounds_wildly_by_batch": _ROUNDED + "coarseness = 0.5",
     # Each context leaves 32 MiB behind that nothing uses.
     "forgets_to_free": """
 make, left = L.llama_init_from_model, []
@@ -439,6 +455,13 @@ L.llama_sampler_init_grammar = lambda vocab, grammar, root: make(vocab, rb"root 
     # One token is sampled, whatever the logits.
     "samples_one_token": """
 L.llama_sampler_sample = lambda chain, context, i: 7
+""",
+    # The sampled token is the likeliest one.
+    "samples_the_likeliest": """
+def sabotaged(chain, context, i):
+    row = get_logits(context, i)
+    return max(range(2048), key=row.__getitem__)
+L.llama_sampler_sample = sabotaged
 """,
     # All vectors are zero.
     "zero_vectors": """

@@ -51,13 +51,15 @@ class GatedWorkloads(NoTruthValue):
         cells = ", ".join(f"{cell.name} of {cell.what}" for cell in self.cells)
         return f"<GatedWorkloads {cells}: {_versus(self.builds)}>"
 
-    def judged(self, budget: Budget, ppl_below: float, kld_below: float) -> Iterator[CellResult]:
+    def judged(
+        self, budget: Budget, ppl_below: float, kld_below: float | None
+    ) -> Iterator[CellResult]:
         """The result of each check, measured unless an earlier assertion measured it.
 
         Args:
             budget: the limits for times.
             ppl_below: ΔPPL to stay below, a fraction.
-            kld_below: mean KLD to stay below, nats.
+            kld_below: mean KLD to stay below, nats; None for the usual limit.
         """
         limits = GateLimits(budget, ppl_below, kld_below, shared_by(self.cells))
         return judge_cells(self.measurement.runner, self.cells, self.builds, limits)
@@ -151,7 +153,7 @@ def assert_no_regression(
     tolerance: LimitText | None = None,
     faster_by: LimitText | None = None,
     ppl_below: LimitText = "1%",
-    kld_below: float = MOST_KLD,
+    kld_below: float | None = None,
 ) -> tuple[Verdict, ...]:
     """Assert that the candidate build is no worse than the baseline, or that it is faster.
 
@@ -164,7 +166,8 @@ def assert_no_regression(
         faster_by: smallest gain on every timed workload, `"5%"` or a fraction of the baseline's
             rate, instead of a tolerance.
         ppl_below: accepted ΔPPL of the same file, if `ppl` is gated.
-        kld_below: accepted mean KLD of the candidate from the baseline, nats, if `kld` is gated.
+        kld_below: accepted mean KLD of the candidate from the baseline, nats, if `kld` is gated; by
+            default 0.01, or twice the drift of the baseline's own logits, up to 0.05.
 
     Returns:
         The verdict on each workload, all PASS.
@@ -189,7 +192,7 @@ def assert_no_regression(
     if faster_by is not None:
         budget = budget.faster_by(parse_percent(faster_by, where=f"{where}: faster_by"))
     of_ppl = parse_ppl_limit(ppl_below, where=f"{where}: ppl_below")
-    if not kld_below > 0:
+    if kld_below is not None and not kld_below > 0:
         raise ConfigError(
             f"{where}: kld_below={shown(kld_below)} is no limit",
             why="a mean KLD is a number of nats above 0",

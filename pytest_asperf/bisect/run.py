@@ -230,10 +230,10 @@ class BisectRequest:
     def limit(self) -> str:
         """The accepted slowdown, growth, ΔPPL or KLD, in words; empty if it is always the same."""
         match self.cell.workload:
-            case GateCheck(kind="logits" | "embeddings"):
-                return ""
-            case GateCheck(kind="kld"):
+            case GateCheck(kind="kld") if self.limits.max_kld is not None:
                 return f"{self.limits.max_kld:g} nats"
+            case GateCheck(kind="kld" | "logits" | "embeddings"):
+                return ""
             case GateCheck(kind="ppl"):
                 return f"+{100 * self.limits.max_ppl_delta:g} %"
             case _:

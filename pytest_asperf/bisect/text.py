@@ -184,7 +184,8 @@ def _command(
         words = ["gate", *names]
     words += ["--model", cell.ref.label, "--workload", cell.name]
     tolerance = f"{100 * request.limits.budget.tolerance:g}%"
-    if isinstance(cell.workload, GateCheck) and cell.workload.kind == "kld":
+    is_of_kld = isinstance(cell.workload, GateCheck) and cell.workload.kind == "kld"
+    if is_of_kld and request.limits.max_kld is not None:
         words += ["--max-kld", f"{request.limits.max_kld:g}"]
     return shlex.join(["asperf", *words, "--tolerance", tolerance, "--seed", str(seed)])
 

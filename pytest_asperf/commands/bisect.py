@@ -31,7 +31,6 @@ from pytest_asperf.commands.options import (
     workload_option,
 )
 from pytest_asperf.commands.project import open_project
-from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.text_file import UnreadableTextError, read_text
 from pytest_asperf.errors import ConfigError, printable
 
@@ -92,7 +91,7 @@ class BisectOptions(NamedTuple):
     model: str | None = None
     builds: str | None = None
     max_ppl_delta: str = "1%"
-    max_kld: float = MOST_KLD
+    max_kld: float | None = None
     tolerance: str | None = None
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pytest_asperf.commands.options import max_kld, max_ppl_delta, model_option, workload_option
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.config.build_sources import has_programs
-from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class GateOptions:
     workloads: tuple[str, ...] = ()
     draft: str | None = None
     max_ppl_delta: str = "1%"
-    max_kld: float = MOST_KLD
+    max_kld: float | None = None
     faster_by: str | None = None
     engine: Engine | None = None
     arguments: tuple[str, str] = ("BASE", "CAND")
@@ -106,7 +105,7 @@ class GateRequest:
         from pytest_asperf.report.result_text import faster_text
 
         budget, ppl = self.limits.budget, f"ΔPPL below {100 * self.limits.max_ppl_delta:g} %."
-        if self.limits.max_kld != MOST_KLD:
+        if self.limits.max_kld is not None:
             ppl = f"KLD below {self.limits.max_kld:g} nats, {ppl}"
         if budget.is_gate:
             return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"

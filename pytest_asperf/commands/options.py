@@ -219,8 +219,9 @@ max_kld = click.option(
     "--max-kld",
     metavar="NATS",
     type=number_from(1e-6, 10.0),
-    default=MOST_KLD,
-    help=f"Mean KLD against the baseline that is accepted (default: {MOST_KLD:g} nats).",
+    default=None,
+    help=f"Mean KLD against the baseline that is accepted (default: {MOST_KLD:g} nats, or twice "
+    "the baseline's own).",
 )
 
 

@@ -13,7 +13,7 @@ from pytest_asperf.config.settings import MOST_KLD
 from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import EngineRefusedError
-from pytest_asperf.errors import Advice, AsperfError, BuildError, EngineError
+from pytest_asperf.errors import Advice, AsperfError, BuildError, EngineError, UnfitError
 from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, Outlook
 from pytest_asperf.gate.schedule import Schedule, Turns, cost_text, expected_costs, outlook_text
 from pytest_asperf.measure.ab_logits import LogitsComparison, LogitsExperiment
@@ -127,13 +127,14 @@ class GateLimits:
     Attributes:
         budget: the accepted slowdown, pairs of each check, and seconds of all checks.
         max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
-        max_kld: mean KLD against the baseline to stay below, nats.
+        max_kld: mean KLD against the baseline to stay below, nats; None for the usual one, which
+            grows with the baseline's own.
         comparisons: checks that share the error of a FAIL.
     """
 
     budget: Budget
     max_ppl_delta: float
-    max_kld: float = MOST_KLD
+    max_kld: float | None = None
     comparisons: int = 1
 
 
@@ -161,6 +162,11 @@ def judge_cells(
         KeyboardInterrupt: it was stopped before any check was measured.
     """
     planned = tuple(cells)
+    speculating = [cell for cell in planned if cell.workload == GateCheck.SPECULATION]
+    if speculating and (missing := runner.missing_for(builds, "speculate")):
+        lacking = UnfitError(missing, remedy="name builds with this program, or leave sd out")
+        yield from (CellResult(cell, 0.0, error=lacking) for cell in speculating)
+        planned = tuple(cell for cell in planned if cell not in speculating)
     costs = expected_costs(planned, runner.noise.calibrations, limits.budget)
     if runner.plan.self_check_every is not None:
         runner.say(cost_text(planned, costs))
@@ -287,9 +293,11 @@ class _BuildComparison:
         match cell.workload:
             case GateCheck(scores_chunks=True, depth=depth):
                 kinds = {str(c.workload).partition("@")[0] for c in cells}
+                given = self.limits.max_kld
                 limits = ScoreLimits(
                     self.limits.max_ppl_delta if "ppl" in kinds else None,
-                    self.limits.max_kld if "kld" in kinds else None,
+                    (given or MOST_KLD) if "kld" in kinds else None,
+                    kld_grows=given is None,
                 )
                 experiment = PplExperiment(limits, budget.seed, n, visit, budget.beta, depth)
                 return experiment, cell.ref

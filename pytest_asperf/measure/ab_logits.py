@@ -262,15 +262,23 @@ class LogitsExperiment:
             EngineError: it died or reported an error.
         """
         with RunningArm(arm, lease) as running:
-            if self.turns:
-                return _drift_of_turns(running, lease)
-            if running.loaded.served is not None:
-                return _drift_of_replies(running, lease, self.depth, self.users)
-            if self.users > 1:
-                return _drift_of_users(running, lease, self.users)
-            if self.depth:
-                return _deep_drift(running, lease, self.depth)
-            return _drift(running, arm, lease)
+            return self.drift_of(running, arm, lease)
+
+    def drift_of(self, running: RunningArm, arm: Arm, lease: MachineLease) -> Drift:
+        """Score in a variant that runs.
+
+        Raises:
+            EngineError: it died or reported an error.
+        """
+        if self.turns:
+            return _drift_of_turns(running, lease)
+        if running.loaded.served is not None:
+            return _drift_of_replies(running, lease, self.depth, self.users)
+        if self.users > 1:
+            return _drift_of_users(running, lease, self.users)
+        if self.depth:
+            return _deep_drift(running, lease, self.depth)
+        return _drift(running, arm, lease)
 
 
 @dataclass(frozen=True, slots=True)

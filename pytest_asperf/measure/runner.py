@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -91,9 +91,8 @@ class _ArmFactory:
             BuildError: no server answers at its address.
             EngineError: a part of it is missing, or does not fit the others.
         """
-        locator = self._locators.get(ready.engine) or self._locators[self._own].on(ready.engine)
         try:
-            self._locators.setdefault(ready.engine, locator).describe()
+            self._described(ready)
         except EngineRefusedError as error:
             if error.is_of_setup:
                 raise
@@ -102,6 +101,19 @@ class _ArmFactory:
                 raise BuildError(error.what, remedy=remedy) from error
         except EngineError:
             return
+
+    def _described(self, ready: ReadyBuild) -> EngineFacts:
+        locator = self._locators.get(ready.engine) or self._locators[self._own].on(ready.engine)
+        return self._locators.setdefault(ready.engine, locator).describe()
+
+    def missing_for(self, build: Build, request: str) -> str:
+        """The part that a build which is made lacks for a request; empty if it is not known."""
+        try:
+            found = self._build_cache.existing(build, self._own.engine)
+            facts = self._described(self._keyed(found)) if found else None
+        except AsperfError:
+            return ""
+        return facts.cannot.get(request, "") if facts else ""
 
     def ready(self, build: Build | None) -> ReadyBuild:
         """Make a build; the own one is there.
@@ -345,6 +357,11 @@ class MeasurementRunner:
         """The same models under two builds, baseline first."""
         base, candidate = builds
         return ComparedSide(self, refs, base), ComparedSide(self, refs, candidate)
+
+    def missing_for(self, builds: Iterable[Build], request: str) -> str:
+        """The part that one of these builds lacks for an engine's request; empty if none does."""
+        parts = (self._arm_factory.missing_for(build, request) for build in builds)
+        return next(filter(None, parts), "")
 
     def energy_meter(self) -> EnergyMeter:
         """The energy counters of this machine, opened the first time.

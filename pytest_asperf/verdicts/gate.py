@@ -26,9 +26,10 @@ from pytest_asperf.analysis.stats.estimate import (
     Estimate,
     counted_text,
     number_text,
+    percent_text,
 )
 from pytest_asperf.analysis.stats.intervals import mean_interval_t, shared_confidence
-from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest
+from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest, DriftTest
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -177,7 +178,7 @@ def kld_verdict(comparison: PplComparison) -> Verdict:
         if_failed="the candidate prefers other tokens than the baseline: look for the kernel, "
         "template or default that changed; a change of PPL alone is what ppl judges",
     )
-    parts = ("mean KLD", drift.kld), ("top tokens changed", drift.changed)
+    parts = ("mean KLD", drift.kld, drift.own_kld), ("top tokens changed", drift.changed, None)
     details = _drawn(comparison, drift.n, drift.n_chunks_total)
     if not drift.n:
         below = _below(drift.kld, drift.kld.unit)
@@ -186,24 +187,44 @@ def kld_verdict(comparison: PplComparison) -> Verdict:
         (
             label,
             replace(
-                judge_below(test.estimate, test.limit, subject), result=_below(test, test.unit)
+                judge_below(test.estimate, test.limit, subject),
+                result=_below(test, test.unit, own),
             ),
         )
-        for label, test in parts
+        for label, test, own in parts
     ]
     outcome = drift.outcome_if_stopped
-    return replace(
+    verdict = replace(
         joined(judged, subject, Every(of="quantities")),
         outcome=outcome,
         advice=_advice(outcome, subject, comparison, drift.kld),
-        details=(f"largest KLD of a position {number_text(drift.largest, 2)} nats", *details),
+        details=(
+            f"largest KLD of a position {number_text(drift.largest, 2)} nats",
+            *_own_limits(drift),
+            *details,
+        ),
         compared=ComparedVariants(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
+    if outcome is not Outcome.FAIL or drift.own_kld is None:
+        return verdict
+    drifts = {"the mean KLD": (drift.kld.estimate.point, drift.own_kld, drift.kld.limit)}
+    shared = guards.baseline_drifts(drifts)
+    return guarded(verdict, [shared] if shared else [])
 
 
-def _below(test: ChunksTest, unit: str) -> WithinLimits:
+def _own_limits(drift: DriftTest) -> tuple[str, ...]:
+    """The limits that the baseline's own drift gives, and their reason."""
+    if drift.own_kld is None:
+        return ()
+    own, kld = (number_text(value, 2) for value in (drift.own_kld, drift.kld.limit))
+    text = f"limits {kld} nats and {percent_text(drift.changed.limit, 2)} of the top tokens: "
+    return (f"{text}the baseline's logits of a batch and of single tokens are {own} nats apart",)
+
+
+def _below(test: ChunksTest, unit: str, baseline: float | None = None) -> WithinLimits:
     limits = (Limit("<", test.limit, unit),)
-    return WithinLimits(limits=limits, counted="chunk", out_of=test.n_chunks_total)
+    total = test.n_chunks_total
+    return WithinLimits(limits=limits, counted="chunk", out_of=total, baseline=baseline)
 
 
 def _of_text(comparison: PplComparison, what: str, complaint: str) -> Subject:

@@ -152,6 +152,7 @@ class LlamaCppModel:
         self.context: Facts = {}
         self._resident: list[int] = []
         self._row: Any = None
+        self._found_varied: set[str] = set()
         self._threads = settings.get("threads") or default_threads()
         self._n_batch = settings.get("n_batch", 2048)
         self._slow_by = settings.get("slow_by", 0.0)
@@ -216,7 +217,11 @@ class LlamaCppModel:
             return self._timed(tokens, depth, 1, n_ctx)
         with TimedSampler(self._vocab, sampled) as sampler:
             timing = self._timed(tokens, depth, 1, n_ctx, sampler=sampler)
-            sampler.require_sampled(rows_of(self._context, -1, self._n_vocab)[0])
+            row = rows_of(self._context, -1, self._n_vocab)[0]
+            sampler.require_sampled(row)
+            if sampled not in self._found_varied:
+                sampler.require_varied(self._context, row)
+                self._found_varied.add(sampled)
         return timing
 
     def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:

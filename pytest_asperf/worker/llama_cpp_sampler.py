@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .engine import RefusalError
 from .llama_cpp_bindings import llama_cpp
-from .sampling import BY_GRAMMAR, GRAMMAR, MIN_P, TEMPERATURE, TOP_P, require_grammatical
+from .logits import likeliest_share
+from .sampling import (
+    BY_GRAMMAR,
+    DRAWN,
+    GRAMMAR,
+    MIN_P,
+    TEMPERATURE,
+    TOP_P,
+    Variety,
+    require_grammatical,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +75,17 @@ class TimedSampler:
     def sample(self, context: Any) -> None:
         """Sample a token by the last logits of a context."""
         self._tokens.append(llama_cpp.llama_sampler_sample(self._chain, context, -1))
+
+    def require_varied(self, context: Any, row: NDArray[np.float32]) -> None:
+        """Reject a sampler of the whole vocabulary that always takes the likeliest token.
+
+        The logits are the context's last ones.
+        """
+        if not self._has_grammar:
+            variety, share, likeliest = Variety(), likeliest_share(row), int(row.argmax())
+            for _ in range(DRAWN):
+                token = llama_cpp.llama_sampler_sample(self._chain, context, -1)
+                variety.add(share, is_likeliest=token == likeliest)
 
     def require_sampled(self, row: NDArray[np.float32]) -> None:
         """Reject tokens that the samplers cannot give; the logits are those of the last token."""

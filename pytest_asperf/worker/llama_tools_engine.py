@@ -73,7 +73,12 @@ class LlamaToolsEngine:
         """Version, devices and a hash of the binaries."""
         facts = self.facts_of(BENCH)
         self._tools.path(PROGRAM)  # each load scores a text
-        return {**facts, "engine": "llama_tools", "cannot": _CANNOT}
+        cannot = dict(_CANNOT)
+        try:
+            self._tools.path(_SPECULATE)
+        except RefusalError as error:
+            cannot["speculate"] = str(error)
+        return {**facts, "engine": "llama_tools", "cannot": cannot}
 
     def facts_of(self, program: str) -> Facts:
         """The facts of a binary's build, and a hash of all binaries."""

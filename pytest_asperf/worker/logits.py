@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .engine import GROUPS, LogitRow, RefusalError
+from .sampling import MIN_P, TEMPERATURE, TOP_P
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +48,15 @@ def grouped(row: NDArray[np.float32]) -> list[float]:
     sums = np.bincount(np.arange(row.size) % GROUPS, weights=powers, minlength=GROUPS)
     shares: list[float] = np.log(np.maximum(sums / powers.sum(), _LEAST_SHARE)).tolist()
     return shares
+
+
+def likeliest_share(row: NDArray[np.float32]) -> float:
+    """How often the samplers of timed work choose the likeliest token of a row of logits."""
+    shares = np.sort(np.exp(row.astype(np.float64) - row.max()))[::-1]
+    shares /= shares.sum()
+    before = np.cumsum(shares) - shares
+    kept = shares[(before < TOP_P) & (shares >= MIN_P * shares[0])]
+    return float(1 / ((kept / kept[0]) ** (1 / TEMPERATURE)).sum())
 
 
 def require_finite(peak: float) -> None:

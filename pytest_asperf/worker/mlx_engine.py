@@ -32,7 +32,7 @@ from .engine import (
     require_context,
     require_settings,
 )
-from .logits import seen
+from .logits import likeliest_share, seen
 from .mlx_cache import CacheLeftByRun, MlxCaches, kv_type
 from .mlx_compat import (
     TYPE_NAMES,
@@ -49,7 +49,7 @@ from .mlx_lm_library import mlx_lm, mlx_lm_cache, mlx_lm_generate
 from .mlx_speculation import MlxStepper
 from .mlx_tokenizer import MlxTokenizer, own_tokenizer
 from .priority import linger
-from .sampling import MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P
+from .sampling import DRAWN, MIN_P, TEMPERATURE, TOP_K_OFF, TOP_P, Variety
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,6 +73,14 @@ def _sampler() -> Callable[[Any], Any]:
     """Samples a token of the whole vocabulary by a row of logits."""
     sampler = mlx_lm.sample_utils.make_sampler(TEMPERATURE, TOP_P, MIN_P)
     return lambda row: sampler((row - mx.logsumexp(row))[None])
+
+
+def _require_varied(choose: Callable[[Any], Any], row: Any) -> None:
+    """Reject a sampler that always takes the likeliest token of a row."""
+    logits = np.array(row.astype(mx.float32))
+    variety, share, likeliest = Variety(), likeliest_share(logits), int(logits.argmax())
+    for _ in range(DRAWN):
+        variety.add(share, is_likeliest=choose(row).item() == likeliest)
 
 
 class MlxEngine:
@@ -140,6 +148,7 @@ class MlxModel:
         self._resident: list[int] = []
         self._cache: list[Any] | None = None
         self._row: Any = None
+        self._is_varied = False
         mx.reset_peak_memory()
         started_ns = time.perf_counter_ns()
         self._model, self._config = mlx_lm.utils.load_model(folder)
@@ -230,6 +239,9 @@ class MlxModel:
                 steps.append(clock() - last_ns)
             self._row = row
             timing = _timing(self._slow_by, len(tokens) - depth, began_ns, steps)
+        if sampled and not self._is_varied:
+            _require_varied(choose, row)
+            self._is_varied = True
         self.context["n_ctx"] = n_ctx
         return replace(timing, logits=_seen(self._row))
 

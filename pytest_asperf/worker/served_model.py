@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .engine import Asked, Facts, RefusalError, Timing
 from .posted import posted
-from .sampling import BY_GRAMMAR, GRAMMAR, TOP_K_OFF, require_grammatical
+from .sampling import (
+    BY_GRAMMAR,
+    DRAWN,
+    GRAMMAR,
+    MIN_P,
+    TEMPERATURE,
+    TOP_K_OFF,
+    TOP_P,
+    Variety,
+    require_grammatical,
+)
 from .served_prompts import Prompts, is_near
 from .serving.client import stream_request
 from .serving.events import Reply, read_reply, request_facts
@@ -38,7 +48,10 @@ _SHORT_PROMPT: Final = 16
 #: Requests for one timed reply: a model may end its text before the requested number of tokens.
 _TRIES: Final = 4
 #: By the way of sampling: the fields of llama-server's requests.
-_SAMPLING: Final[dict[str, Facts]] = {TOP_K_OFF: {"top_k": 0}, BY_GRAMMAR: {"grammar": GRAMMAR}}
+_SAMPLING: Final[dict[str, Facts]] = {
+    TOP_K_OFF: {"top_k": 0, "top_p": TOP_P, "min_p": MIN_P, "temperature": TEMPERATURE},
+    BY_GRAMMAR: {"grammar": GRAMMAR},
+}
 #: The training context of a model whose server does not report it.
 UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
@@ -124,6 +137,7 @@ class ServedModel:
         self._prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
         self._build = ""
+        self._is_varied = False
         self._state: Facts | None = None
         self.facts = facts
         self.context: Facts = dict(context)
@@ -192,6 +206,9 @@ class ServedModel:
             answers = [self._checked(record) for record in sent]
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
+            if work.sampled == TOP_K_OFF and not self._is_varied:
+                self._require_varied(work.text)
+                self._is_varied = True
             if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
                 return [answer.counted(n_output) for answer in answers]
         raise RefusalError(
@@ -199,6 +216,16 @@ class ServedModel:
             f"the server ended its reply before {n_output} tokens, {_TRIES} times: "
             f"{', '.join(map(str, short))}; request fewer tokens, or have it ignore the text's end",
         )
+
+    def _require_varied(self, text: str) -> None:
+        """Reject a sampler that nearly always takes the likeliest token."""
+        from .logits import likeliest_share  # noqa: PLC0415  # it brings numpy
+
+        variety, prompt = Variety(), self._prompts.draw(text, DRAWN)
+        for token, row in self.probabilities.sampled(prompt, _SAMPLING[TOP_K_OFF]):
+            variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
+            if variety.is_shown:
+                break
 
     def _sent(self, prompts: Sequence[str], n_output: int, sampled: str) -> list[StreamRecord]:
         self.require_alive()

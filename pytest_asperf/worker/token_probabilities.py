@@ -47,6 +47,8 @@ _GREEDY: Final[Mapping[str, Any]] = {
     "post_sampling_probs": False,
     "stream": False,
 }
+#: llama-server's own samplers that an API can set, in its order.
+_USUAL: Final = ["top_k", "top_p", "min_p", "temperature"]
 
 
 class TokenProbabilities:
@@ -147,6 +149,14 @@ class TokenProbabilities:
         rows = [self._next([*prompt, *reply[:n]], is_cached=n > 0) for n in range(len(reply))]
         gaps = [float(row.max() - row[token]) for row, token in zip(rows, reply, strict=True)]
         return [int(row.argmax()) for row in rows], gaps
+
+    def sampled(self, text: str, how: Mapping[str, Any]) -> Iterator[tuple[int, Row]]:
+        """A token that is sampled after each beginning of a text, and the row of that position."""
+        tokens = self.tokenize(text)
+        for n in range(2, len(tokens)):
+            asked = {"samplers": _USUAL, **how, "cache_prompt": n > 2, "id_slot": 0}
+            (token,), (row,) = self._complete(tokens[:n], 1, asked)
+            yield token, row
 
     def _next(
         self, prompt: Sequence[int], following: Sequence[int] = (), *, is_cached: bool = False

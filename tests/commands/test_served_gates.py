@@ -86,6 +86,13 @@ def test_a_reply_that_the_grammar_does_not_allow_fails(gate: Callable[..., str])
     assert "does not allow" in printed
 
 
+def test_sampling_that_takes_the_likeliest_token_fails(gate: Callable[..., str]) -> None:
+    """The server's own log-probabilities say how often a sampler takes another one."""
+    printed = gate("samples_the_likeliest", "tg64@topk0")
+    assert "FAIL tg64@topk0 " in printed
+    assert "sampled tokens are the likeliest ones, of which" in printed
+
+
 def test_vectors_of_a_server_that_is_started(gate: Callable[..., str]) -> None:
     """They need the server's own options, and without them the error has its words."""
     # Without a unified cache, 0.5.0-dev pools several texts of other lengths wrongly.

@@ -24,9 +24,9 @@ def gate(scripted_command: ScriptedCommand, tmp_path: Path) -> Callable[..., str
     """Return a function that gates while another measurement has the machine; gives its output."""
     command: Command = scripted_command("gate", "--set", "wait=1s")
 
-    def run(base: str, candidate: str, *words: str) -> str:
+    def run(base: str, candidate: str, *words: str, workload: str = "tg8") -> str:
         with MachineQueue(tmp_path / "lock", print).turn():
-            done = command(base, candidate, "--workload", "tg8", *words)
+            done = command(base, candidate, "--workload", workload, *words)
         assert done.exit_code == 4, done.output
         assert "another measurement" not in done.output
         return " ".join(done.output.split())
@@ -88,6 +88,14 @@ def test_binaries_that_cannot_run(
     sound, faulty = _tools(tmp_path / "sound", ""), _tools(tmp_path / "faulty", fault)
     told = gate(sound, faulty, *TOOLS)
     assert reason.format(tmp_path / "faulty") in told
+    assert "1 NOT RUN" in told
+
+
+def test_a_program_that_only_one_check_needs(gate: Callable[..., str], tmp_path: Path) -> None:
+    """The program for speculation is named before the other checks wait."""
+    builds = _tools(tmp_path / "one", ""), _tools(tmp_path / "other", "")
+    told = gate(*builds, *TOOLS, "--draft", "asperf-draft:F16", workload="sd")
+    assert f"there is no program llama-speculative-simple in {tmp_path / 'one'}" in told
     assert "1 NOT RUN" in told
 
 

@@ -44,6 +44,39 @@ def test_the_limit_is_the_tests_own(live: Project) -> None:
     result.stdout.fnmatch_lines(["✗ *gate kld *< 0.00001 *"])
 
 
+@pytest.mark.parametrize(
+    ("settings", "limit", "line"),
+    [
+        ("", "", "✓ *gate kld *< 0.03 *"),
+        (",type_k=q4_0,type_v=q4_0", "", "✗ *gate kld *< 0.03 *"),
+        ("", ", kld_below=0.01", "✗ *gate kld *< 0.01 *"),
+    ],
+)
+def test_a_baseline_that_rounds_by_batches_has_a_wider_limit(
+    live: Project, settings: str, limit: str, line: str
+) -> None:
+    """Twice its own drift is accepted, and not a coarse cache in addition; a given limit stays."""
+    live.test(GATE.format(model="asperf-draft", names="'kld'", limit=limit))
+    build = write_sabotaged(live.path, "rounds_by_batch")
+    result = live.run(
+        f"--asperf-baseline={build}", f"--asperf-candidate={build},n_ubatch=128{settings}", "-v"
+    )
+    result.stdout.fnmatch_lines([line])
+    why = "*limits 0.03 nats and 16 % of the top tokens: the baseline's logits of a batch and of *"
+    if settings:
+        result.stdout.fnmatch_lines([why])
+
+
+def test_a_baseline_without_a_sound_answer_of_its_own_is_invalid(live: Project) -> None:
+    """Candidate and baseline are no further apart than twice the baseline from itself."""
+    live.test(GATE.format(model="asperf-draft", names="'kld'", limit=""))
+    build = write_sabotaged(live.path, "rounds_wildly_by_batch")
+    result = live.run(f"--asperf-baseline={build}", f"--asperf-candidate={build},n_ubatch=128")
+    result.stdout.fnmatch_lines(
+        ["! *the mean KLD is 0.*, and 0.* in the baseline alone: *< 0.05 *"]
+    )
+
+
 @pytest.mark.usefixtures("mlx", "short_chunks")
 def test_a_fault_of_half_precision_shows_without_a_gpu(live: Project) -> None:
     """A file of half precision is computed in its own type, which the result names.

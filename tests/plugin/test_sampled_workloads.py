@@ -35,6 +35,7 @@ def test_a_slower_sampler_fails(live: Project, how: str, slower: str, equal: str
     [
         ("ignores_grammar", "*the grammar root* does not allow*"),
         ("samples_one_token", "*less likely than min-p allows*"),
+        ("samples_the_likeliest", "*sampled tokens are the likeliest ones, of which * should be*"),
     ],
 )
 def test_a_sampler_that_does_not_sample_fails(live: Project, how: str, what: str) -> None:

@@ -129,7 +129,7 @@ class Guard(StrEnum):
     )
     BASELINE_DRIFTS = (
         "baseline-drifts",
-        "gate another model, or leave the check out: kld compares the two builds themselves",
+        "gate another model, or name the checks without this one",
     )
     # The machine.
     SPREAD = (

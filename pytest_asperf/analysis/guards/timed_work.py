@@ -55,9 +55,9 @@ def impossible_gain(change: float, *, is_other_model: bool = False) -> GuardFind
     )
 
 
-def drift_limit(floor: float, baseline: float) -> float:
-    """The limit of a drift that the baseline has too: twice that, up to ten times the minimum."""
-    return min(max(floor, DRIFT_GROWTH * baseline), _DRIFT_MOST * floor)
+def drift_limit(floor: float, baseline: float, most: float = _DRIFT_MOST) -> float:
+    """The limit of a drift that the baseline has too: twice that, up to `most` times the floor."""
+    return min(max(floor, float(f"{DRIFT_GROWTH * baseline:.2g}")), most * floor)
 
 
 def baseline_drifts(drifts: Mapping[str, tuple[float, float, float]]) -> GuardFinding | None:
@@ -74,8 +74,8 @@ def baseline_drifts(drifts: Mapping[str, tuple[float, float, float]]) -> GuardFi
         return None
     name, (drift, base, limit) = next(iter(above.items()))
     return Guard.BASELINE_DRIFTS.finding(
-        f"{name} is {number_text(drift, 2)}, and {number_text(base, 2)} in the baseline: both "
-        "have the fault, or the model amplifies rounding",
+        f"{name} is {number_text(drift, 2)}, and {number_text(base, 2)} in the baseline alone: "
+        "both have the fault, or the model amplifies rounding",
         f"{name} is at most {number_text(limit, 2)}, or in the candidate more than "
         f"{DRIFT_GROWTH:g} times the baseline's",
     )

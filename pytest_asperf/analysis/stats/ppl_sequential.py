@@ -322,6 +322,7 @@ class DriftTest:
         min_chunks: no verdict before this many.
         alpha: bound on a wrong FAIL.
         beta: bound on a wrong PASS.
+        own_kld: the baseline's own mean KLD, nats, if the limits were derived from it.
 
     Attributes:
         kld: the test of the mean KLD.
@@ -338,6 +339,7 @@ class DriftTest:
         min_chunks: int = LEAST_CHUNKS,
         alpha: float = GATE_ALPHA,
         beta: float = BETA,
+        own_kld: float | None = None,
     ) -> None:
         make = partial(
             ChunksTest,
@@ -350,13 +352,42 @@ class DriftTest:
         self.kld = make(max_kld, unit="nats", named="mean KLD")
         self.changed = make(max_changed, unit=SHARE, named="share of changed top tokens")
         self.largest = 0.0
-        self.n = 0
         self.min_chunks = min_chunks
         self.n_chunks_total = n_chunks_total
+        self.own_kld = own_kld
+        self._errors = alpha, beta
+        self._scores: list[ChunkScore] = []
+
+    @property
+    def n(self) -> int:
+        """The chunks so far."""
+        return len(self._scores)
+
+    @property
+    def is_near(self) -> bool:
+        """True if there are chunks for a verdict, and a mean is above half of its limit."""
+        halves = (test.estimate.point > test.limit / 2 for test in (self.kld, self.changed))
+        return self.n >= self.min_chunks and any(halves)
+
+    def within(self, max_kld: float, max_changed: float, own_kld: float) -> DriftTest:
+        """The test of the same chunks with other limits, derived from the baseline's own KLD."""
+        alpha, beta = self._errors
+        test = DriftTest(
+            max_kld,
+            max_changed,
+            n_chunks_total=self.n_chunks_total,
+            min_chunks=self.min_chunks,
+            alpha=alpha,
+            beta=beta,
+            own_kld=own_kld,
+        )
+        for score in self._scores:
+            test.update(score)
+        return test
 
     def update(self, score: ChunkScore) -> Decision | None:
         """Add a chunk's score, which was compared with the baseline, and return the outcome."""
-        self.n += 1
+        self._scores.append(score)
         self.largest = max(self.largest, *score.kld)
         values = fmean(score.kld), 1 - fmean(score.same_top)
         for test, value in zip((self.kld, self.changed), values, strict=True):
