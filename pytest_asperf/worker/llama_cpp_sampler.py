@@ -77,7 +77,7 @@ class TimedSampler:
         self._tokens.append(llama_cpp.llama_sampler_sample(self._chain, context, -1))
 
     def require_varied(self, context: Any, row: NDArray[np.float32]) -> None:
-        """Reject a sampler of the whole vocabulary that always takes the likeliest token.
+        """Reject a sampler of the whole vocabulary that always chooses the likeliest token.
 
         The logits are the context's last ones.
         """

@@ -76,7 +76,7 @@ def _sampler() -> Callable[[Any], Any]:
 
 
 def _require_varied(choose: Callable[[Any], Any], row: Any) -> None:
-    """Reject a sampler that always takes the likeliest token of a row."""
+    """Reject a sampler that always chooses the likeliest token of a row."""
     logits = np.array(row.astype(mx.float32))
     variety, share, likeliest = Variety(), likeliest_share(logits), int(logits.argmax())
     for _ in range(DRAWN):

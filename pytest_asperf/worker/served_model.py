@@ -207,7 +207,7 @@ class ServedModel:
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
             if work.sampled == TOP_K_OFF and not self._is_varied:
-                self._require_varied(work.text)
+                _require_varied(self.probabilities, self._prompts.draw(work.text, DRAWN))
                 self._is_varied = True
             if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
                 return [answer.counted(n_output) for answer in answers]
@@ -216,16 +216,6 @@ class ServedModel:
             f"the server ended its reply before {n_output} tokens, {_TRIES} times: "
             f"{', '.join(map(str, short))}; request fewer tokens, or have it ignore the text's end",
         )
-
-    def _require_varied(self, text: str) -> None:
-        """Reject a sampler that nearly always takes the likeliest token."""
-        from .logits import likeliest_share  # noqa: PLC0415  # it brings numpy
-
-        variety, prompt = Variety(), self._prompts.draw(text, DRAWN)
-        for token, row in self.probabilities.sampled(prompt, _SAMPLING[TOP_K_OFF]):
-            variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
-            if variety.is_shown:
-                break
 
     def _sent(self, prompts: Sequence[str], n_output: int, sampled: str) -> list[StreamRecord]:
         self.require_alive()
@@ -291,6 +281,17 @@ class ServedModel:
     def logits(self, tokens: Sequence[int], first: int) -> Row:
         """Log-probabilities of positions `first …` of a text."""
         return self.probabilities.logits(tokens, first)
+
+
+def _require_varied(probabilities: TokenProbabilities, text: str) -> None:
+    """Reject a sampler that nearly always chooses the likeliest token."""
+    from .logits import likeliest_share  # noqa: PLC0415  # it brings numpy
+
+    variety = Variety()
+    for token, row in probabilities.sampled(text, _SAMPLING[TOP_K_OFF]):
+        variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
+        if variety.is_shown:
+            break
 
 
 def _sampling(sampled: str, *, is_possible: bool) -> Facts:
