@@ -136,8 +136,11 @@ class PplExperiment:
             chunks = _same_chunks(base_chunks, other_chunks)
             earlier = self.visit.earlier
             n_in_order = 0
-            if self.limits.kld is not None and arms[0].worker.build.engine in _SCORING_IN_ORDER:
+            is_in_order = arms[0].worker.build.engine in _SCORING_IN_ORDER
+            if self.limits.kld is not None and is_in_order:
                 n_in_order = min(_IN_ORDER, len(chunks))
+            # Such an engine does not score a text from its beginning.
+            grows = self.limits.kld_grows and not is_in_order
             n_least = max(LEAST_CHUNKS, n_in_order)
             test, drift = self._tests(len(chunks), n_least)
             if earlier is not None:
@@ -157,7 +160,7 @@ class PplExperiment:
                         test.update(fmean(candidate.nll) - fmean(base.nll))
                     if drift is not None and drift.outcome is None:
                         drift.update(candidate)
-                        if self.limits.kld_grows and drift.own_kld is None and drift.is_near:
+                        if grows and drift.own_kld is None and drift.is_near:
                             own = baselines.submit(self._own_drift, arms[0], lease).result()
                             drift = grown(drift, own.mean_kld, 1 - own.same_top)
                     tests = [one for one in (test, drift) if one is not None]

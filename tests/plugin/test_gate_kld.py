@@ -1,5 +1,7 @@
 """A candidate whose answers drift is a FAIL of `kld`, for any PPL."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.plugin.conftest import Project
@@ -75,6 +77,14 @@ def test_a_baseline_without_a_sound_answer_of_its_own_is_invalid(live: Project) 
     result.stdout.fnmatch_lines(
         ["! *the mean KLD is 0.*, and 0.* in the baseline alone: *< 0.05 *"]
     )
+
+
+def test_binaries_have_the_usual_limit(live: Project, tools: Path) -> None:
+    """They score no text token by token, so that their own drift is not known."""
+    live.config(engine="llama_tools")
+    live.test(GATE.format(model="asperf-draft:Q8_0", names="'kld'", limit=""))
+    builds = f"--asperf-baseline={tools}", f"--asperf-candidate={tools},type_k=q4_0,type_v=q4_0"
+    live.run(*builds, "-v").stdout.fnmatch_lines(["✗ *gate kld *< 0.01 *"])
 
 
 @pytest.mark.usefixtures("mlx", "short_chunks")
