@@ -23,6 +23,8 @@ from pytest_asperf.analysis.stats.estimate import memory_text
 #: The rule of thumb of published guides to local inference: the rest is for the system, the KV
 #: cache and the engine.
 WEIGHTS_SHARE: Final = 0.6
+#: Share of its memory that a Mac gives its GPU at least.
+GPU_SHARE: Final = 2 / 3
 #: Share of the ceiling that real runs reach, by the same guides.
 REACHED_SHARE: Final = (0.6, 0.8)
 #: Share of the ceiling by active experts that the published runs of one MoE reached
@@ -79,12 +81,19 @@ class MemoryCapacity:
             own.
         gpu_limit_bytes: the system's limit of shared memory for a GPU, Metal's working set; None if
             it is unknown, and for the CPU.
+        has_working_set: True if models lie in memory that a Mac gives its GPU in part only.
     """
 
     nbytes: int
     is_shared: bool
     basis: str
     gpu_limit_bytes: int | None = None
+    has_working_set: bool = False
+
+    @property
+    def is_certain(self) -> bool:
+        """False if the limit of a GPU that shares the memory is unknown."""
+        return not self.has_working_set or self.gpu_limit_bytes is not None
 
     @property
     def usable_bytes(self) -> int:
@@ -126,6 +135,12 @@ class Fit:
     def fits(self) -> bool:
         """True if they fit, and the required memory is smaller than the memory for models."""
         return self.weights_fit and self.needed_bytes < self.memory.usable_bytes
+
+    @property
+    def is_uncertain(self) -> bool:
+        """True if they fit in the memory, and perhaps not in its unknown part for the GPU."""
+        exceeds = self.needed_bytes > GPU_SHARE * self.memory.nbytes
+        return self.fits and exceeds and not self.memory.is_certain
 
 
 def fit(memory: MemoryCapacity, demands: Sequence[Demand]) -> Fit:

@@ -508,8 +508,8 @@ def _judge_power(power: PowerLog, findings: FileFindings, suffix: str = "") -> N
             )
     levels = [_PRESSURES[word] for word in power.thermal if word in _PRESSURES]
     findings.add("thermal pressure", guards.throttled(levels))
-    if not levels:
-        findings.notes.append("thermal pressure is not in the samples, so it is unknown")
+    if len(levels) < len(power.thermal):
+        findings.notes.append("thermal pressure is not in all samples, so it is unknown")
     if power.broken:
         findings.notes.append(f"{power.broken} samples are cut off or broken and were skipped")
     findings.notes.append("rails are modelled, not metered; memory and the wall are not in them")

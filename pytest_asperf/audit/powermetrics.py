@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -58,13 +57,14 @@ class PowerLog:
     """All samples of a file.
 
     Attributes:
-        thermal: in how many samples each word for thermal pressure occurs.
+        thermal: the words for thermal pressure in order, each change once; empty if a sample has
+            none.
         broken: samples that could not be read, such as a last one that is cut off.
     """
 
     n_samples: int = 0
     elapsed_ns: int = 0
-    thermal: Counter[str] = field(default_factory=Counter)
+    thermal: list[str] = field(default_factory=list)
     machine: str = ""
     broken: int = 0
     _rails: dict[str, Rail] = field(default_factory=lambda: {name: Rail() for name in SAMPLED})
@@ -84,8 +84,8 @@ class PowerLog:
         self.n_samples += 1
         self.elapsed_ns += sample.elapsed_ns
         self.machine = self.machine or sample.machine
-        if sample.thermal:
-            self.thermal[sample.thermal] += 1
+        if self.thermal[-1:] != [sample.thermal]:
+            self.thermal.append(sample.thermal)
         for rail, energy_mj in sample.energy_mj.items():
             self._rails[rail].add(energy_mj, sample.elapsed_ns)
 

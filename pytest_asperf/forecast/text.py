@@ -14,8 +14,6 @@ from pytest_asperf.hardware.in_force import BandwidthBound
 from pytest_asperf.report.sections import CheckLine, Failure, Section, State
 
 _SCHEMA: Final = 1
-#: The smallest share of memory that macOS gives a GPU by default.
-_GPU_SHARE: Final = 2 / 3
 
 
 def sections(prediction: Prediction) -> tuple[Section, ...]:
@@ -133,8 +131,7 @@ def _fit_checks(forecast: Forecast, hardware: str) -> Iterator[CheckLine]:
         remedy = "a smaller quantization, a shorter --context, or --type-k=q8_0 --type-v=q8_0"
         yield CheckLine("fits", "impossible", f"no: {detail}", remedy)
         return
-    is_unknown = memory.is_shared and memory.gpu_limit_bytes is None
-    if is_unknown and fit.needed_bytes > _GPU_SHARE * memory.nbytes:
+    if fit.is_uncertain:
         remedy = "on a Mac, see what the engine logs as recommendedMaxWorkingSetSize"
         detail += "; macOS gives a GPU 2/3 and more of it, by version and size"
         yield CheckLine("fits", "warning", f"yes, perhaps not on the GPU: {detail}", remedy)

@@ -194,7 +194,8 @@ def memory_of(
         basis = option if memory_gb else f"the most it is sold with{another}"
         sold_gb = memory_gb or profile.max_memory_gb
         # A GB of memory in shops is 2^30 bytes.
-        return MemoryCapacity(sold_gb << 30, hardware.shares_memory, f"{kind}, {basis}")
+        shared = hardware.shares_memory
+        return MemoryCapacity(sold_gb << 30, shared, f"{kind}, {basis}", has_working_set=shared)
     cards = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
     if cards and not hardware.shares_memory:
         note = f", one of {len(cards)}" if len(cards) > 1 else ""
@@ -208,5 +209,9 @@ def memory_of(
     limited = "; a limit of its container" if min(known) != machine.memory_bytes else ""
     basis = f"this machine's, detected{limited}"
     return MemoryCapacity(
-        min(known), is_shared=True, basis=basis, gpu_limit_bytes=machine.gpu_limit_bytes
+        min(known),
+        is_shared=True,
+        basis=basis,
+        gpu_limit_bytes=machine.gpu_limit_bytes,
+        has_working_set=hardware.shares_memory,
     )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from pytest_asperf.analysis.capacity import Demand, Fit, MemoryCapacity, fit
+from pytest_asperf.analysis.capacity import GPU_SHARE, Demand, Fit, MemoryCapacity, fit
 from pytest_asperf.analysis.facts import ComparedVariants
 from pytest_asperf.analysis.guards import predicted_against_measured
 from pytest_asperf.analysis.results import FitsMemory, Growth, JudgedFigure, MemoryGrowth
@@ -26,6 +26,10 @@ _MIB: Final = 2**20
 _COUNTED_SLACK: Final = _MIB
 _RSS_SLACK: Final = 8 * _MIB
 _LEFT_SLACK: Final = 2 * _MIB
+_UNKNOWN_LIMIT: Final = (
+    f"a Mac gives its GPU {GPU_SHARE:.0%} of its memory or more, and this share is unknown: see "
+    "recommendedMaxWorkingSetSize in its engine's log, or use a smaller quantization"
+)
 _TOO_LARGE: Final = "use a smaller quantization, a shorter context or q8_0 KV types"
 
 
@@ -56,7 +60,9 @@ def measured_fit(
 
     If its sizes are known, the prediction from them is compared with that.
     """
-    allocated = result.memory
+    allocated, metal = result.memory, result.ran.metal
+    if metal is not None and not memory.is_certain:
+        memory = replace(memory, gpu_limit_bytes=metal.working_set_bytes or None)
     subject = replace(_subject(result.ran.model, result.n_ctx, hardware), ran=result.ran.rows())
     held = Fit(memory, allocated.weights, allocated.kv, allocated.compute)
     try:
@@ -72,11 +78,15 @@ def measured_fit(
 def judge_fit(sizes: Fit, subject: Subject, expected: tuple[tuple[int, int], ...] = ()) -> Verdict:
     """Judge the assertion that models fit in a memory.
 
-    It is arithmetic on sizes, so it is never INCONCLUSIVE. `expected` has predicted and allocated
-    bytes, if both are known.
+    It is arithmetic on sizes, so it is INCONCLUSIVE only if a Mac's limit for its GPU is unknown.
+    `expected` has predicted and allocated bytes, if both are known.
     """
+    outcome = Outcome.PASS if sizes.fits else Outcome.FAIL
+    advice = () if sizes.fits else (Advice(subject.if_failed),)
+    if sizes.is_uncertain:
+        outcome, advice = Outcome.INCONCLUSIVE, (Advice(_UNKNOWN_LIMIT),)
     return subject.verdict(
-        Outcome.PASS if sizes.fits else Outcome.FAIL,
+        outcome,
         FitsMemory(fit=sizes, is_predicted=subject.source == "predicted", expected=expected),
         figures=tuple(
             JudgedFigure(label, Estimate.exact(size / 2**30, "GiB"), at_most=limit / 2**30)
@@ -85,7 +95,7 @@ def judge_fit(sizes: Fit, subject: Subject, expected: tuple[tuple[int, int], ...
                 ("weights", sizes.weights_bytes, sizes.weights_limit_bytes),
             )
         ),
-        advice=() if sizes.fits else (Advice(subject.if_failed),),
+        advice=advice,
     )
 
 

@@ -50,6 +50,7 @@ def test_a_plist_that_its_reader_fails_on_loses_no_other_file(
         (["Moderate", "Nominal"], []),
         (["Nominal", "Moderate"], ["throttled"]),
         (["Heavy", "Heavy"], ["throttled"]),
+        (["Heavy", "Nominal", "Heavy"], ["throttled"]),
     ],
 )
 def test_thermal_pressure_that_rises_or_stays_is_throttling(
@@ -59,6 +60,16 @@ def test_thermal_pressure_that_rises_or_stays_is_throttling(
     text = b"\0".join(sample(1000, 5000, 10, pressure) for pressure in pressures)
     (found,) = audit_of({"power": text}).files
     assert [guard_finding.guard for _, guard_finding in found.guard_findings] == guards
+
+
+@pytest.mark.parametrize("pressures", [["Nominal", "Glowing"], ["Nominal", ""], [""]])
+def test_thermal_pressure_of_another_word_is_unknown(
+    pressures: list[str], audit_of: Callable[..., Audit]
+) -> None:
+    """Samples with a known word do not speak for the others."""
+    text = b"\0".join(sample(1000, 5000, 10, pressure) for pressure in pressures)
+    (found,) = audit_of({"power": text}).files
+    assert "thermal pressure is not in all samples, so it is unknown" in found.notes
 
 
 def test_a_sample_that_is_cut_off_is_left_out_and_said(audit_of: Callable[..., Audit]) -> None:

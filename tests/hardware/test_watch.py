@@ -70,6 +70,10 @@ def test_a_machine_that_cools_itself() -> None:
     assert _guards(*(_sample(n, thermal_level=level) for n, level in enumerate((0, 1, 2)))) == [
         "throttled"
     ]
+    # A Mac reports no level while it is nominal.
+    assert _guards(*(_sample(n, thermal_level=level) for n, level in enumerate((None, 1, 1)))) == [
+        "throttled"
+    ]
     counts = [_sample(n, throttle_events=7 + (n > 2)) for n in range(5)]
     assert _guards(*counts) == ["throttled"]
     hot = CardSeen(1200, ("power cap", "thermal slowdown (hardware)"))

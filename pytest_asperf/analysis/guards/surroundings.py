@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from pytest_asperf.analysis.guards.guard import Guard, GuardFinding, figure, require_positive
@@ -60,8 +61,14 @@ def throttled(
         for what, share in (held_down or {}).items()
         if share > HELD_DOWN
     ]
-    if levels and max(levels) > levels[0]:
-        faults.append(f"thermal pressure rose from {levels[0]} to {max(levels)}")
+    rises = [
+        (low, level)
+        for low, level in zip(accumulate(levels, min), levels, strict=True)
+        if level > low
+    ]
+    if rises:
+        before, after = max(rises, key=lambda rise: rise[1] - rise[0])
+        faults.append(f"thermal pressure rose from {before} to {after}")
     elif levels and min(levels) >= HEAVY_PRESSURE:
         faults.append(f"thermal pressure was {min(levels)} or more throughout")
     if clocks_mhz and min(clocks_mhz) < (1 - CLOCK_DROP) * max(clocks_mhz):
