@@ -80,7 +80,7 @@ class Watched:
         """The findings of the guards `throttled` and `host-busy`."""
         levels = [level for s in self.samples if (level := s.seen.thermal_level) is not None]
         if levels and self.samples[0].seen.thermal_level is None:
-            levels.insert(0, 0)  # a Mac does not report its nominal level
+            levels.insert(0, 0)  # a Mac does not report a nominal pressure
         found = [throttled(levels, held_down=self._held_down())]
         if self.other_cores is not None:
             found.append(host_busy(self.other_cores, self.n_cores))

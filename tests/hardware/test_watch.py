@@ -70,7 +70,7 @@ def test_a_machine_that_cools_itself() -> None:
     assert _guards(*(_sample(n, thermal_level=level) for n, level in enumerate((0, 1, 2)))) == [
         "throttled"
     ]
-    # A Mac reports no level while it is nominal.
+    # A Mac reports no pressure while it is nominal.
     assert _guards(*(_sample(n, thermal_level=level) for n, level in enumerate((None, 1, 1)))) == [
         "throttled"
     ]
