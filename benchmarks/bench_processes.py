@@ -124,12 +124,26 @@ class SimulatedArm:
             "size_bytes": 0,
         }
         self.loaded = SimpleNamespace(**facts)
-        # A server by its URL is not started again, so that its processes are kept.
-        build = SimpleNamespace(url="kept" if self.world.condition.kept else None)
-        self.worker = SimpleNamespace(build=build, confine=lambda _: None)
+        self.worker = SimpleNamespace(confine=lambda _: None)
 
     def __exit__(self, *_: object) -> None:
         """End it."""
+
+    @property
+    def is_kept(self) -> bool:
+        """True if its process runs all pairs."""
+        return self.world.condition.kept
+
+    @property
+    def variants(self) -> tuple[SimulatedArm]:
+        """One in each process."""
+        return (self,)
+
+    def end_turn(self, turn: int) -> None:
+        """Nothing follows a run pair."""
+
+    def end(self) -> None:
+        """Nothing is noted."""
 
     def fed(self, workload: Workload) -> object:
         """Equal in both variants."""

@@ -28,7 +28,7 @@ from pytest_asperf.analysis.stats.noise import noise_of
 from pytest_asperf.analysis.stats.ratio_test import DifferenceTest, RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest, robust_sd
 from pytest_asperf.analysis.stats.sequential_frame import BETA, GATE_ALPHA
-from pytest_asperf.analysis.stats.total_time import TotalTimeTest
+from pytest_asperf.analysis.stats.total_time import SuiteTest, TotalTimeTest
 from pytest_asperf.config.progress import Progress, SoFar
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.hardware.readiness import readiness
@@ -125,7 +125,9 @@ class WorkloadPairs:
     def take(self, pair: Pair) -> None:
         """Add a pair, for the test's next update."""
         self.pairs.append(pair)
-        if isinstance(self.test, DifferenceTest):
+        if isinstance(self.test, SuiteTest):
+            self.test.take(pair.summed_log_ratio)
+        elif isinstance(self.test, DifferenceTest):
             base, candidate = pair.figures(self.workload)
             self.test.take_figures(baseline=base, candidate=candidate)
         elif isinstance(self.test, TotalTimeTest):
@@ -227,6 +229,11 @@ class SpeedExperiment(OfAnyModel):
     evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
 
     @property
+    def suite(self) -> int:
+        """Prompts that each pair runs once; 0 if the duration of a run decides its length."""
+        return 0
+
+    @property
     def timed(self) -> tuple[Workload, ...]:
         """The workloads."""
         return self.workloads
@@ -267,6 +274,27 @@ class SpeedExperiment(OfAnyModel):
             by_workload=tuple(again.get(p.workload, p) for p in first.by_workload),
             budget=budget,
             phases=(*first.phases, *second.phases),
+        )
+
+    def test_of(self, turns: int, unit: str) -> PairedTest | RatioTest:
+        """The test of a workload with this many run pairs a pair, and a unit."""
+        budget = self.budget
+        pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
+        make: Callable[..., PairedTest | RatioTest] = partial(
+            TotalTimeTest,
+            budget.tolerance,
+            alpha=GATE_ALPHA,
+            pairs_for_pass=pairs_for_pass,
+        )
+        if budget.claim is not None:
+            make = partial(RatioTest, *budget.claim)
+            if budget.of_difference:
+                make = partial(DifferenceTest, *budget.claim, unit=unit)
+        return make(
+            beta=budget.beta,
+            min_pairs=min(budget.min_pairs, budget.max_pairs),
+            max_pairs=budget.max_pairs,
+            comparisons=self.comparisons,
         )
 
     def attempt(self, lease: MachineLease) -> None:
@@ -312,7 +340,7 @@ def continued(earlier: ABResult, budget: Budget, number: int) -> SpeedExperiment
     (pairs,) = earlier.by_workload
     turns = len(pairs.pairs[0].baseline_costs) if pairs.pairs else 1
     experiment = SpeedExperiment((pairs.workload,), budget)
-    again = pairs.judged_again(_test_of(experiment, turns, pairs.workload.unit))
+    again = pairs.judged_again(experiment.test_of(turns, pairs.workload.unit))
     known = replace(earlier, by_workload=(again,), budget=budget)
     left_s = max(0.0, budget.max_seconds - pairs.elapsed_s)
     return replace(experiment, visit=Visit(number, left_s, known))
@@ -339,7 +367,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
     begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
     coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
-    with PairedRunner(open_arms, coin) as paired:
+    with PairedRunner(open_arms, coin, experiment.suite) as paired:
         base, candidate = paired.arms
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
         own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
@@ -351,7 +379,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
             begun.get(w)
             or WorkloadPairs(
                 w,
-                _test_of(experiment, paired.lengths[w].turns, w.unit),
+                experiment.test_of(paired.lengths[w].turns, w.unit),
                 [],
                 # No test decides before that.
                 examined_after=coin.randint(1, min(budget.min_pairs, budget.max_pairs)),
@@ -360,7 +388,9 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
         )
         interrupted = False
         try:
-            while (now := time.monotonic()) < latest:
+            while (now := time.monotonic()) < latest or (
+                experiment.suite and not by_workload[0].pairs
+            ):
                 undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
                 if not undecided or (now >= deadline and not _will_decide(undecided, latest - now)):
                     break
@@ -370,6 +400,10 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
                 ran = _run_pair(paired, by_workload, experiment.evidence_elsewhere)
         except KeyboardInterrupt:
             interrupted = True
+        else:
+            for arm in paired.arms:
+                arm.end()
+            ran = paired.ran()
     return ABResult(
         by_workload,
         paired.n_cores is not None,
@@ -400,11 +434,10 @@ def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:
     left = test.expected_pairs_left
     expected = None if left is None else min(test.n + left, max_pairs)
     estimate = test.estimate
-    return SoFar(
-        shown(estimate if isinstance(test, DifferenceTest) else estimate.as_ratio()),
-        "pairs",
-        expected,
-    )
+    if isinstance(test, SuiteTest):
+        return SoFar(f"gain {shown(estimate)}", "pairs")
+    estimate = estimate if isinstance(test, DifferenceTest) else estimate.as_ratio()
+    return SoFar(shown(estimate), "pairs", expected)
 
 
 def _run_pair(
@@ -431,28 +464,6 @@ def _run_pair(
         pairs.test.share_with([*others, *elsewhere])
         pairs.test.decide()
     return ran
-
-
-def _test_of(experiment: SpeedExperiment, turns: int, unit: str) -> PairedTest | RatioTest:
-    """The test of a workload with this many run pairs a pair, and a unit."""
-    budget = experiment.budget
-    pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
-    make: Callable[..., PairedTest | RatioTest] = partial(
-        TotalTimeTest,
-        budget.tolerance,
-        alpha=GATE_ALPHA,
-        pairs_for_pass=pairs_for_pass,
-    )
-    if budget.claim is not None:
-        make = partial(RatioTest, *budget.claim)
-        if budget.of_difference:
-            make = partial(DifferenceTest, *budget.claim, unit=unit)
-    return make(
-        beta=budget.beta,
-        min_pairs=min(budget.min_pairs, budget.max_pairs),
-        max_pairs=budget.max_pairs,
-        comparisons=experiment.comparisons,
-    )
 
 
 def _noisier(pairs: WorkloadPairs) -> list[float]:

@@ -1,21 +1,21 @@
 """A target and a draft in one process, and the operations that need both."""
 
-import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.config.engines import SERVER_ENGINES
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import ContextFacts, Margin, RawRun, StepCosts, WorkerPair
+from pytest_asperf.engine_process import ContextFacts, Margin, StepCosts, WorkerPair
 from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
 from pytest_asperf.errors import Advice, UnfitError
 from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_arms import ArmCache, TimedArm
+from pytest_asperf.measure.running_arms import ArmCache, TimedArm, TimedReply
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_draft
 from pytest_asperf.worker.speculation import Generation, Round
@@ -59,6 +59,9 @@ class DraftedTarget(TimedArm):
     Attributes:
         prompts: category and tokens of each, once they are opened.
         contexts: the resolved contexts, by `TARGET` and `DRAFT`.
+        drafts: whether its runs have the draft.
+        seed: of its samples.
+        left: results for later processes of the variant.
     """
 
     timed = TARGET
@@ -74,11 +77,11 @@ class DraftedTarget(TimedArm):
         for draft in drafts:
             require_draft(target.model, draft.model)
         super().__init__(target.build.engine, lease, cache.folder if cache else None)
-        self._known = cache.prompts if cache else {}
-        self.pairing = pairing
+        self.pairing, self.drafts, self.seed = pairing, True, 0
+        self.left = cache or ArmCache(Path())
         self.prompts: Prompts = ()
         self.contexts: dict[str, ContextFacts] = {}
-        self.n_ctx, self._k_max = 0, pairing.k
+        self.n_ctx = 0
         self._pair = WorkerPair(self.worker, "pair", TARGET, DRAFT if drafts else None)
         self._draft_alone = WorkerPair(self.worker, "draft alone", DRAFT, None) if drafts else None
         with self.ended_on_error():
@@ -89,7 +92,7 @@ class DraftedTarget(TimedArm):
 
         An EngineRefusedError of kind `rollback` means that one of them cannot be rolled back.
         """
-        self.n_ctx, self._k_max = n_ctx, k_max
+        self.n_ctx = n_ctx
         self.contexts = self._pair.open(n_ctx, k_max, self.pairing.rollback)
         if self._draft_alone:
             self._draft_alone.open(n_ctx, 1, "auto")
@@ -109,10 +112,11 @@ class DraftedTarget(TimedArm):
                 why="what a model does beyond its context is not what its users see",
                 remedy="generate fewer with n_tokens",
             )
-        if at_most not in self._known:
+        known = self.left.prompts
+        if at_most not in known:
             texts = read_prompts(pairing.prompts)
-            self._known[at_most] = tokenized(self.worker, TARGET, texts, at_most=at_most)
-        self.prompts = self._known[at_most]
+            known[at_most] = tokenized(self.worker, TARGET, texts, at_most=at_most)
+        self.prompts = known[at_most]
         longest = max(len(tokens) for _, tokens in self.prompts)
         self.open(longest + room, k_max)
 
@@ -121,31 +125,28 @@ class DraftedTarget(TimedArm):
         """The longest context that both models were trained on."""
         return min(facts.n_ctx_train for facts in self._loaded.values())
 
+    def ran(self, context: ContextFacts | None) -> Provenance:
+        """The run record of the target; both models' are left for the result."""
+        self.left.ran[:] = self.ran_both()
+        self.left.contexts.update(self.contexts)
+        return super().ran(context)
+
     def ran_both(self) -> tuple[Provenance, ...]:
         """The run record of the target, and of a draft that is a model."""
         return self.proofs(self.contexts)
 
-    def reload_both(self) -> float:
-        """Load both models again; returns the duration in seconds."""
-        began = time.perf_counter()
-        arms = dict(self._arms)
-        self._close_contexts()
-        self.hold({})
-        self.hold(arms)
-        self.open(self.n_ctx, self._k_max)
-        return time.perf_counter() - began
-
-    def _close_contexts(self) -> None:
-        if not self.contexts:
-            return
-        self._pair.close()
-        if self._draft_alone:
-            self._draft_alone.close()
+    @property
+    def is_kept(self) -> bool:
+        """True if no other process may run beside it: a remote server has one client."""
+        return super().is_kept or any(facts.remote for facts in self._loaded.values())
 
     def end(self) -> None:
         """Free models on another machine, and note the link's speed at the end."""
         if any(facts.remote for facts in self._loaded.values()):
-            self._close_contexts()
+            if self.contexts:
+                self._pair.close()
+                if self._draft_alone:
+                    self._draft_alone.close()
             self.note_links()
 
     def after(
@@ -168,14 +169,16 @@ class DraftedTarget(TimedArm):
         """The prompts."""
         return self.prompts
 
-    def run(self, workload: Workload, turn: int, parts: int) -> RawRun:  # noqa: ARG002  # as above
-        """Time one prompt's generation with the draft."""
-        done = self.after(turn % len(self.prompts))
-        return RawRun(len(done.tokens), done.elapsed_ns, (), self.contexts[TARGET], 0)
+    def run(self, workload: Workload, turn: int, parts: int) -> TimedReply:  # noqa: ARG002  # as above
+        """Time one prompt's generation."""
+        done = self.after(turn % len(self.prompts), speculative=self.drafts, seed=self.seed + turn)
+        self.left.replies[turn] = done
+        return TimedReply(len(done.tokens), done.elapsed_ns, self.contexts.get(TARGET))
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002  # as above
         """Generate a few tokens: their batches are those of a whole generation."""
-        self.after(turn % len(self.prompts), at_most=_WARM_UP_TOKENS)
+        number = turn % len(self.prompts)
+        self.after(number, speculative=self.drafts, at_most=_WARM_UP_TOKENS)
 
     settle = warm_up
 
@@ -208,12 +211,14 @@ class DraftedTarget(TimedArm):
             rule=rule,
         )
 
-    def divergences(self, runs: Iterable[PromptRun]) -> tuple[Divergence, ...]:
+    def divergences(
+        self, runs: Iterable[PromptRun], known: dict[tuple[int, ...], Divergence] | None = None
+    ) -> tuple[Divergence, ...]:
         """The places at which greedy outputs of both diverge, without repeats.
 
-        The target scores how near to a tie each divergence is.
+        The target scores how near to a tie each divergence is, unless it is known.
         """
-        found: dict[tuple[int, int, int, int], Divergence] = {}
+        found = {} if known is None else known
         for run in runs:
             position = guards.first_divergence(run.alone.tokens, run.speculative.tokens)
             if position is None:
@@ -248,16 +253,16 @@ class DraftingServer(DraftedTarget):
     """
 
     @cached_property
-    def _replies(self) -> dict[int, list[int]]:
+    def _outputs(self) -> dict[int, list[int]]:
         return {}
 
     @cached_property
     def _gaps(self) -> dict[int, list[float]]:
         return {}
 
-    def open(self, n_ctx: int, k_max: int) -> None:
+    def open(self, n_ctx: int, k_max: int) -> None:  # noqa: ARG002  # the server's own
         """Have the server answer once: its context is its own."""
-        self.n_ctx, self._k_max = n_ctx, k_max
+        self.n_ctx = n_ctx
         self.after(0, at_most=1)
 
     def after(
@@ -272,13 +277,13 @@ class DraftingServer(DraftedTarget):
         prompt = self.prompts[number][1]
         if not speculative:
             tokens, self._gaps[number] = likeliest_tokens(
-                self.worker, TARGET, prompt, self._replies[number]
+                self.worker, TARGET, prompt, self._outputs[number]
             )
             return Generation(tokens, 0, [])
         done, self.contexts[TARGET] = served_generation(
             self.worker, TARGET, prompt, self._n_new(at_most)
         )
-        self._replies[number] = done.tokens
+        self._outputs[number] = done.tokens
         return done
 
     def _divergence(self, run: PromptRun, position: int, tokens: tuple[int, int]) -> Divergence:

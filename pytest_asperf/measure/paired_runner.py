@@ -30,11 +30,12 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, RawRun, usable_cores
 from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
 from pytest_asperf.measure.results import Provenance, samples_ns
-from pytest_asperf.measure.running_arms import TimedArm
+from pytest_asperf.measure.running_arms import TimedArm, TimedRun
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 
-OpenArms = tuple[Callable[[], TimedArm], Callable[[], TimedArm]]
+#: Start a process of each variant, or one of both.
+OpenArms = Sequence[Callable[[], TimedArm]]
 
 Answer = TypeVar("Answer")
 
@@ -115,6 +116,12 @@ class Pair:
         """ln(candidate / baseline) of the summed costs, in which slow runs count."""
         return total_log_ratio(*self._costs) + self._log_work
 
+    @property
+    def summed_log_ratio(self) -> float:
+        """ln(candidate / baseline) of the summed costs as they are: of prompts, not of stalls."""
+        base, candidate = map(math.fsum, self._costs)
+        return math.log(candidate / base)
+
     def figures(self, workload: Workload) -> tuple[float, float]:
         """The typical figure of the baseline and of the candidate, in the workload's unit."""
         base, candidate = (
@@ -151,11 +158,13 @@ class PairLength:
         parts: number of parts that a run is timed in, one per run pair.
         turns: run pairs in one of the first pairs.
         warms_up: whether an untimed run of a new process comes first.
+        is_suite: whether a pair has each prompt of a suite once, and never grows.
     """
 
     parts: int
     turns: int
     warms_up: bool = True
+    is_suite: bool = False
 
     @classmethod
     def of(cls, run_ns: float, divisible_into: int, opening_ns: float = 0.0) -> PairLength:
@@ -176,8 +185,8 @@ class PairLength:
 
     def turns_of(self, pairs_before: int) -> int:
         """Run pairs of a pair; a test that many pairs did not decide needs longer ones."""
-        if self.turns == 1:
-            return 1
+        if self.turns == 1 or self.is_suite:
+            return self.turns
         longer = min(_MOST_GROWN_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
         return max(self.turns, longer)
 
@@ -225,7 +234,8 @@ def _start(opening: OpenArms, cores: Collection[int] = ()) -> _Opened:
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
     began, stack = time.monotonic(), ExitStack()
-    base, candidate = open_together(stack, opening)
+    opened = open_together(stack, opening)
+    base, candidate = (variant for process in opened for variant in process.variants)
     return _Opened(stack, (base, candidate), time.monotonic() - began)
 
 
@@ -235,6 +245,7 @@ class PairedRunner:
     Args:
         opening: starts a process of baseline and candidate, each with its model loaded.
         coin: the random generator of orders and cores.
+        suite: prompts that each pair runs once; 0 if the duration of a run decides its length.
 
     Attributes:
         renews: whether each pair has processes of its own.
@@ -245,9 +256,10 @@ class PairedRunner:
         examined: the last examination of both variants; None before.
     """
 
-    def __init__(self, opening: OpenArms, coin: random.Random) -> None:
+    def __init__(self, opening: OpenArms, coin: random.Random, suite: int = 0) -> None:
         self._opening = opening
         self._coin = coin
+        self._suite = suite
         self._usable_cores = usable_cores()
         self._stack = ExitStack()
         self._ahead = ThreadPoolExecutor(1)
@@ -271,6 +283,8 @@ class PairedRunner:
             self._stack.close()
             raise
         two_fit = self.n_cores is not None and 2 * self.n_cores <= len(self._usable_cores)
+        base, candidate = self.arms
+        two_fit = two_fit and base.worker is not candidate.worker
         self._at_once = 2 if self._has_parts and two_fit else 1
 
     def __enter__(self) -> Self:
@@ -298,7 +312,7 @@ class PairedRunner:
             of_each = map if workload.metered else self._of_each
             runs_ns[workload] = parts * max(of_each(rehearse, range(2)))
         # A server by its URL is not ours to start; of other engines each run starts a process.
-        is_kept = any(arm.worker.build.url for arm in self.arms) or all(self._loads_each_run)
+        is_kept = any(arm.is_kept for arm in self.arms) or all(self._loads_each_run)
         pair_s = self._lengthen(runs_ns, self._opening_s)
         self.renews = not is_kept and _LEAST_OPENED * pair_s <= left_s
         if not self.renews:
@@ -311,6 +325,8 @@ class PairedRunner:
             parts = most_parts(workload) if self._has_parts else 1
             before_ns = self._before_ns[workload]
             length = PairLength.of(run_ns, parts, 1e9 * opening_s + before_ns).showing(workload)
+            if self._suite:
+                length = PairLength(1, self._suite, is_suite=True)
             # The requests before a workload are part of its warm-up.
             length = replace(length, warms_up=length.warms_up or before_ns > 0)
             self.lengths[workload] = length
@@ -362,6 +378,7 @@ class PairedRunner:
                 run = self._run(side, workload, first + number, length.parts)
                 costs[side].extend(self._costs(run, workload))
                 n_tokens[side] = self.arms[side].own(workload).n_compared(run.n_tokens)
+            self.arms[0].end_turn(first + number)
             if number == examined_turn:
                 lasts_ns = length.parts * max(own[-1] for own in costs)
                 is_short = length.parts > 1 and lasts_ns <= _EXAMINED_WHOLE_NS
@@ -464,6 +481,8 @@ class PairedRunner:
 
     def _rehearsed_ns(self, side: int, *, workload: Workload, parts: int) -> int:
         """Time of one run of a variant, with the load if each run has its own."""
+        if not self._loads_each_run[side]:
+            self.arms[side].settle(workload, 0, parts)
         began_ns = time.perf_counter_ns()
         run_ns = self._run(side, workload, 0, parts).elapsed_ns
         # The first run of a context is slower. A run of 0.1 s has four run pairs or one in any
@@ -473,14 +492,16 @@ class PairedRunner:
             run_ns = self._run(side, workload, 0, parts).elapsed_ns
         return time.perf_counter_ns() - began_ns if self._loads_each_run[side] else run_ns
 
-    def _costs(self, run: RawRun | MeteredRun, workload: Workload) -> list[int]:
+    def _costs(self, run: TimedRun, workload: Workload) -> list[int]:
         """The cost of a counted run; for a percentile, of each of its tokens or requests."""
-        if not isinstance(run, MeteredRun):
-            return samples_ns(run, workload) if workload.percentile else [run.elapsed_ns]
-        self.phases.append(run.phase)
-        return [run.energy_nj]
+        if isinstance(run, MeteredRun):
+            self.phases.append(run.phase)
+            return [run.energy_nj]
+        if workload.percentile and isinstance(run, RawRun):
+            return samples_ns(run, workload)
+        return [run.elapsed_ns]
 
-    def _run(self, side: int, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
+    def _run(self, side: int, workload: Workload, turn: int, parts: int) -> TimedRun:
         run = self.arms[side].run(workload, turn, parts)
         self.contexts[side] = run.context
         return run

@@ -1,5 +1,7 @@
 """The variants of a comparison as they run: each has a process of its own, whose work is timed."""
 
+from __future__ import annotations
+
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
@@ -27,6 +29,7 @@ from pytest_asperf.measure.timed_work import (
     timed_call,
 )
 from pytest_asperf.measure.validity import require_sound, require_valid
+from pytest_asperf.worker.speculation import Generation
 
 #: The model's name if it is the only one.
 MODEL: Final = "model"
@@ -46,6 +49,8 @@ class ArmCache:
         folder: filled caches of the engine: the text before a timed run.
         fed: their tokens or prompts, by workload.
         prompts: of a suite, by the room for them.
+        replies: to prompts of a suite, by the number of the run pair.
+        ran: run record of each model of the last process, and the models' `contexts`.
         peaks: the least and the most of the largest logits after the runs, by workload and then by
             the runs' tokens.
         found_sound: workloads of which a run was examined, and had no finding.
@@ -56,6 +61,9 @@ class ArmCache:
     folder: Path
     fed: dict[Workload, Fed] = field(default_factory=dict)
     prompts: dict[int, Prompts] = field(default_factory=dict)
+    replies: dict[int, Generation] = field(default_factory=dict)
+    ran: list[Provenance] = field(default_factory=list)
+    contexts: dict[str, ContextFacts] = field(default_factory=dict)
     peaks: dict[Workload, dict[tuple[int, int], tuple[float, float]]] = field(default_factory=dict)
     found_sound: set[Workload] = field(default_factory=set)
     loaded_from: list[float | None] = field(default_factory=list)
@@ -69,6 +77,18 @@ def arm_caches() -> Iterator[tuple[ArmCache, ArmCache]]:
         base.mkdir()
         candidate.mkdir()
         yield ArmCache(base), ArmCache(candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedReply:
+    """A timed reply to a prompt of a suite; a program shows no context."""
+
+    n_tokens: int
+    elapsed_ns: int
+    context: ContextFacts | None
+
+
+TimedRun: TypeAlias = RawRun | MeteredRun | TimedReply
 
 
 class TimedArm(RunningBuild, ABC):
@@ -98,6 +118,16 @@ class TimedArm(RunningBuild, ABC):
         """True if each run has a load of its own."""
         return self.loaded.loads_each_run
 
+    @property
+    def is_kept(self) -> bool:
+        """True if no other process may run beside it, or instead of it."""
+        return bool(self.worker.build.url)
+
+    @property
+    def variants(self) -> tuple[TimedArm, ...]:
+        """The variants that this process runs: one, or both."""
+        return (self,)
+
     def own(self, workload: Workload) -> Workload:
         """The runs of this variant in a pair of a workload."""
         return workload
@@ -107,7 +137,7 @@ class TimedArm(RunningBuild, ABC):
         """The tokens or prompts of the workload, to compare between the variants."""
 
     @abstractmethod
-    def run(self, workload: Workload, turn: int, parts: int) -> RawRun | MeteredRun:
+    def run(self, workload: Workload, turn: int, parts: int) -> TimedRun:
         """Time one run, or one of its parts; both variants do the same work in a run pair."""
 
     @abstractmethod
@@ -120,6 +150,12 @@ class TimedArm(RunningBuild, ABC):
     @abstractmethod
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
         """Do a piece of the run's own work, to remove the other variant's data from the caches."""
+
+    def end_turn(self, turn: int) -> None:
+        """Do untimed work after both runs of a run pair, if this is the baseline."""
+
+    def end(self) -> None:
+        """Note facts that are known after the last pair."""
 
     def examine_last(
         self,
@@ -238,6 +274,10 @@ class RunningArm(TimedArm):
         """Answer the requests before a workload, and run it, or its part."""
         workload = self.own(workload)
         answer_before(self.worker, MODEL, self.fed(workload), workload)
+        if workload.depth:
+            # The state is kept from before these tokens on: a memory that cannot drop its end
+            # goes back there, and does not compute its whole text again.
+            self.settle(workload, turn, parts)
         self._timed(workload, turn, parts)
 
     def settle(self, workload: Workload, turn: int, parts: int) -> None:

@@ -1,32 +1,32 @@
 """Speculation against the target alone, in two builds, and with the draft on another machine.
 
-A pair is the whole suite of prompts in both variants. On each prompt they run back to back, in
-random order; the rest is as in a gate. If one build is compared with itself without the draft, the
-cost of a step is timed once in every pair, so that a prediction and its outcome come from the same
-minutes.
+A pair is the whole suite of prompts in both variants, back to back on each prompt, as in a
+gate. If one build is compared with itself without the draft, one process runs both, and the cost of
+a step is timed in every pair, so that a prediction and its outcome come from the same minutes.
 """
 
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import Final
 
-from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.stats.sequential import PairedTest, log_cost_ratio
-from pytest_asperf.config.progress import SoFar
+from pytest_asperf.analysis.stats.sequential import PairedTest
+from pytest_asperf.analysis.stats.total_time import SuiteTest
+from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import StepCosts
-from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment
+from pytest_asperf.measure.ab_speed import ABResult, Budget, SpeedExperiment, run_pairs
 from pytest_asperf.measure.drafted_target import DraftedTarget, start_drafted
-from pytest_asperf.measure.experiment import MachineLease, Visit, shown
+from pytest_asperf.measure.experiment import MachineLease, Visit
 from pytest_asperf.measure.feeding import read_prompts
-from pytest_asperf.measure.running_arms import ArmCache, arm_caches
+from pytest_asperf.measure.paired_runner import OpenArms
+from pytest_asperf.measure.running_arms import ArmCache, TimedArm, arm_caches
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.speculation_result import (
     Counts,
@@ -37,7 +37,6 @@ from pytest_asperf.measure.speculation_result import (
     SpeculationResult,
     SuitePair,
 )
-from pytest_asperf.measure.throughput import load_is_cheap
 from pytest_asperf.worker.speculation import Generation
 
 #: Costs are timed for batches of up to so many drafted tokens: the sweep for the best k.
@@ -51,7 +50,7 @@ _SWEEP_REPEATS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GainExperiment:
-    """Measures a target with its draft against the target alone.
+    """Measures a target with its draft against the target alone, in one process.
 
     The gains in question (`limits`) are fractions; the tolerance of the budget is not used.
     """
@@ -66,36 +65,26 @@ class GainExperiment:
         Ctrl-C ends it: before a pair is finished as KeyboardInterrupt, later with the finished
         pairs. An EngineError of kind `rollback` comes before anything was decoded in vain.
         """
-        pairing, seed = self.pairing, self.budget.seed
-        with DraftedTarget(lease.sides[0], pairing, lease) as drafted:
-            suite = _Suite(drafted, seed)
-            suite.rehearse()
+        pairing, found = self.pairing, _Found()
+        with arm_caches() as caches:
+            opening = partial(_BothWays, lease, self, caches, found)
             label = f"speculation {pairing.label}"
-            pairs, gain, interrupted = _timed_pairs(
-                lease, label, self.budget, suite.run_pair, self._is_decided
-            )
-            divergences: tuple[Divergence, ...] = ()
-            if not interrupted:
-                runs = [run for pair in pairs for run in pair.runs if not pairing.temperature]
-                divergences = drafted.divergences(runs)
-                drafted.end()
-            proofs = drafted.ran_both()
+            done, pairs = _timed_suites(lease, label, [opening], caches, self, costs=found.costs)
+            ran, contexts = tuple(caches[0].ran), dict(caches[0].contexts)
+        (timed,) = done.by_workload
         return SpeculationResult(
             pairing=pairing,
-            categories=tuple(category for category, _ in drafted.prompts),
+            categories=tuple(category for category, _ in read_prompts(pairing.prompts)),
             pairs=pairs,
-            gain=gain,
-            divergences=divergences,
-            contexts=drafted.contexts,
-            reloads=suite.reloads,
-            seed=seed,
-            ran=proofs,
-            interrupted=interrupted,
+            gain=timed.test.estimate,
+            divergences=tuple(found.divergences.values()),
+            contexts=contexts,
+            reloads=timed.is_fresh,
+            seed=self.budget.seed,
+            ran=ran,
+            interrupted=done.interrupted,
             watched=lease.watch.seen(),
         )
-
-    def _is_decided(self, gain: Estimate) -> bool:
-        return all(gain.shown_above(x) or gain.shown_at_most(x) for x in self.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,70 +99,151 @@ class RemoteDraftingExperiment:
     there: Pairing
     budget: Budget
 
+    @property
+    def pairing(self) -> Pairing:
+        """The pairing whose prompts both run."""
+        return self.here
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """None: the number of pairs is fixed."""
+        return ()
+
     def run(self, lease: MachineLease) -> RemoteDraftingResult:
         """Time the pairs."""
-        coin = random.Random(self.budget.seed)  # noqa: S311  # logged
-        with ExitStack() as stack:
-            sides = zip(lease.sides, (self.here, self.there), strict=True)
-            here, there = (stack.enter_context(start_drafted(*side, lease)) for side in sides)
-            for arm in (here, there):
-                arm.after(0)
-
-            def run_pair() -> SuitePair:
-                order = coin.sample(range(len(here.prompts)), len(here.prompts))
-                runs = tuple(_in_turns(coin, number, (here.after, there.after)) for number in order)
-                return SuitePair(runs, StepCosts({}, {}), self.here.k)
-
+        of_here, of_there = lease.sides
+        with arm_caches() as caches:
+            opening = [
+                partial(start_drafted, side, pairing, lease, cache)
+                for side, pairing, cache in zip(
+                    (of_there, of_here), (self.there, self.here), caches, strict=True
+                )
+            ]
             label = f"draft there {self.here.label}"
-            pairs, _, interrupted = _timed_pairs(
-                lease, label, self.budget, run_pair, lambda _: False
-            )
-            if interrupted:
+            done, pairs = _timed_suites(lease, label, opening, caches, self, costs={})
+            if done.interrupted:
                 raise KeyboardInterrupt
-            there.end()
-            return RemoteDraftingResult(pairs, there.ran_both())
+            return RemoteDraftingResult(pairs, tuple(caches[0].ran))
 
 
-def _timed_pairs(
+@dataclass(frozen=True, slots=True)
+class _SuiteExperiment(SpeedExperiment):
+    """Times whole suites in pairs, until each limit of the gain is decided."""
+
+    n_prompts: int = 1
+    limits: tuple[float, ...] = ()
+
+    @property
+    def suite(self) -> int:
+        """Prompts that each pair runs once."""
+        return self.n_prompts
+
+    def test_of(self, turns: int, unit: str) -> PairedTest:  # noqa: ARG002  # of total times
+        """The test of the total times."""
+        return SuiteTest(self.limits, self.budget.max_pairs)
+
+
+def _timed_suites(
     lease: MachineLease,
-    label: str,
-    budget: Budget,
-    run_pair: Callable[[], SuitePair],
-    is_decided: Callable[[Estimate], bool],
-) -> tuple[tuple[SuitePair, ...], Estimate, bool]:
+    name: str,
+    opening: OpenArms,
+    caches: tuple[ArmCache, ArmCache],
+    experiment: GainExperiment | RemoteDraftingExperiment,
+    *,
+    costs: Mapping[int, Sequence[StepCosts]],
+) -> tuple[ABResult, tuple[SuitePair, ...]]:
     """Run pairs of a suite, one at least, until the gain is decided or the budget is spent.
 
-    Gives also the gain, and whether Ctrl-C ended it after a finished pair.
+    The baseline is the variant that is judged: the slowdown of the candidate is its gain.
     """
-    # Only the test's interval is used, which is valid at any time; it never decides.
-    test = PairedTest(min_pairs=budget.max_pairs, max_pairs=budget.max_pairs)
-    pairs: list[SuitePair] = []
-    interrupted = False
-    deadline = time.monotonic() + budget.max_seconds
-    try:
-        while not pairs or (test.outcome is None and time.monotonic() < deadline):
-            so_far = SoFar(f"gain {shown(test.estimate)}" if pairs else "", "pairs")
-            lease.progress(label, test.n, budget.max_pairs, so_far)
-            pair = run_pair()
-            # The first variant as the candidate: its slowdown is the gain of the second.
-            test.update(log_cost_ratio(candidate=pair.alone_ns, baseline=pair.speculative_ns))
-            pairs.append(pair)
-            if is_decided(test.estimate):
-                break
-    except KeyboardInterrupt:
-        if not pairs:
-            raise
-        interrupted = True
-    return tuple(pairs), test.estimate, interrupted
+    pairing, n = experiment.pairing, len(read_prompts(experiment.pairing.prompts))
+    suite = _SuiteExperiment(
+        (Workload("sd", pairing.n_tokens),),
+        experiment.budget,
+        n_prompts=n,
+        limits=experiment.limits,
+    )
+
+    def progress(label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
+        del label
+        lease.progress(name, done, total, so_far)
+
+    done = run_pairs(opening, suite, progress)
+    (timed,) = done.by_workload
+    if not timed.pairs:
+        raise KeyboardInterrupt
+    judged, other = (cache.replies for cache in caches)
+    return done, tuple(
+        SuitePair(
+            tuple(
+                PromptRun(
+                    prompt,
+                    other[number * n + prompt],
+                    judged[number * n + prompt],
+                    speculative_first=(prompt + pair.candidate_first) % 2 == 0,
+                )
+                for prompt in range(n)
+            ),
+            reduce(add, costs.get(number, ()), StepCosts({}, {})),
+            pairing.k,
+        )
+        for number, pair in enumerate(timed.pairs)
+    )
 
 
-def _in_turns(
-    coin: random.Random, number: int, variants: Sequence[Callable[[int], Generation]]
-) -> PromptRun:
-    """Run both variants on a prompt, back to back in random order."""
-    order = (1, 0) if coin.random() < 0.5 else (0, 1)
-    done = {arm: variants[arm](number) for arm in order}
-    return PromptRun(number, done[0], done[1], speculative_first=order[0] == 1)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Findings between the runs of a suite, which outlast the processes.
+
+    Attributes:
+        costs: of single batches, by pair.
+        divergences: where greedy outputs diverge.
+    """
+
+    costs: defaultdict[int, list[StepCosts]] = field(default_factory=lambda: defaultdict(list))
+    divergences: dict[tuple[int, ...], Divergence] = field(default_factory=dict)
+
+
+class _BothWays(DraftedTarget):
+    """A process that runs a target with its draft and alone, and times single batches between."""
+
+    def __init__(
+        self,
+        lease: MachineLease,
+        experiment: GainExperiment,
+        caches: tuple[ArmCache, ArmCache],
+        found: _Found,
+    ) -> None:
+        pairing, (cache, self._of_alone) = experiment.pairing, caches
+        super().__init__(lease.sides[0], pairing, lease, cache)
+        self.seed, self._found = experiment.budget.seed, found
+        k_max = max(pairing.k, SWEEP_K)
+        self._sizes = range(1, k_max + 2)
+        with self.ended_on_error():
+            self.open_suite(k_max)
+
+    @property
+    def variants(self) -> tuple[TimedArm, TimedArm]:
+        """The target with its draft, and the same process without it."""
+        alone = copy(self)
+        alone.drafts, alone.left = False, self._of_alone
+        return self, alone
+
+    def end_turn(self, turn: int) -> None:
+        """Time batches between the runs, so that a disturbance hits the costs alike."""
+        pair, prompt = divmod(turn, len(self.prompts))
+        alone, speculative = self._of_alone.replies[turn], self.left.replies[turn]
+        run = PromptRun(prompt, alone, speculative, speculative_first=False)
+        # Batches of the sizes that the run's rounds had, in their order.
+        sizes = [round_.drafted + 1 for round_ in speculative.rounds]
+        costs = self._found.costs[pair]
+        costs.append(self.costs(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :]))
+        costs.append(self.draft_alone(prompt))
+        if prompt == len(self.prompts) - 1:
+            for size in self._sizes:
+                costs.append(self.costs(run, (1 + _SWEEP_REPEATS) * [size]))
+        if not self.pairing.temperature:
+            self.divergences([run], self._found.divergences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,60 +273,6 @@ class PlacesExperiment:
                 seeds = [self.seed * 1_000_003 + number * each + n for n in range(each)]
                 places += drafted.places(number, seeds=seeds, rule=self.rule)
         return tuple(places)
-
-
-class _Suite:
-    """The prompts with the draft and without it.
-
-    `reloads` is True if each pair begins with a load.
-    """
-
-    def __init__(self, drafted: DraftedTarget, seed: int) -> None:
-        self._drafted = drafted
-        self._coin = random.Random(seed)  # noqa: S311  # logged, and to be repeated
-        k_max = max(drafted.pairing.k, SWEEP_K)
-        self._sizes = range(1, k_max + 2)
-        drafted.open_suite(k_max)
-        self.reloads = False
-
-    def rehearse(self) -> None:
-        """Run every variant once uncounted, and decide whether loading again is cheap."""
-        drafted, began = self._drafted, time.perf_counter_ns()
-        alone, speculative = (drafted.after(0, speculative=s) for s in (False, True))
-        measured_ns = (time.perf_counter_ns() - began) * len(drafted.prompts)
-        drafted.costs(PromptRun(0, alone, speculative, speculative_first=False), self._sizes)
-        drafted.draft_alone(0)
-        self.reloads = load_is_cheap(1e9 * drafted.reload_both(), measured_ns)
-
-    def run_pair(self) -> SuitePair:
-        """Run the suite in both variants."""
-        if self.reloads:
-            self._drafted.reload_both()
-        n_prompts = len(self._drafted.prompts)
-        order = self._coin.sample(range(n_prompts), n_prompts)
-        # A fresh load's first run is a warm-up.
-        for speculative in (False, True):
-            self._generate(order[0], speculative=speculative)
-        variants = [partial(self._generate, speculative=s) for s in (False, True)]
-        runs: list[PromptRun] = []
-        costs: list[StepCosts] = []
-        for number in order:
-            runs.append(_in_turns(self._coin, number, variants))
-            # Between the runs, so that a disturbance hits the costs alike.
-            costs += self._costs(runs[-1])
-        for size in self._sizes:
-            costs.append(self._drafted.costs(runs[-1], (1 + _SWEEP_REPEATS) * [size]))
-        return SuitePair(tuple(runs), reduce(add, costs), self._drafted.pairing.k)
-
-    def _costs(self, run: PromptRun) -> tuple[StepCosts, StepCosts]:
-        """Time batches of the sizes that the run's rounds had, in their order."""
-        sizes = [round_.drafted + 1 for round_ in run.speculative.rounds]
-        timed = self._drafted.costs(run, [sizes[0], *sizes][-1 - _ROUNDS_TIMED :])
-        return timed, self._drafted.draft_alone(run.prompt)
-
-    def _generate(self, number: int, *, speculative: bool) -> Generation:
-        seed = self._coin.randrange(2**32)
-        return self._drafted.after(number, speculative=speculative, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def _measured(
     """The result of an experiment whose processes have these ratios of costs, one after another."""
 
     def time_pairs(_lease: object, _arms: object, experiment: SpeedExperiment) -> ABResult:
-        pairs = WorkloadPairs(TG, ab_speed._test_of(experiment, turns=4, unit=TG.unit), [])
+        pairs = WorkloadPairs(TG, experiment.test_of(turns=4, unit=TG.unit), [])
         ratio = next(ratios)
         while pairs.test.outcome is None and len(pairs.pairs) < experiment.budget.max_pairs:
             jitter = 1 + 0.001 * (len(pairs.pairs) % 3)

@@ -122,6 +122,19 @@ class FakeArm:
         n_tokens = workload.n_tokens // parts
         return SimpleNamespace(elapsed_ns=elapsed_ns, n_tokens=n_tokens, context=context)
 
+    @property
+    def is_kept(self) -> bool:
+        """True if the server is not ours to start."""
+        return bool(self.url)
+
+    @property
+    def variants(self) -> tuple["FakeArm"]:
+        """One in each process."""
+        return (self,)
+
+    def end_turn(self, turn: int) -> None:
+        """Nothing."""
+
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:
         """Run it."""
         self.run(workload, turn, parts)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_asperf.engine_process import Worker
-from pytest_asperf.measure import speculation
+from pytest_asperf.measure.paired_runner import PairedRunner
 from tests.plugin.conftest import Project
 
 #: A model and its own smaller quantization: a pair that needs only the smallest shipped model.
@@ -61,12 +61,12 @@ def stopped(pair: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pyt
     """Return a function that runs a claim, and stops the session in the pair of this number."""
 
     def run(claim: str, at: int, *args: str) -> pytest.RunResult:
-        run_pair, receive = speculation._Suite.run_pair, Worker._receive
+        begin_pair, receive = PairedRunner.begin_pair, Worker._receive
         events: list[str] = []
 
-        def counted(suite: speculation._Suite) -> Any:
+        def counted(paired: PairedRunner) -> None:
             events.append("pair")
-            return run_pair(suite)
+            begin_pair(paired)
 
         def interrupted(worker: Worker, *given: Any) -> Any:
             # The engine got a request, and its answer is not read yet.
@@ -75,7 +75,7 @@ def stopped(pair: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pyt
                 os.kill(os.getpid(), signal.SIGINT)
             return receive(worker, *given)
 
-        monkeypatch.setattr(speculation._Suite, "run_pair", counted)
+        monkeypatch.setattr(PairedRunner, "begin_pair", counted)
         monkeypatch.setattr(Worker, "_receive", interrupted)
         settings = 'k=2, n_tokens=64, prompts="prompts.json"'
         pair.test(f"{PAIR.format(settings)}def test_it(speculation):\n    {claim}\n")

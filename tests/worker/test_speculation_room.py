@@ -185,7 +185,8 @@ class ScriptedEngine:
 class WorkerHere:
     """A worker's operations in this process."""
 
-    def __init__(self, script: Script, *_: object, **__: object) -> None:
+    def __init__(self, script: Script, build: EngineBuild, **_: object) -> None:
+        self.build = build
         self._server = Server(ScriptedEngine(script))  # type: ignore[arg-type]  # all that is needed
 
     def __enter__(self) -> Self:
@@ -196,6 +197,12 @@ class WorkerHere:
 
     def close(self) -> None:
         """Free nothing."""
+
+    def share(self, folder: Path) -> None:
+        """Share nothing."""
+
+    def confine(self, cores: tuple[int, ...]) -> None:
+        """Compute nothing."""
 
     def describe(self) -> EngineFacts:
         """The engine's report about itself."""

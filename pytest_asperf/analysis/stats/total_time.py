@@ -164,3 +164,27 @@ class TotalTimeTest(PairedTest):
     def _evidence_shares(self, n: int) -> tuple[float, float]:
         for_fail, for_pass = super()._evidence_shares(n)
         return for_fail, min(for_pass, self._beta * self.total.evidence_below(self._limit, n))
+
+
+class SuiteTest(PairedTest):
+    """The total times of a suite, until each limit of the change is decided.
+
+    Its interval is valid at any time; its outcome says only that enough was measured.
+
+    Args:
+        limits: of the change, fractions; without one all pairs are used.
+        max_pairs: pairs after which it gives up.
+    """
+
+    def __init__(self, limits: Sequence[float], max_pairs: int) -> None:
+        super().__init__(min_pairs=1, max_pairs=max_pairs)
+        self._limits = limits
+
+    @property
+    def expected_pairs_left(self) -> None:
+        """No forecast: the limits are not those of a slowdown."""
+
+    def _decided(self) -> Outcome | None:
+        seen = self.estimate
+        decided = [seen.shown_above(limit) or seen.shown_at_most(limit) for limit in self._limits]
+        return Outcome.PASS if decided and all(decided) else None
