@@ -27,10 +27,10 @@ import psutil
 
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import ContextFacts, RawRun, usable_cores
+from pytest_asperf.engine_process import ContextFacts, usable_cores
 from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
 from pytest_asperf.measure.results import Provenance, samples_ns
-from pytest_asperf.measure.running_arms import TimedArm, TimedRun
+from pytest_asperf.measure.running_arms import TimedArm, TimedReply, TimedRun
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 
@@ -481,8 +481,8 @@ class PairedRunner:
 
     def _rehearsed_ns(self, side: int, *, workload: Workload, parts: int) -> int:
         """Time of one run of a variant, with the load if each run has its own."""
-        if not self._loads_each_run[side]:
-            self.arms[side].settle(workload, 0, parts)
+        if workload.depth and not self._loads_each_run[side]:
+            self.arms[side].settle(workload, 0, parts)  # as before a run
         began_ns = time.perf_counter_ns()
         run_ns = self._run(side, workload, 0, parts).elapsed_ns
         # The first run of a context is slower. A run of 0.1 s has four run pairs or one in any
@@ -497,9 +497,9 @@ class PairedRunner:
         if isinstance(run, MeteredRun):
             self.phases.append(run.phase)
             return [run.energy_nj]
-        if workload.percentile and isinstance(run, RawRun):
-            return samples_ns(run, workload)
-        return [run.elapsed_ns]
+        if not workload.percentile or isinstance(run, TimedReply):
+            return [run.elapsed_ns]
+        return samples_ns(run, workload)
 
     def _run(self, side: int, workload: Workload, turn: int, parts: int) -> TimedRun:
         run = self.arms[side].run(workload, turn, parts)
