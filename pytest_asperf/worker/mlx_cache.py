@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,3 +126,46 @@ class CacheLeftByRun:
         mlx_lm_cache.trim_prompt_cache(self._cache, len(self._tokens) - position)
         del self._tokens[position + 1 :]
         return self._model(mx.array([[self._tokens[position]]]), cache=self._cache)[0, -1]
+
+
+class Mark:
+    """The layers of a cache that cannot drop their end, as they are after these tokens."""
+
+    def __init__(self, tokens: list[int], cache: list[Any]) -> None:
+        self._tokens = tokens
+        # A copy shares its arrays' memory; a layer that later writes to them copies first.
+        self._fixed = {
+            number: copy.deepcopy(layer)
+            for number, layer in enumerate(cache)
+            if not trims(layer, sys.maxsize)
+        }
+
+    def n_kept(self, prefix: list[int]) -> int:
+        """The tokens of a text that are left after a return; 0 if it begins otherwise."""
+        n = len(self._tokens)
+        return n if self._fixed and prefix[:n] == self._tokens else 0
+
+    def restore(self, cache: list[Any], n_held: int) -> None:
+        """Take a cache of `n_held` tokens, which begin with the mark's, back to the mark."""
+        for number, layer in enumerate(cache):
+            if number in self._fixed:
+                cache[number] = copy.deepcopy(self._fixed[number])
+            else:
+                layer.trim(n_held - len(self._tokens))
+
+
+def trims(layer: Any, n_ctx: int) -> bool:
+    """True if a layer's empty cache can drop its end, up to so many tokens."""
+    sizes = [getattr(part, "max_size", None) for part in parts([layer])]
+    smallest = min((size for size in sizes if size is not None), default=math.inf)
+    return bool(layer.is_trimmable()) and smallest > n_ctx
+
+
+def parts(layers: Sequence[Any]) -> Iterator[Any]:
+    """Yield the caches of layers, of which some have several."""
+    for layer in layers:
+        inner = getattr(layer, "caches", None)
+        if inner is None:
+            yield layer
+        else:
+            yield from parts(inner)

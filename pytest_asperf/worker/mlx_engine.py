@@ -33,7 +33,7 @@ from .engine import (
     require_settings,
 )
 from .logits import likeliest_share, seen
-from .mlx_cache import CacheLeftByRun, MlxCaches, kv_type
+from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, kv_type
 from .mlx_compat import (
     TYPE_NAMES,
     device_facts,
@@ -92,6 +92,7 @@ class MlxEngine:
         # for good: all scoring is done on this one, for every caller. Two at a time would need 0.57
         # of the time on two cores, and return wrong numbers in mlx 0.29.
         self._scorer = ThreadPoolExecutor(1)
+        self._goes_back = False
 
     def describe(self) -> Facts:
         """Versions, the device, and a hash of the libraries."""
@@ -110,6 +111,11 @@ class MlxEngine:
             "default_threads": 1,
         }
 
+    def share(self, folder: str) -> None:
+        """Keep marks in caches, whose memory counts in no comparison of times."""
+        del folder
+        self._goes_back = True
+
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Load a model's folder."""
         hint = "kv_bits, such as 8, quantizes the KV cache"
@@ -121,7 +127,10 @@ class MlxEngine:
         processes = settings.get("processes", 1)
         with refusing("load"):
             group = self.group.join(processes) if processes > 1 else None
-            return MlxModel(Path(path), settings, self._scorer, group)
+            model = MlxModel(Path(path), settings, self._scorer, group)
+        # Other processes of the model fill their caches as this one does, without marks.
+        model.goes_back = self._goes_back and group is None
+        return model
 
     def quantize(self, source: str, target: str, recipe: dict[str, Any]) -> None:
         """Write a model's folder at another quantization, with mlx-lm's own conversion."""
@@ -138,6 +147,8 @@ class MlxModel:
     """A loaded model, with one cache that is reused where a request begins as the last one did."""
 
     samples = (TOP_K_OFF,)
+    #: Whether a cache that cannot drop its end keeps the place from which a text went on.
+    goes_back = False
 
     def __init__(
         self, folder: Path, settings: dict[str, Any], scorer: Executor, group: Any = None
@@ -146,6 +157,7 @@ class MlxModel:
         self._slow_by = settings.get("slow_by", 0.0)
         self._n_batch = settings.get("n_batch", _PREFILL_STEP)
         self._resident: list[int] = []
+        self._mark: Mark | None = None
         self._cache: list[Any] | None = None
         self._row: Any = None
         self._is_varied = False
@@ -316,7 +328,7 @@ class MlxModel:
     def close(self) -> None:
         """Free the model."""
         del self._model
-        self._cache, self._resident = None, []
+        self._cache, self._resident, self._mark = None, [], None
         mx.clear_cache()
 
     def _next_row(self, token: int, cache: list[Any]) -> Any:
@@ -360,13 +372,18 @@ class MlxModel:
         kept = len(prefix)
         if self._cache is not None and kept and self._resident[:kept] == prefix:
             excess = len(self._resident) - kept
-            # A recurrent or rotating cache cannot drop its end: it starts again.
             if not excess or mlx_lm_cache.can_trim_prompt_cache(self._cache):
                 mlx_lm_cache.trim_prompt_cache(self._cache, excess)
+                return self._cache
+            # A recurrent or rotating cache cannot drop its end: it goes on from the mark.
+            if self._mark and (n := self._mark.n_kept(prefix)):
+                self._mark.restore(self._cache, len(self._resident))
+                self._prefill(prefix[n:], self._cache)
                 return self._cache
         self._cache = None
         cache = self._caches.new()
         self._prefill(prefix, cache)
+        self._mark = Mark(prefix, cache) if self.goes_back and prefix else None
         return cache
 
     def _note_context(self, n_ctx: int, cache: list[Any]) -> None:

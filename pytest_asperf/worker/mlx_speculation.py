@@ -6,8 +6,7 @@ Layers that cannot drop their end are copied as checkpoints; mlx-lm does not spe
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from .engine import Facts, RefusalError
 from .logits import require_finite
+from .mlx_cache import parts, trims
 from .mlx_lm_library import mlx_lm_generate
 from .rollback import RolledBackStepper, find_way_back
 
@@ -56,7 +56,7 @@ class MlxStepper(RolledBackStepper):
     def _empty(self) -> None:
         self._cache = self._new_cache()
         # Layers whose cache never drops its end, however full this context gets.
-        self._fixed = [i for i, layer in enumerate(self._cache) if not _trims(layer, self._n_ctx)]
+        self._fixed = [i for i, layer in enumerate(self._cache) if not trims(layer, self._n_ctx)]
 
     def _prefill(self, prompt: list[int]) -> None:
         super()._prefill(prompt)
@@ -137,7 +137,7 @@ class MlxStepper(RolledBackStepper):
         return True
 
     def _check_position(self) -> None:
-        for layer in _parts(self._cache):
+        for layer in parts(self._cache):
             end = getattr(layer, "offset", None)
             if isinstance(end, int) and end != self.n_past:
                 raise RefusalError(
@@ -148,24 +148,7 @@ class MlxStepper(RolledBackStepper):
         if not self._fixed:
             return "attention only"
         fixed = [self._cache[index] for index in self._fixed]
-        if all(hasattr(part, "offset") for part in _parts(fixed)):
+        if all(hasattr(part, "offset") for part in parts(fixed)):
             return "a sliding window"
-        has_attention = any(hasattr(part, "offset") for part in _parts(self._cache))
+        has_attention = any(hasattr(part, "offset") for part in parts(self._cache))
         return "hybrid" if has_attention else "recurrent"
-
-
-def _trims(layer: Any, n_ctx: int) -> bool:
-    """True if a layer's empty cache can drop its end, up to so many tokens."""
-    sizes = [getattr(part, "max_size", None) for part in _parts([layer])]
-    smallest = min((size for size in sizes if size is not None), default=math.inf)
-    return bool(layer.is_trimmable()) and smallest > n_ctx
-
-
-def _parts(layers: Sequence[Any]) -> Iterator[Any]:
-    """Yield the caches of layers, of which some have several."""
-    for layer in layers:
-        inner = getattr(layer, "caches", None)
-        if inner is None:
-            yield layer
-        else:
-            yield from _parts(inner)

@@ -89,3 +89,13 @@ def test_what_only_a_server_can_do_is_refused_of_a_library(name: str, says: str)
     workload = parse_workload(name, where="test")
     with pytest.raises(UnfitError, match=f"{says}, and llama_cpp is not a server"):
         fed_with(worker, "m", cast("Corpus", None), workload, loaded())
+
+
+def test_a_memory_that_cannot_drop_its_end_is_filled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first tokens after a load are those before a run's context ends, as before each run."""
+    monkeypatch.setattr("pytest_asperf.measure.running_arms.require_sound", lambda _, run, __: run)
+    running, worker = arm()
+    running.warm_up(TG, 0, 4)
+    running.settle(TG, 0, 4)
+    running.run(TG, 0, 4)
+    assert worker.decoded == [range(12, 16), range(16, 24)] * 2

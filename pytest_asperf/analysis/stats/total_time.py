@@ -184,7 +184,7 @@ class SuiteTest(PairedTest):
     def expected_pairs_left(self) -> None:
         """No forecast: the limits are not those of a slowdown."""
 
-    def _decided(self) -> Outcome | None:
+    def _decided(self) -> Decision | None:
         seen = self.estimate
         decided = [seen.shown_above(limit) or seen.shown_at_most(limit) for limit in self._limits]
-        return Outcome.PASS if decided and all(decided) else None
+        return Decision.PASS if decided and all(decided) else None
