@@ -15,7 +15,7 @@ from pytest_asperf.errors import Advice, UnfitError
 from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_arms import ArmCache, TimedArm, TimedReply
+from pytest_asperf.measure.running_arms import ArmCache, SuiteReply, TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.modelfiles.locate import require_draft
 from pytest_asperf.worker.speculation import Generation, Round
@@ -137,7 +137,7 @@ class DraftedTarget(TimedArm):
 
     @property
     def is_kept(self) -> bool:
-        """True if no other process may run beside it: a remote server has one client."""
+        """True if no further process may be started: a remote server has one client."""
         return super().is_kept or any(facts.remote for facts in self._loaded.values())
 
     def end(self) -> None:
@@ -169,11 +169,11 @@ class DraftedTarget(TimedArm):
         """The prompts."""
         return self.prompts
 
-    def run(self, workload: Workload, turn: int, parts: int) -> TimedReply:  # noqa: ARG002  # as above
+    def run(self, workload: Workload, turn: int, parts: int) -> SuiteReply:  # noqa: ARG002  # as above
         """Time one prompt's generation."""
         done = self.after(turn % len(self.prompts), speculative=self.drafts, seed=self.seed + turn)
         self.left.replies[turn] = done
-        return TimedReply(len(done.tokens), done.elapsed_ns, self.contexts.get(TARGET))
+        return SuiteReply(len(done.tokens), done.elapsed_ns, self.contexts.get(TARGET))
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002  # as above
         """Generate a few tokens: their batches are those of a whole generation."""

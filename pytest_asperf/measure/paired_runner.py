@@ -30,7 +30,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, usable_cores
 from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
 from pytest_asperf.measure.results import Provenance, samples_ns
-from pytest_asperf.measure.running_arms import TimedArm, TimedReply, TimedRun
+from pytest_asperf.measure.running_arms import SuiteReply, TimedArm, TimedRun
 from pytest_asperf.measure.running_build import open_together
 from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 
@@ -497,7 +497,7 @@ class PairedRunner:
         if isinstance(run, MeteredRun):
             self.phases.append(run.phase)
             return [run.energy_nj]
-        if not workload.percentile or isinstance(run, TimedReply):
+        if not workload.percentile or isinstance(run, SuiteReply):
             return [run.elapsed_ns]
         return samples_ns(run, workload)
 

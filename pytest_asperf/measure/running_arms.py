@@ -80,7 +80,7 @@ def arm_caches() -> Iterator[tuple[ArmCache, ArmCache]]:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedReply:
+class SuiteReply:
     """A timed reply to a prompt of a suite; a program shows no context."""
 
     n_tokens: int
@@ -88,7 +88,7 @@ class TimedReply:
     context: ContextFacts | None
 
 
-TimedRun: TypeAlias = RawRun | MeteredRun | TimedReply
+TimedRun: TypeAlias = RawRun | MeteredRun | SuiteReply
 
 
 class TimedArm(RunningBuild, ABC):
@@ -120,7 +120,7 @@ class TimedArm(RunningBuild, ABC):
 
     @property
     def is_kept(self) -> bool:
-        """True if no other process may run beside it, or instead of it."""
+        """True if no further process may be started for a pair."""
         return bool(self.worker.build.url)
 
     @property

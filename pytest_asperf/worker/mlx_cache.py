@@ -146,7 +146,7 @@ class Mark:
         return n if self._fixed and prefix[:n] == self._tokens else 0
 
     def restore(self, cache: list[Any], n_held: int) -> None:
-        """Take a cache of `n_held` tokens, which begin with the mark's, back to the mark."""
+        """Drop what a cache of `n_held` tokens has after the mark."""
         for number, layer in enumerate(cache):
             if number in self._fixed:
                 cache[number] = copy.deepcopy(self._fixed[number])

@@ -147,7 +147,7 @@ class MlxModel:
     """A loaded model, with one cache that is reused where a request begins as the last one did."""
 
     samples = (TOP_K_OFF,)
-    #: Whether a cache that cannot drop its end keeps the place from which a text went on.
+    #: True if a cache that cannot drop its end keeps the place from which a text went on.
     goes_back = False
 
     def __init__(
