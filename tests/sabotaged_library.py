@@ -324,6 +324,14 @@ def sabotaged(memory, sequence, first, end):
     return kept
 C.llama_memory_seq_rm = sabotaged
 """,
+    # Physical batches have at most 64 tokens, for any request.
+    "smaller_batches": """
+make = L.llama_init_from_model
+def sabotaged(model, params):
+    params.n_ubatch = min(params.n_ubatch, 64)
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+""",
     # Physical batches are four times as large as requested.
     "larger_batches": """
 make = L.llama_init_from_model

@@ -270,6 +270,8 @@ class ContextFacts:
         handoff_ns: time of several programs outside their prompts and their output.
         metal: a Mac's GPU, as the log of the context describes it.
         pooling: how a text's vector is made of its tokens', in words; None if it gives none.
+        n_batch: tokens that a call may have; None if it is not reported.
+        n_ubatch: tokens of a physical batch; None if it is not reported.
     """
 
     n_ctx: int | None
@@ -287,6 +289,8 @@ class ContextFacts:
     metal: MetalFacts | None = None
     peak_rss_bytes: int = 0
     pooling: str | None = None
+    n_batch: int | None = None
+    n_ubatch: int | None = None
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

@@ -65,6 +65,8 @@ CANNOT_STEP: Final = {
     ),
     "step": "a server cannot be stepped and rolled back; speculation is its own, and its flags",
     "slow_by": "a server cannot be slowed by a share; the engines llama_cpp and scripted can",
+    "memory": "a server keeps the caches of earlier prompts in memory, up to 8 GiB by default, and "
+    "counts no allocations by purpose; the libraries of its folder are measured on llama_cpp",
 }
 #: For a server that shows no log-probabilities: all but llama-server.
 CANNOT: Final = {

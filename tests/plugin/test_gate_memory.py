@@ -52,6 +52,14 @@ def test_a_cache_that_is_not_the_one_asked_for_is_invalid(live: Project, how: st
     result.stdout.fnmatch_lines(["*type_[kv]*q8_0*f16*", "*1 INVALID*"])
 
 
+def test_batches_that_are_not_those_asked_for_are_invalid(live: Project) -> None:
+    """Smaller ones need less memory and have the same logits, so no comparison shows them."""
+    live.test(GATE.replace("threads=1", "threads=1, n_ubatch=256"))
+    candidate = write_sabotaged(live.path, "smaller_batches")
+    result = live.run(f"--asperf-candidate={candidate}", "-v")
+    result.stdout.fnmatch_lines(["*n_ubatch*256*64*", "*1 INVALID*"])
+
+
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     """MLX counts its allocations too."""
     live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
