@@ -1,8 +1,8 @@
 """Every release of llama-cpp-python against the one before it, by the default gate.
 
-``python benchmarks/field/releases.py KEPT [--model FILE]`` gates each pair whose report is not in
+``python benchmarks/field/releases.py KEPT [OPTION...]`` gates each pair whose report is not in
 the folder KEPT yet, three to seven minutes each and the time to compile, and prints the Markdown
-table of all reports. ``--table`` gates nothing.
+table of all reports. Options of ``asperf gate`` are passed to it; ``--table`` gates nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ STEP: Final = 0.03
 COLUMNS: Final = ("builds", "result", "steps")
 
 
-def gate(baseline: str, candidate: str, file: Path, model: str | None, max_seconds: int) -> None:
+def gate(baseline: str, candidate: str, file: Path, options: list[str]) -> None:
     """Gate a pair of releases, and keep the report."""
     builds = [f"llama-cpp-python=={release}" for release in (baseline, candidate)]
-    words = ["gate", *builds, "--max-seconds", str(max_seconds), "--report", f"json:{file}"]
     asperf = Path(sys.executable).with_name("asperf")
-    subprocess.run([asperf, *words, *(["--model", model] if model else [])], check=False)
+    subprocess.run([asperf, "gate", *builds, "--report", f"json:{file}", *options], check=False)
 
 
 def steps(report: Report) -> Iterator[str]:
@@ -71,15 +70,13 @@ def main() -> int:
     """Gate the pairs that are missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kept", type=Path, help="a folder for the reports")
-    parser.add_argument("--model", help="a GGUF file; the shipped models without it")
-    parser.add_argument("--max-seconds", type=int, default=300, help="of each gate")
     parser.add_argument("--table", action="store_true", help="gate nothing")
-    chosen = parser.parse_args()
+    chosen, options = parser.parse_known_args()
     chosen.kept.mkdir(parents=True, exist_ok=True)
     files = [chosen.kept / f"{old}-{new}.json" for old, new in pairwise(RELEASES)]
     for (old, new), file in zip(pairwise(RELEASES), files, strict=True):
         if not chosen.table and not file.exists():
-            gate(old, new, file, chosen.model, chosen.max_seconds)
+            gate(old, new, file, options)
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     for file in files:
         if file.exists():
