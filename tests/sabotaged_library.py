@@ -536,6 +536,11 @@ def sabotaged(self, keys, values):
     return keys_seen[..., first:, :], values_seen[..., first:, :]
 KVCache.update_and_fetch = sabotaged
 """,
+    # The sampled token is the likeliest one.
+    "samples_the_likeliest": """
+import mlx.core as mx, mlx_lm.sample_utils as S
+S.make_sampler = lambda *settings: lambda row: mx.argmax(row, axis=-1)
+""",
     # In a prompt, only the last token passes through the feed-forward layers.
     "skips_layers": """
 import mlx.core as mx

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .engine import RefusalError
 from .llama_cpp_bindings import llama_cpp
-from .logits import likeliest_share
+from .logits import flattened, likeliest_share
 from .sampling import (
     BY_GRAMMAR,
     DRAWN,
@@ -79,13 +79,19 @@ class TimedSampler:
     def require_varied(self, context: Any, row: NDArray[np.float32]) -> None:
         """Reject a sampler of the whole vocabulary that always chooses the likeliest token.
 
-        The logits are the context's last ones.
+        The logits are the context's last ones, which are flat during these draws.
         """
-        if not self._has_grammar:
-            variety, share, likeliest = Variety(), likeliest_share(row), int(row.argmax())
+        if self._has_grammar:
+            return
+        kept = row.copy()
+        row[:] = flattened(row)
+        variety, share, likeliest = Variety(), likeliest_share(row), int(row.argmax())
+        try:
             for _ in range(DRAWN):
                 token = llama_cpp.llama_sampler_sample(self._chain, context, -1)
                 variety.add(share, is_likeliest=token == likeliest)
+        finally:
+            row[:] = kept
 
     def require_sampled(self, row: NDArray[np.float32]) -> None:
         """Reject tokens that the samplers cannot give; the logits are those of the last token."""

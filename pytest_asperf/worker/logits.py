@@ -50,6 +50,12 @@ def grouped(row: NDArray[np.float32]) -> list[float]:
     return shares
 
 
+def flattened(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The row scaled to a standard deviation of 1, so that no token is nearly certain."""
+    scaled: NDArray[np.float32] = row / max(float(row[np.isfinite(row)].std()), _EQUAL)
+    return scaled
+
+
 def likeliest_share(row: NDArray[np.float32]) -> float:
     """How often the samplers of timed work choose the likeliest token of a row of logits."""
     shares = np.sort(np.exp(row.astype(np.float64) - row.max()))[::-1]

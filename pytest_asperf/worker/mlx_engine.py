@@ -32,7 +32,7 @@ from .engine import (
     require_context,
     require_settings,
 )
-from .logits import likeliest_share, seen
+from .logits import flattened, likeliest_share, seen
 from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, kv_type
 from .mlx_compat import (
     TYPE_NAMES,
@@ -76,11 +76,11 @@ def _sampler() -> Callable[[Any], Any]:
 
 
 def _require_varied(choose: Callable[[Any], Any], row: Any) -> None:
-    """Reject a sampler that always chooses the likeliest token of a row."""
-    logits = np.array(row.astype(mx.float32))
+    """Reject a sampler that always chooses the likeliest token, by a row that is made flat."""
+    logits = flattened(np.array(row.astype(mx.float32)))
     variety, share, likeliest = Variety(), likeliest_share(logits), int(logits.argmax())
     for _ in range(DRAWN):
-        variety.add(share, is_likeliest=choose(row).item() == likeliest)
+        variety.add(share, is_likeliest=choose(mx.array(logits)).item() == likeliest)
 
 
 class MlxEngine:

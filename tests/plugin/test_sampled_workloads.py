@@ -74,6 +74,15 @@ def test_grammar(throughput):
     result.stdout.fnmatch_lines(["*@grammar is timed on llama_cpp or llama_server*"])
 
 
+def test_mlx_that_does_not_sample_fails(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+    """A sound one chooses another token now and then."""
+    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.test(GATE.format(names="'tg32@topk0'"))
+    candidate = write_sabotaged(live.path, "samples_the_likeliest", "mlx")
+    result = live.run(f"--asperf-candidate={candidate}", "-v")
+    result.stdout.fnmatch_lines(["*sampled tokens are the likeliest ones*", "*FAIL*"])
+
+
 def test_a_server_whose_api_has_no_grammar(live: Project) -> None:
     """The message names the server that has one."""
     live.config(engine="openai", default_model="fake")
