@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,12 +98,33 @@ def _forked_workers() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked_programs() -> Iterator[None]:
+    """Import pytest and this package once for the programs that this process starts."""
+    if sys.platform != "linux":
+        yield
+        return
+    from tests.forked_programs import Programs
+
+    with Programs(LOADED) as programs, pytest.MonkeyPatch.context() as patch:
+
+        def execute(process: object, *arguments: Any) -> None:
+            programs.execute(process, *arguments)
+
+        patch.setattr("subprocess.Popen._execute_child", execute)
+        yield
+
+
 @pytest.fixture
 def own_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start each worker in an interpreter of its own, as users have it."""
+    """Start each worker and program in an interpreter of its own, as users have it."""
+    if sys.platform != "linux":
+        return
+    from tests.forked_programs import EXECUTE
     from tests.forked_workers import START
 
     monkeypatch.setattr("pytest_asperf.engine_process.process.start_interpreter", START)
+    monkeypatch.setattr("subprocess.Popen._execute_child", EXECUTE)
 
 
 @pytest.fixture(scope="session")

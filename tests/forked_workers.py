@@ -7,31 +7,27 @@ folder and cores, and is a child of the requesting process, which sees its exit 
 interpreters of `harmful_interpreter.py`.
 """
 
-import ctypes
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
 from pytest_asperf.engine_process import process
-from tests.harmful_interpreter import FORKS, is_harmful
+from tests.fork_server import LOOP, ForkServer
+from tests.harmful_interpreter import may_be_forked
 
 #: The start of a worker as users have it.
 START: Final = process.start_interpreter
 #: The end of a worker's bootstrap.
 _CALL: Final = "main(sys.argv[2:])"
 _FORKS: Final = (
-    FORKS
-    + """import functools, gc, importlib, json, os, socket
-asking = socket.socket(fileno=int(sys.argv.pop()))
+    """import functools, importlib
 common = importlib.import_module("asperf_worker.engine")
 hashed = functools.cache(common.files_sha256)
 common.files_sha256 = lambda paths: hashed(tuple(paths))
@@ -40,52 +36,29 @@ for name in (own, ".scoring", ".speculation_ops", ".revisits"):
     importlib.import_module(name, "asperf_worker")
 if library_files := getattr(sys.modules["asperf_worker" + own], "library_files", None):
     common.files_sha256(library_files())
-gc.freeze()
-
-def forked():
-    reader, writer = os.pipe()
-    between = os.fork()
-    if between == 0:
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            os.close(writer)
-            return 0
-        os.write(writer, str(child).encode())
-        os._exit(0)
-    os.waitpid(between, 0)
-    os.close(writer)
-    with os.fdopen(reader) as pid:
-        return int(pid.read())
-
-while True:
-    message, fds, *_ = socket.recv_fds(asking, 1 << 17, 3)
-    if not message:
-        os._exit(0)
-    if (child := forked()) == 0:
-        break
-    for fd in fds:
-        os.close(fd)
-    asking.send(str(child).encode())
-
-asking.close()
+"""
+    + LOOP
+    + """
 os.setsid()
-request = json.loads(message)
-os.environ.clear()
-os.environ.update(request["environment"])
-os.chdir(request["folder"])
-os.sched_setaffinity(0, request["cores"])
 os.dup2(fds[-1], 1)
 os.dup2(fds[-1], 2)
 sys.orig_argv = [*request["before"], *map(str, fds), *request["after"]]
 sys.argv = sys.orig_argv[3:]
+if request["is_harmful"]:
+    if own == ".llama_cpp_engine":
+        # The functions that the engine uses; the package has only copies of them.
+        sys.modules["llama_cpp"] = sys.modules["asperf_worker.llama_cpp_bindings"].llama_cpp
+    sys.argv = sys.orig_argv
+    with open(sys.argv[0]) as program:
+        exec(program.read(), {"__name__": "__main__"})
+else:
+    main(sys.argv[2:])
+# Without the interpreter's own end, which would copy each module in order to free it.
+os._exit(0)
 """
 )
-#: A fork ends without the interpreter's own end, which would copy each module in order to free it.
-_END: Final = "\nos._exit(0)"
 #: The part of a worker's command at which the descriptors begin.
 _FDS: Final = 7
-_PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
 _SETS_VARIABLES: Final = re.compile(
     rf'#!/bin/sh\n((?:\w+=\S+ )+)exec {re.escape(sys.executable)} "\$@"\n'
 )
@@ -126,8 +99,7 @@ class Forks:
     """Starts workers of this interpreter as forks, and all others as usual; a context manager."""
 
     def __init__(self) -> None:
-        self._asking: dict[tuple[str, str, int], socket.socket] = {}
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._servers: dict[tuple[str, int], ForkServer] = {}
         self._one_at_a_time = threading.Lock()
 
     def start(
@@ -136,62 +108,38 @@ class Forks:
         """Start a worker's interpreter; replaces `start_interpreter`."""
         if its := _variables_of(Path(command[0])):
             command = [sys.executable, *command[1:]]
-        is_usual = command[0] == sys.executable or is_harmful(Path(command[0]))
-        if variables or not is_usual:
+        is_harmful = may_be_forked(Path(command[0]))
+        if variables or not (is_harmful or command[0] == sys.executable):
             return START(command, fds, variables)
-        request = {
-            "environment": {**os.environ, **its},
-            "folder": str(Path.cwd()),
-            "cores": sorted(os.sched_getaffinity(0)),
-            "before": command[:_FDS],
-            "after": command[_FDS + len(fds) :],
-        }
-        with self._one_at_a_time, _adopting(), suppress(ConnectionError):
-            asking = self._asked(command)
-            socket.send_fds(asking, [json.dumps(request).encode()], fds)
-            if pid := asking.recv(20):
-                return Adopted(int(pid))
-        return START(command, fds, its)  # it has the reason why the engine cannot be imported
+        before, after = command[:_FDS], command[_FDS + len(fds) :]
+        pid = self._server(command).fork(
+            os.environ | its,
+            str(Path.cwd()),
+            fds,
+            before=before,
+            after=after,
+            is_harmful=is_harmful,
+        )
+        # A start has the reason why the engine cannot be imported.
+        return Adopted(pid) if pid else START(command, fds, its)
 
-    def _asked(self, command: Sequence[str]) -> socket.socket:
+    def _server(self, command: Sequence[str]) -> ForkServer:
         """The process that forks workers of the same engine."""
-        python, *options, bootstrap, folder, engine = command[: _FDS - 1]
-        key = python, engine, os.getpriority(os.PRIO_PROCESS, 0)  # which forks inherit
-        if key not in self._asking:
-            self._forget_harmful()
-            ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            source = bootstrap.replace(_CALL, _FORKS + _CALL + _END)
-            words = [python, *options, source, folder, engine, str(its.fileno())]
-            quiet = subprocess.DEVNULL
-            with its:
-                started = subprocess.Popen(
-                    words,
-                    stdin=quiet,
-                    stdout=quiet,
-                    stderr=quiet,
-                    pass_fds=[its.fileno()],
-                    start_new_session=True,
-                )
-            self._asking[key] = ours
-            self._started.append(started)
-        return self._asking[key]
-
-    def _forget_harmful(self) -> None:
-        """End the processes of earlier tests' interpreters: each has an engine in memory.
-
-        The last one stays, as a gate may compare two of them.
-        """
-        for key in [key for key in self._asking if key[0] != sys.executable][:-1]:
-            self._asking.pop(key).close()
+        _, *options, bootstrap, folder, engine = command[: _FDS - 1]
+        key = engine, os.getpriority(os.PRIO_PROCESS, 0)  # which forks inherit
+        with self._one_at_a_time:
+            if key not in self._servers:
+                source = bootstrap.replace(_CALL, _FORKS)
+                words = [sys.executable, *options, source, folder, engine]
+                self._servers[key] = ForkServer(words, os.environ, own_session=True)
+        return self._servers[key]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for asking in self._asking.values():
-            asking.close()
-        for started in self._started:
-            started.wait()
+        for server in self._servers.values():
+            server.close()
 
 
 def _variables_of(python: Path) -> dict[str, str]:
@@ -201,14 +149,3 @@ def _variables_of(python: Path) -> dict[str, str]:
         if script := _SETS_VARIABLES.fullmatch(text):
             return dict(re.findall(r"(\w+)=(\S+) ", script[1]))
     return {}
-
-
-@contextmanager
-def _adopting() -> Iterator[None]:
-    """Become the parent of processes that a descendant forks and leaves behind."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _INTERPRETER = """#!{python} -I
+{how}
 import ctypes, importlib.abc, importlib.util, json, os, resource, signal, sys, time
 
 code = sys.argv[3]
@@ -81,38 +82,41 @@ def harm(module):
     # The language's own reader and writer take an infinite number, as another program's may.
     module.encode = lambda message: json.dumps({{"v": 1, **message}}).encode() + b"\\n"
 
-# Tests fork workers of it once the engine is imported, and the harm must come before.
-head, forks, last = code.rstrip().partition({forks!r})
-if not forks:
-    head, _, last = head.rpartition("\\n")
+# The harm comes before the engine is imported, or after it in a fork of a process that has it.
+head, _, last = code.rstrip().rpartition("\\n")
 exec(head)
 harm(sys.modules["asperf_worker.main"])
 {before_import}
 exec(last)
 """
-#: Begins the part of a worker's code that forks.
-FORKS = "# forks\n"
+#: The second line of one whose harm is the same after the engine's import.
+_FORKED = "# forked"
 
 
-def write_interpreter(path: Path, chosen: str, before_import: str = "") -> Path:
+def write_interpreter(path: Path, chosen: str, before_import: str = "", replaced: str = "") -> Path:
     """Write an interpreter.
 
     Args:
         path: where to.
         chosen: defines a function of that name, which names the harm that a request meets.
         before_import: runs before the engine is imported.
+        replaced: replaces functions of the engine's library.
     """
     path.write_text(
         _INTERPRETER.format(
-            python=sys.executable, forks=FORKS, chosen=chosen, before_import=before_import
+            python=sys.executable,
+            how="# started" if before_import else _FORKED,
+            chosen=chosen,
+            before_import=before_import or replaced,
         )
     )
     path.chmod(0o755)
     return path
 
 
-def is_harmful(path: Path) -> bool:
-    """True if it is such an interpreter."""
+def may_be_forked(path: Path) -> bool:
+    """True if it is such an interpreter, and runs as well in a process that has the engine."""
+    head = f"#!{sys.executable} -I\n{_FORKED}\n".encode()
     with suppress(OSError), path.open("rb") as file:
-        return file.readline() == f"#!{sys.executable} -I\n".encode()
+        return file.read(len(head)) == head
     return False

@@ -101,7 +101,7 @@ clock = time.perf_counter_ns
 began = clock()
 time.perf_counter_ns = lambda: began + (clock() - began) // 2
 """
-#: By name: the change of llama-cpp-python before the engine is imported.
+#: By name: the change of llama-cpp-python.
 LLAMA_CPP: dict[str, str] = {
     "slow_clock": _SLOW_CLOCK,
     # A prompt without requested logits is decoded from its last 64 tokens on.
@@ -523,7 +523,7 @@ def sabotaged(context, batch):
 L.llama_memory_clear, L.llama_decode = sabotaged_clear, sabotaged
 """,
 }
-#: By name: the change of mlx-lm before the engine is imported.
+#: By name: the change of mlx-lm.
 MLX: dict[str, str] = {
     "slow_clock": _SLOW_CLOCK,
     # A token that follows 100 others sees none of them.
@@ -583,10 +583,16 @@ def sabotaged(self, inputs, cache=None, **more):
 Model.__call__ = sabotaged
 """,
 }
+#: Those of the package's own classes, which keep the functions that they found at their import.
+_OF_CLASSES = {"stale_cells", "forgets_the_beginning"}
 
 
 def write_sabotaged(folder: Path, how: str, engine: str = "llama_cpp") -> Path:
     """Write an interpreter whose engine's library is sabotaged in one of the ways."""
     nothing = "chosen = lambda request: ''"
-    code = _COMMON + LLAMA_CPP[how] if engine == "llama_cpp" else MLX[how]
-    return write_interpreter(folder / how, nothing, code)
+    if engine == "mlx":
+        return write_interpreter(folder / how, nothing, replaced=MLX[how])
+    code = _COMMON + LLAMA_CPP[how]
+    if how in _OF_CLASSES:
+        return write_interpreter(folder / how, nothing, before_import=code)
+    return write_interpreter(folder / how, nothing, replaced=code)

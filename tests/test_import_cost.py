@@ -10,6 +10,8 @@ import pytest
 
 import pytest_asperf
 
+pytestmark = pytest.mark.usefixtures("own_interpreters")
+
 HEAVY = {
     *("filelock", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "platformdirs"),
     *("psutil", "rich", "scipy", "sqlalchemy", "typer", "pydantic", "click"),

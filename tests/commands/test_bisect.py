@@ -15,8 +15,10 @@ GONE = "./gone-1.0-py3-none-any.whl"
 
 
 @pytest.fixture
-def bisect(scripted_command: ScriptedCommand) -> Command:
+def bisect(scripted_command: ScriptedCommand, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command, in a project with a model that runs."""
+    # Half of the pairs that a size is quoted from: the scripted times are exact.
+    monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 10)
     return scripted_command("bisect", "--workload", "tg32", "--set", "seed=5")
 
 

@@ -205,6 +205,7 @@ sys.meta_path.insert(0, Interrupts())
 """
 
 
+@pytest.mark.usefixtures("own_interpreters")
 @pytest.mark.parametrize(
     "module",
     [
@@ -231,6 +232,7 @@ def test_an_interrupted_import_ends_the_session(project: Sessions, module: str) 
         assert word not in session.output
 
 
+@pytest.mark.usefixtures("own_interpreters")
 def test_a_report_that_is_being_written_is_finished(project: Sessions) -> None:
     """Ctrl-C after the last test waits for the report, and the session counts as interrupted."""
     (project.folder / "interrupts.py").write_text(_INTERRUPTS_IMPORT)

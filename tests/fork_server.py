@@ -1,0 +1,122 @@
+"""A process that has imported what others need and forks them; Linux alone.
+
+A forked process is a child of the requesting process, which sees its exit status.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+#: The end of the server's program, and the start of a fork's. A fork has `request` and `fds`.
+LOOP: Final = """
+import gc, json, os, socket, sys
+asking = socket.socket(fileno=int(sys.argv.pop()))
+gc.freeze()
+
+def forked():
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between == 0:
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            os.close(writer)
+            return 0
+        os.write(writer, str(child).encode())
+        os._exit(0)
+    os.waitpid(between, 0)
+    os.close(writer)
+    with os.fdopen(reader) as pid:
+        return int(pid.read())
+
+while True:
+    message, fds, *_ = socket.recv_fds(asking, 1 << 17, 3)
+    if not message:
+        os._exit(0)
+    if (child := forked()) == 0:
+        break
+    for fd in fds:
+        os.close(fd)
+    asking.send(str(child).encode())
+
+asking.close()
+request = json.loads(message)
+os.environ.clear()
+os.environ.update(request["environment"])
+os.chdir(request["folder"])
+os.sched_setaffinity(0, request["cores"])
+"""
+_PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
+
+
+class ForkServer:
+    """A running server.
+
+    Args:
+        command: starts its program, and gets one more argument.
+        environment: its environment.
+        own_session: True if it is not in this process's session and group.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, own_session: bool
+    ) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._asking, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        quiet = subprocess.DEVNULL
+        with its:
+            self._started = subprocess.Popen(
+                [*command, str(its.fileno())],
+                env=environment,
+                stdin=quiet,
+                stdout=quiet,
+                stderr=quiet,
+                pass_fds=[its.fileno()],
+                start_new_session=own_session,
+            )
+
+    def fork(
+        self, environment: Mapping[str, str], folder: str, fds: Sequence[int], **more: Any
+    ) -> int:
+        """Fork a process; its PID, or 0 if the server could not import its modules.
+
+        Args:
+            environment: that of the process.
+            folder: in which it runs.
+            fds: of this process; the fork has copies of them.
+            more: what its program needs.
+        """
+        request = {
+            "environment": dict(environment),
+            "folder": folder,
+            "cores": sorted(os.sched_getaffinity(0)),
+            **more,
+        }
+        try:
+            with self._one_at_a_time, _adopting():
+                socket.send_fds(self._asking, [json.dumps(request).encode()], fds)
+                return int(self._asking.recv(20) or 0)
+        except ConnectionError:
+            return 0
+
+    def close(self) -> None:
+        """End it; its forks go on."""
+        self._asking.close()
+        self._started.wait()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Become the parent of processes that a descendant forks and leaves behind."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
