@@ -9,8 +9,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pytest_asperf.audit import load_generators as defined
-from pytest_asperf.audit.load_generators import LoadRun, aiperf_run, flat_run, guidellm_figures
+from pytest_asperf.audit.load_generators import (
+    CONSOLES,
+    TOOLS,
+    LoadRun,
+    aiperf_run,
+    flat_run,
+    guidellm_figures,
+)
 from pytest_asperf.audit.tables import PrintedTable
 from pytest_asperf.worker.printed import NUMBER, Unread
 
@@ -27,25 +33,6 @@ _LIKE_FIGURE: Final = re.compile(
 _TIME: Final = re.compile(
     r"(Mean|Median|P\d{1,2}(?:\.\d+)?) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)$"
 )
-#: vLLM's and SGLang's printed labels, and their keys in JSON.
-_KEYS: Final = {
-    "Successful requests": "completed",
-    "Failed requests": "failed",
-    "Benchmark duration (s)": "duration",
-    "Total input tokens": "total_input_tokens",
-    "Total generated tokens": "total_output_tokens",
-    "Request throughput (req/s)": "request_throughput",
-    "Request goodput (req/s)": "request_goodput",
-    "Output token throughput (tok/s)": "output_throughput",
-    "Maximum request concurrency": "max_concurrency",
-    "Max request concurrency": "max_concurrency",
-    "Request rate configured (RPS)": "request_rate",
-    "Traffic request rate": "request_rate",
-    "Backend": "backend",
-    "Acceptance rate (%)": "spec_decode_acceptance_rate",
-    "Acceptance length": "spec_decode_acceptance_length",
-    "Accept length": "accept_length",
-}
 #: The text that is printed before the header.
 _BEFORE: Final = {"max_concurrency", "request_rate"}
 #: Such a figure has two decimals; one with fewer is cut off.
@@ -138,16 +125,16 @@ class ServingReader:
                 key.endswith("_e2e_latency_ms") for key in document
             )
             if is_sglang:
-                yield flat_run("SGLang bench_serving", defined.SGLANG, document)
+                yield flat_run("SGLang bench_serving", TOOLS["sglang"], document)
             else:
-                yield flat_run("vLLM bench serve", defined.VLLM, document)
+                yield flat_run("vLLM bench serve", TOOLS["vllm"], document)
 
 
 def _key(label: str) -> str:
     """The key in JSON of a figure that is printed under a label; empty for any other line."""
     time = _TIME.match(label)
     quantity = time[2].lower().replace(" ", "_") if time else ""
-    return f"{time[1].lower()}_{quantity}_ms" if time else _KEYS.get(label, "")
+    return f"{time[1].lower()}_{quantity}_ms" if time else CONSOLES["vllm"].get(label, "")
 
 
 def _value(text: str) -> object:
@@ -165,19 +152,7 @@ _LABEL: Final = re.compile(r"(.*?) *(?:\(([\w/ ]+)\))?$")
 #: The column of figures that have no distribution, in a table of its own in CSV.
 _ALONE: Final = "Value"
 _STATISTIC: Final = {"Mdn": "median", "Mean": "mean", "Second": "mean"}
-#: Columns of GuideLLM's tables.
-_GUIDELLM: Final = (
-    (re.compile(r"TTFT \(?ms\)? (\w+)"), "time_to_first_token_ms"),
-    (re.compile(r"ITL \(?ms\)? (\w+)"), "inter_token_latency_ms"),
-    (re.compile(r"TPOT \(?ms\)? (\w+)"), "time_per_output_token_ms"),
-    (re.compile(r"Request Latency Sec (\w+)"), "request_latency"),
-    # Seconds under both names: the first was a slip, which a later release put right.
-    (re.compile(r"Req Latency \((?:ms|sec)\) (\w+)"), "request_latency"),
-    (re.compile(r"Requests Per Sec (Mean)"), "requests_per_second"),
-    (re.compile(r"Output Tokens Per Sec (Mean)"), "output_tokens_per_second"),
-    (re.compile(r"Out Tok/sec (mean)"), "output_tokens_per_second"),
-    (re.compile(r"Request Stats Per (Second)"), "requests_per_second"),
-)
+_GUIDELLM: Final = tuple((re.compile(column), key) for column, key in CONSOLES["guidellm"].items())
 
 
 def loads_of_tables(tables: Sequence[PrintedTable]) -> list[LoadRun]:

@@ -14,6 +14,7 @@ from pytest_asperf.analysis.speculation_model import Vocabulary
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.engines import FLOAT_LEVELS, Engine
 from pytest_asperf.config.settings import DECLARED, default_text, session_option
+from pytest_asperf.config.text_file import shipped_table
 from pytest_asperf.errors import ConfigError, ModelError, printable
 from pytest_asperf.modelfiles.gguf_read import GgufInfo, gguf_parts, inspect_gguf
 from pytest_asperf.modelfiles.levels import contradiction
@@ -236,60 +237,11 @@ def _free(stem: str, used: set[str]) -> str:
 
 
 _SHIPPED: Final = "asperf-target"
+_TEXTS: Final[dict[str, str]] = shipped_table("starter-files")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
-_HEAD: Final = """\
-# Models and settings of pytest-asperf, written by `asperf init` on {machine}.
-# The documentation's page "Configuration" has every key, "Your own models" those of a model.
-
-{settings}
-"""
 #: The settings that most projects change; the others are in the documentation.
 _OFFERED: Final = ("chunks", "tolerance", "inconclusive", "max_seconds")
 _WIDTH: Final = 26
-_SHIPPED_MODEL: Final = """
-# A model of your own, see `asperf init --help`:
-# [models.mine]
-# gguf = "models/mine-f16.gguf"
-# corpus = "corpora/wiki.test.txt"
-"""
-_TESTS: Final = '''\
-"""First tests of pytest-asperf, written by `asperf init`: change them, and add your own.
-
-pytest {file}
-pytest {file} {candidate}={package}==VERSION    # gates an upgrade
-"""
-
-import pytest
-
-from pytest_asperf import assert_no_regression
-'''
-#: A ratio is measured in pairs, so that it needs no figure of this machine.
-_CACHES: Final = """
-@pytest.mark.model({address})
-@pytest.mark.kv_ladder({small}, "f16", chunks=8)
-def test_{name}_kv_cache(ladder):  # is a smaller KV cache as good, and as fast?
-    small, whole = ladder[{small}], ladder["f16"]
-    assert small.delta < "1%"
-    assert small.throughput("tg32@d256") / whole.throughput("tg32@d256") >= "75%"
-"""
-_LEVELS: Final = """
-@pytest.mark.model({address})
-@pytest.mark.quant_ladder({level}, {baseline}, baseline={baseline}, chunks=8)
-def test_{name}_quants(ladder):  # is the smaller quantization nearly as good, and faster?
-    small, large = ladder[{level}], ladder[{baseline}]
-    assert small.delta < {most}
-    assert small.throughput("tg32") > large.throughput("tg32")
-"""
-_GATE: Final = """
-def test_upgrade(gate):  # skipped until {candidate} names a build
-    assert_no_regression(gate("tg128", "pp512", "ppl"), tolerance="5%")
-"""
-_PAIR: Final = """
-# {draft} splits text as {target} does, so it can draft for it. Does that pay?
-# @pytest.mark.speculative(draft={draft_address}, target={target_address})
-# def test_speculation(speculation):
-#     assert speculation.gain > 0
-"""
 
 
 def configuration(
@@ -302,8 +254,8 @@ def configuration(
     default = next((model.address(model.files[0]) for model in [*fitting, *models]), _SHIPPED)
     lines = [_assigned("default_model", quoted(default))]
     lines += [f"# {_assigned(key, _default(key))}" for key in _OFFERED]
-    head = _HEAD.format(machine=printable(machine, 200), settings="\n".join(lines))
-    tables = [_table(model) for model in models] or [_SHIPPED_MODEL]
+    head = _TEXTS["head"].format(machine=printable(machine, 200), settings="\n".join(lines))
+    tables = [_table(model) for model in models] or [_TEXTS["shipped_model"]]
     return "".join([head, *tables, *([_slots(*pair)] if pair else [])])
 
 
@@ -326,8 +278,8 @@ def first_tests(
     parts = list(_tests_of(models) if models else _shipped_tests())
     package = "mlx-lm" if models and models[0].files[0].engine == "mlx" else "llama-cpp-python"
     option = session_option("candidate")
-    head = _TESTS.format(file=file, package=package, candidate=option)
-    body = "\n".join([head, *parts, _GATE.format(candidate=option)])
+    head = _TEXTS["tests"].format(file=file, package=package, candidate=option)
+    body = "\n".join([head, *parts, _TEXTS["gate"].format(candidate=option)])
     return body + (f"\n{_commented_pair(*pair)}" if pair else "")
 
 
@@ -389,11 +341,11 @@ def _shipped_tests() -> Iterator[str]:
 
 
 def _caches(address: str, name: str, small: str) -> str:
-    return _CACHES.format(address=quoted(address), name=name, small=quoted(small))
+    return _TEXTS["caches"].format(address=quoted(address), name=name, small=quoted(small))
 
 
 def _levels(address: str, name: str, level: str, baseline: str, most: str) -> str:
-    return _LEVELS.format(
+    return _TEXTS["levels"].format(
         address=quoted(address),
         name=name,
         level=quoted(level),
@@ -403,7 +355,7 @@ def _levels(address: str, name: str, level: str, baseline: str, most: str) -> st
 
 
 def _commented_pair(draft: GivenModel, target: GivenModel) -> str:
-    return _PAIR.format(
+    return _TEXTS["pair"].format(
         draft=draft.name,
         target=target.name,
         draft_address=quoted(draft.address(draft.files[0])),

@@ -129,6 +129,12 @@ def read_toml_text(path: Path) -> str:
         raise broken(printable(path, 300), str(error), remedy) from error
 
 
+def shipped_table(name: str) -> dict[str, Any]:
+    """The content of a TOML file of the package's data."""
+    file = resources.files("pytest_asperf").joinpath("data", f"{name}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
 @cache
 def shipped_texts(folder: str) -> tuple[tuple[str, str], ...]:
     """The TOML files of a folder of this package, sorted by their names: name and text."""

@@ -220,6 +220,8 @@ class SpeedExperiment(OfAnyModel):
         comparisons: tests that share the error of a FAIL, these workloads among them.
         visit: continues the pairs of an earlier one.
         evidence_elsewhere: for a FAIL, of tests among those that have ended.
+        suite: prompts that each pair runs once; 0 if the duration of a run decides its length.
+        limits: of a suite's gain, until each of which is decided.
     """
 
     workloads: tuple[Workload, ...]
@@ -227,11 +229,8 @@ class SpeedExperiment(OfAnyModel):
     comparisons: int = 1
     visit: Visit[ABResult] = field(default_factory=Visit)
     evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
-
-    @property
-    def suite(self) -> int:
-        """Prompts that each pair runs once; 0 if the duration of a run decides its length."""
-        return 0
+    suite: int = field(default=0, kw_only=True)
+    limits: tuple[float, ...] = field(default=(), kw_only=True)
 
     @property
     def timed(self) -> tuple[Workload, ...]:
@@ -279,6 +278,8 @@ class SpeedExperiment(OfAnyModel):
     def test_of(self, turns: int, unit: str) -> PairedTest | RatioTest:
         """The test of a workload with this many run pairs a pair, and a unit."""
         budget = self.budget
+        if self.suite:
+            return SuiteTest(self.limits, budget.max_pairs)
         pairs_for_pass = math.ceil(_TURNS_FOR_PASS / turns)
         make: Callable[..., PairedTest | RatioTest] = partial(
             TotalTimeTest,

@@ -25,6 +25,7 @@ from typing import Final, Self, TypeVar
 
 import psutil
 
+from pytest_asperf.analysis.stats.sequential import log_cost_ratio
 from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, usable_cores
@@ -120,7 +121,7 @@ class Pair:
     def summed_log_ratio(self) -> float:
         """ln(candidate / baseline) of the summed costs as they are: of prompts, not of stalls."""
         base, candidate = map(math.fsum, self._costs)
-        return math.log(candidate / base)
+        return log_cost_ratio(candidate=candidate, baseline=base)
 
     def figures(self, workload: Workload) -> tuple[float, float]:
         """The typical figure of the baseline and of the candidate, in the workload's unit."""

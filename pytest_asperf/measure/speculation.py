@@ -13,10 +13,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
+from types import MappingProxyType
 from typing import Final
 
-from pytest_asperf.analysis.stats.sequential import PairedTest
-from pytest_asperf.analysis.stats.total_time import SuiteTest
 from pytest_asperf.config.progress import NOTHING_YET, SoFar
 from pytest_asperf.config.spec import Pairing
 from pytest_asperf.config.workload import Workload
@@ -68,8 +67,16 @@ class GainExperiment:
         pairing, found = self.pairing, _Found()
         with arm_caches() as caches:
             opening = partial(_BothWays, lease, self, caches, found)
-            label = f"speculation {pairing.label}"
-            done, pairs = _timed_suites(lease, label, [opening], caches, self, costs=found.costs)
+            done, pairs = _timed_suites(
+                lease,
+                f"speculation {pairing.label}",
+                pairing,
+                [opening],
+                caches,
+                budget=self.budget,
+                limits=self.limits,
+                costs=found.costs,
+            )
             ran, contexts = tuple(caches[0].ran), dict(caches[0].contexts)
         (timed,) = done.by_workload
         return SpeculationResult(
@@ -99,70 +106,38 @@ class RemoteDraftingExperiment:
     there: Pairing
     budget: Budget
 
-    @property
-    def pairing(self) -> Pairing:
-        """The pairing whose prompts both run."""
-        return self.here
-
-    @property
-    def limits(self) -> tuple[float, ...]:
-        """None: the number of pairs is fixed."""
-        return ()
-
     def run(self, lease: MachineLease) -> RemoteDraftingResult:
         """Time the pairs."""
         of_here, of_there = lease.sides
         with arm_caches() as caches:
             opening = [
-                partial(start_drafted, side, pairing, lease, cache)
-                for side, pairing, cache in zip(
-                    (of_there, of_here), (self.there, self.here), caches, strict=True
-                )
+                partial(start_drafted, of_there, self.there, lease, caches[0]),
+                partial(start_drafted, of_here, self.here, lease, caches[1]),
             ]
-            label = f"draft there {self.here.label}"
-            done, pairs = _timed_suites(lease, label, opening, caches, self, costs={})
+            name = f"draft there {self.here.label}"
+            done, pairs = _timed_suites(lease, name, self.here, opening, caches, budget=self.budget)
             if done.interrupted:
                 raise KeyboardInterrupt
             return RemoteDraftingResult(pairs, tuple(caches[0].ran))
 
 
-@dataclass(frozen=True, slots=True)
-class _SuiteExperiment(SpeedExperiment):
-    """Times whole suites in pairs, until each limit of the gain is decided."""
-
-    n_prompts: int = 1
-    limits: tuple[float, ...] = ()
-
-    @property
-    def suite(self) -> int:
-        """Prompts that each pair runs once."""
-        return self.n_prompts
-
-    def test_of(self, turns: int, unit: str) -> PairedTest:  # noqa: ARG002  # of total times
-        """The test of the total times."""
-        return SuiteTest(self.limits, self.budget.max_pairs)
-
-
 def _timed_suites(
     lease: MachineLease,
     name: str,
+    pairing: Pairing,
     opening: OpenArms,
     caches: tuple[ArmCache, ArmCache],
-    experiment: GainExperiment | RemoteDraftingExperiment,
     *,
-    costs: Mapping[int, Sequence[StepCosts]],
+    budget: Budget,
+    limits: tuple[float, ...] = (),
+    costs: Mapping[int, Sequence[StepCosts]] = MappingProxyType({}),
 ) -> tuple[ABResult, tuple[SuitePair, ...]]:
     """Run pairs of a suite, one at least, until the gain is decided or the budget is spent.
 
     The baseline is the variant that is judged: the slowdown of the candidate is its gain.
     """
-    pairing, n = experiment.pairing, len(read_prompts(experiment.pairing.prompts))
-    suite = _SuiteExperiment(
-        (Workload("sd", pairing.n_tokens),),
-        experiment.budget,
-        n_prompts=n,
-        limits=experiment.limits,
-    )
+    n = len(read_prompts(pairing.prompts))
+    suite = SpeedExperiment((Workload("sd", pairing.n_tokens),), budget, suite=n, limits=limits)
 
     def progress(label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
         del label

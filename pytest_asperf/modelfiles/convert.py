@@ -11,7 +11,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from numpy.typing import NDArray
 
-from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table, shipped_table
 from pytest_asperf.errors import ModelError
 from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.safetensors_read import StoredTensor, read_safetensors
@@ -22,18 +22,8 @@ CONVERTER_VERSION: Final = 1
 #: The files that are read from a folder in Hugging Face format.
 HF_FILES: Final = ("config.json", "model.safetensors", "tokenizer.json")
 
-#: Parts of a layer: GGUF's name, and Hugging Face's.
-LLAMA_PARTS: Final = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+#: Names of tensors outside of the layers, of parts of a layer, and of those of padded models.
+TENSOR_NAMES: Final[dict[str, dict[str, str]]] = shipped_table("tensor-names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +228,7 @@ def _mapped_tensors(config: _LlamaConfig) -> Iterator[_Mapped]:
     }
     heads = {"attn_q": config.n_heads, "attn_k": config.n_kv_heads}
     for layer in range(config.n_layers):
-        for name, source in LLAMA_PARTS.items():
+        for name, source in TENSOR_NAMES["layers"].items():
             yield _Mapped(
                 f"model.layers.{layer}.{source}.weight",
                 f"blk.{layer}.{name}.weight",

@@ -13,7 +13,7 @@ from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.config.spec import ModelRef, Variant
 from pytest_asperf.errors import MislabelledError, ModelError, UnfitError
 from pytest_asperf.modelfiles.cache import folder_sha256
-from pytest_asperf.modelfiles.convert import LLAMA_PARTS, read_llama
+from pytest_asperf.modelfiles.convert import TENSOR_NAMES, read_llama
 from pytest_asperf.modelfiles.hub_cache import hf_source
 from pytest_asperf.modelfiles.mlx_read import (
     MlxInfo,
@@ -115,46 +115,6 @@ def _require_whole(source: MlxInfo, level: str) -> None:
         )
 
 
-_WHOLE: Final = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-#: mlx-lm's names by kind of padded model, if they differ from Llama's.
-_NAMES: Final[dict[str, dict[str, str]]] = {
-    "layers": {},
-    "experts": {
-        "ffn_gate_inp": "block_sparse_moe.gate",
-        "ffn_gate_exps": "block_sparse_moe.switch_mlp.gate_proj",
-        "ffn_up_exps": "block_sparse_moe.switch_mlp.up_proj",
-        "ffn_down_exps": "block_sparse_moe.switch_mlp.down_proj",
-    },
-    "hybrid": {
-        "output_norm": "model.final_layernorm",
-        "ffn_norm": "pre_ff_layernorm",
-        "ffn_gate": "feed_forward.gate_proj",
-        "ffn_up": "feed_forward.up_proj",
-        "ffn_down": "feed_forward.down_proj",
-        "ssm_in": "mamba.in_proj",
-        "ssm_conv1d": "mamba.conv1d",
-        "ssm_dt.bias": "mamba.dt_bias",
-        "ssm_a": "mamba.A_log",
-        "ssm_d": "mamba.D",
-        "ssm_out": "mamba.out_proj",
-    },
-    "recurrent": {
-        "token_embd": "backbone.embeddings",
-        "output_norm": "backbone.norm_f",
-        "attn_norm": "norm",
-        "ssm_in": "mixer.in_proj",
-        "ssm_conv1d": "mixer.conv1d",
-        "ssm_x": "mixer.x_proj",
-        "ssm_dt": "mixer.dt_proj",
-        "ssm_a": "mixer.A_log",
-        "ssm_d": "mixer.D",
-        "ssm_out": "mixer.out_proj",
-    },
-}
 #: Factors of a Falcon-H1, which a Llama does not have.
 _MULTIPLIERS: Final = (
     "attention_in", "attention_out", "embedding", "key", "lm_head", "ssm_in", "ssm_out",
@@ -197,7 +157,7 @@ def _require_even_heads(source: Path, settings: Mapping[str, Any], variant: Vari
 
 def _named(name: str, values: NDArray[Any], kind: str) -> tuple[str, NDArray[Any]] | None:
     """A tensor as mlx-lm has it, None for one that its architecture lacks."""
-    names = _WHOLE | LLAMA_PARTS | _NAMES[kind]
+    names = TENSOR_NAMES["whole"] | TENSOR_NAMES["layers"] | TENSOR_NAMES[kind]
     prefix, part = "", name
     if name.startswith("blk."):
         _, layer, part = name.split(".", 2)

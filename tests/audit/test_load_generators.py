@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_asperf.audit import load_generators as defined
 from pytest_asperf.audit.known import Options, parse_options
-from pytest_asperf.audit.load_generators import load_runs_of_document
+from pytest_asperf.audit.load_generators import TOOLS, load_runs_of_document
 from pytest_asperf.audit.log import read_log
 from pytest_asperf.audit.result import Audit, FileFindings
 
@@ -198,8 +197,7 @@ def test_a_run_without_a_request_is_not_read(
 
 def test_definitions_that_differ_are_not_equal() -> None:
     """A quantity that differs from ours has another definition than one that does not."""
-    tools = (defined.VLLM, defined.SGLANG, defined.GUIDELLM, defined.AIPERF, defined.LLAMA_BENCH)
-    definitions = {field.definition for tool in tools for field in tool.values()}
+    definitions = {field.definition for tool in TOOLS.values() for field in tool.values()}
     texts = {(one.quantity, one.text) for one in definitions}
     assert len(texts) == len(definitions)
 
