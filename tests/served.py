@@ -1,6 +1,7 @@
 """Servers for engines that use one: their tokens are words, and each fault is chosen."""
 
 import json
+import random
 import socket
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,12 @@ class WordServer(FakeServer):
         has_completions: whether it has more than a chat.
         tasks: numbers of its last task, for each request, as llama-server reports them.
         slots: its reported slots, if it reports its tasks.
+
+    Attributes:
+        step_s: seconds of a word.
     """
+
+    step_s = 0.004
 
     def __init__(
         self,
@@ -68,6 +74,11 @@ class WordServer(FakeServer):
         else:
             yield from answer({"error": "not found"}, "404 Not Found")
 
+    def answer(self, prompt: str, seed: int | None, n: int) -> list[str]:
+        """So many words after a prompt, by a seed; the likeliest ones without a seed."""
+        coin = random.Random(f"{prompt}{seed}")  # noqa: S311  # words
+        return [f"word{coin.randrange(100)}" for _ in range(n)]
+
     def vector(self, text: str) -> list[float]:
         """The vector of a text: how often it has each letter."""
         return [float(text.lower().count(letter)) for letter in "etaoinshr"]
@@ -77,9 +88,12 @@ class WordServer(FakeServer):
             yield from answer({"choices": [{"text": "word"}]})
             return
         n = request["max_tokens"]
+        words = self.answer(
+            prompt, None if request.get("temperature") == 0 else request.get("seed"), n
+        )
         parts: list[Step] = []
-        for event in sse(*({"choices": [{"text": "word "}]} for _ in range(n)), done=False):
-            parts += [event, 0.004]
+        for event in sse(*({"choices": [{"text": f"{word} "}]} for word in words), done=False):
+            parts += [event, self.step_s]
         usage = {
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": n,

@@ -36,10 +36,9 @@ from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, Visi
 from pytest_asperf.measure.loading import LoadingArm
 from pytest_asperf.measure.metered import PhaseEnergy
 from pytest_asperf.measure.noise import Calibration, Surroundings
-from pytest_asperf.measure.paired_runner import OpenArms, Pair, PairedRunner
+from pytest_asperf.measure.paired_runner import AnyExamined, OpenArms, Pair, PairedRunner
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import ArmCache, RunningArm, arm_caches
-from pytest_asperf.measure.timed_work import ExaminedPair
 
 #: Fewest run pairs for a gate's PASS: in twelve, 3 % of gates miss that a quarter of runs is slow.
 _TURNS_FOR_PASS: Final = 12
@@ -115,7 +114,7 @@ class WorkloadPairs:
     elapsed_s: float = 0.0
     failed_before: WorkloadPairs | None = None
     examined_after: int = 1
-    examined: ExaminedPair | None = None
+    examined: AnyExamined | None = None
 
     def add(self, pair: Pair) -> None:
         """Add a pair and update the test."""

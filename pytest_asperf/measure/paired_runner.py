@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median, quantiles
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 import psutil
 
@@ -33,8 +33,11 @@ from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
 from pytest_asperf.measure.results import Provenance, samples_ns
 from pytest_asperf.measure.running_arms import SuiteReply, TimedArm, TimedRun
 from pytest_asperf.measure.running_build import open_together
+from pytest_asperf.measure.served_answers import ExaminedServers, examine_answers
 from pytest_asperf.measure.timed_work import ExaminedPair, ExaminedRun
 
+#: The result for each variant, of states or of answers.
+AnyExamined: TypeAlias = "ExaminedPair | ExaminedServers"
 #: Start a process of each variant, or one of both.
 OpenArms = Sequence[Callable[[], TimedArm]]
 
@@ -269,7 +272,7 @@ class PairedRunner:
         self.lengths: dict[Workload, PairLength] = {}
         self._before_ns: dict[Workload, int] = {}
         self.phases: list[PhaseEnergy] = []
-        self.examined: ExaminedPair | None = None
+        self.examined: AnyExamined | None = None
         self._opening_s = 0.0
         self._cores: tuple[int, ...] = ()
         self._open()
@@ -383,7 +386,7 @@ class PairedRunner:
             if number == examined_turn:
                 lasts_ns = length.parts * max(own[-1] for own in costs)
                 is_short = length.parts > 1 and lasts_ns <= _EXAMINED_WHOLE_NS
-                self.examined = self._examine(workload if is_short else None)
+                self.examined = self._examine(workload, is_whole=is_short)
         base, candidate = costs
         if workload.percentile:
             base, candidate = ([_tail(each, workload.percentile)] for each in costs)
@@ -396,8 +399,14 @@ class PairedRunner:
             is_renewed=is_renewed or all(self._loads_each_run),
         )
 
-    def _examine(self, whole: Workload | None) -> ExaminedPair:
-        """Examine the state that each variant's last run left, at the same positions."""
+    def _examine(self, workload: Workload, *, is_whole: bool) -> AnyExamined | None:
+        """Examine the state that each variant's last run left, at the same positions.
+
+        If both are servers, their answers are examined.
+        """
+        if all(arm.loaded.served for arm in self.arms):
+            return examine_answers(self.arms, workload)
+        whole = workload if is_whole else None
         seed = self._coin.getrandbits(32)
 
         def examine(side: int) -> ExaminedRun | None:

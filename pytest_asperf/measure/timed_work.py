@@ -112,7 +112,8 @@ class ExaminedRun:
             baseline.text and guards.predicts_nothing(baseline.tokens, baseline.text)
         ):
             return None
-        return guards.unlike_baseline(self.left.rows, baseline.left.rows)
+        own = baseline.mean_kld if baseline.computed else 0.0
+        return guards.unlike_baseline(self.left.rows, baseline.left.rows, own)
 
 
 #: Baseline and candidate; None for an engine that does not show its state after a run.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Consequence, GuardFinding
@@ -16,7 +16,10 @@ from pytest_asperf.errors import Advice
 from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
 from pytest_asperf.measure.noise import Calibration
 from pytest_asperf.measure.results import Provenance
+from pytest_asperf.measure.served_answers import ExaminedAnswers
 from pytest_asperf.measure.timed_work import NOT_EXAMINED, ExaminedRun
+
+Examined: TypeAlias = ExaminedRun | ExaminedAnswers
 
 
 def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -> Verdict:
@@ -31,7 +34,7 @@ def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -
     of_base = base.findings if base else ()
     of_candidate = candidate.findings if candidate else ()
     if base and candidate and _same_logits(result):
-        unlike = candidate.unlike(base)
+        unlike = _unlike(base, candidate)
         of_candidate = (*of_candidate, *([unlike] if unlike else []))
     verdict = replace(verdict, details=(*verdict.details, *_shown(base, candidate)))
     found = (*_named("baseline", of_base), *_named("candidate", of_candidate))
@@ -42,6 +45,15 @@ def examined_verdict(verdict: Verdict, pairs: WorkloadPairs, result: ABResult) -
         finding = guards.unchecked_gain(1 / pairs.typical_ratio)
         return guarded(guarded_verdict, [finding] if finding else [])
     return guarded_verdict
+
+
+def _unlike(base: Examined, candidate: Examined) -> GuardFinding | None:
+    """Signs that the candidate's results are not the baseline's."""
+    if isinstance(base, ExaminedRun) and isinstance(candidate, ExaminedRun):
+        return candidate.unlike(base)
+    if isinstance(base, ExaminedAnswers) and isinstance(candidate, ExaminedAnswers):
+        return candidate.unlike(base)
+    return None
 
 
 def _named(side: str, findings: Iterable[GuardFinding]) -> Iterator[GuardFinding]:
@@ -65,7 +77,7 @@ def _same_settings(result: ABResult) -> bool:
     return base == candidate and _same_logits(result)
 
 
-def _shown(*sides: ExaminedRun | None) -> Iterator[str]:
+def _shown(*sides: Examined | None) -> Iterator[str]:
     """The result of examining each variant's run, one line each."""
     for side, run in zip(("baseline", "candidate"), sides, strict=True):
         yield f"{side} timed work: {run or NOT_EXAMINED}"

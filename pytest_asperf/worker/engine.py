@@ -341,6 +341,20 @@ class AnswersRequests(Protocol):
 
 
 @runtime_checkable
+class RepeatsAnswers(Protocol):
+    """A server that answers a timed request again.
+
+    Attributes:
+        answered: prompt, seed, tokens and text of the answers to the last timed requests.
+    """
+
+    answered: list[tuple[str, int, int, str]]
+
+    def answer_again(self, prompt: str, n_tokens: int, seed: int | None) -> str:
+        """The answer to a request like a timed one; the likeliest text without a seed."""
+
+
+@runtime_checkable
 class ShowsOutput(Protocol):
     """A model that returns its generated text."""
 

@@ -25,6 +25,7 @@ from .engine import (
     Engine,
     LoadedModel,
     RefusalError,
+    RepeatsAnswers,
     Samples,
     ShowsOutput,
     SpeculatesByItself,
@@ -70,6 +71,8 @@ class Server:
             "generate": self._generate,
             "first_token": self._first_token,
             "serve": self._serve,
+            "answered": partial(_answered, self._model),
+            "answer_again": partial(_answer_again, self._model),
             "output": self._output,
             "score": self._score,
             "embed": partial(_embed, self._model),
@@ -236,6 +239,20 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
         # A running server is a child that was not waited for, and is in no sum of the system's.
         "peak_rss_bytes": getattr(model, "peak_rss_bytes", 0) or own_peak(),
     }
+
+
+def _answered(find: Callable[[str], LoadedModel], model: str) -> dict[str, Any]:
+    """The answers to the last timed requests; none of an engine that is no server."""
+    served = find(model)
+    return {"answers": served.answered if isinstance(served, RepeatsAnswers) else []}
+
+
+def _answer_again(find: Callable[[str], LoadedModel], model: str, **request: Any) -> dict[str, Any]:
+    """The answer to a request like a timed one."""
+    served = find(model)
+    if not isinstance(served, RepeatsAnswers):
+        raise RefusalError("unsupported", "only a server answers requests")
+    return {"text": served.answer_again(**request)}
 
 
 def _embed(

@@ -6,6 +6,7 @@ defaults. Tokens are counted by the server, never by the events of its stream.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _AFTER_PROMPT: Final = 4
 #: Tokens of the prompt where only the output is timed and no depth is named.
 _SHORT_PROMPT: Final = 16
+#: Seeds of requests are below, as all servers accept them.
+_SEEDS: Final = 2**31
 #: Requests for one timed reply: a model may end its text before the requested number of tokens.
 _TRIES: Final = 4
 #: By the way of sampling: the fields of llama-server's requests.
@@ -115,6 +118,10 @@ class Api:
         )
 
 
+def _refuse(*_: object) -> NoReturn:
+    raise RefusalError("unsupported", CANNOT["generate"])
+
+
 class ServedModel:
     """A model that a server has loaded.
 
@@ -124,6 +131,9 @@ class ServedModel:
         facts: the load's resolved settings.
         context: its resolved context.
         counts_cheaply: True if counting needs no work of the model.
+
+    Attributes:
+        answered: prompt, seed, tokens and text of the answers to the last timed requests.
     """
 
     def __init__(
@@ -141,6 +151,8 @@ class ServedModel:
         self._build = ""
         self._is_varied = False
         self._state: Facts | None = None
+        self.answered: list[tuple[str, int, int, str]] = []
+        self._asked = Asked("tg", 1, 0, 1, "")
         self.facts = facts
         self.context: Facts = dict(context)
 
@@ -201,16 +213,20 @@ class ServedModel:
         """The replies to simultaneous requests; all are sent again if one reply ends early."""
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
+            seeds = [random.randrange(_SEEDS) for _ in prompts]  # noqa: S311  # sent openly
             if work.warm:
-                for record in self._sent(prompts, n_output, work.sampled):
+                for record in self._sent(prompts, seeds, n_output, work.sampled):
                     self._checked(record)
-            sent = self._sent(prompts, n_output, work.sampled)
+            sent = self._sent(prompts, seeds, n_output, work.sampled)
             answers = [self._checked(record) for record in sent]
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
             if work.sampled == TOP_K_OFF and not self._is_varied:
                 _require_varied(self.probabilities, self._prompts.draw(work.text, DRAWN))
                 self._is_varied = True
+            texts = [answer.reply.text for answer in answers]
+            sizes, self._asked = [n_output] * len(texts), work
+            self.answered = [*zip(prompts, seeds, sizes, texts, strict=True)]
             if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
                 return [answer.counted(n_output) for answer in answers]
         raise RefusalError(
@@ -219,10 +235,22 @@ class ServedModel:
             f"{', '.join(map(str, short))}; request fewer tokens, or have it ignore the text's end",
         )
 
-    def _sent(self, prompts: Sequence[str], n_output: int, sampled: str) -> list[StreamRecord]:
+    def _sent(
+        self, prompts: Sequence[str], seeds: Sequence[int], n_output: int, sampled: str
+    ) -> list[StreamRecord]:
         self.require_alive()
         n, more = len(prompts), _sampling(sampled, is_possible=self.is_llama_server)
-        return closed_loop(lambda i, now: self._api.stream(prompts[i], n_output, now, **more), n, n)
+
+        def ask(i: int, now: int) -> StreamRecord:
+            return self._api.stream(prompts[i], n_output, now, seed=seeds[i], **more)
+
+        return closed_loop(ask, n, n)
+
+    def answer_again(self, prompt: str, n_tokens: int, seed: int | None) -> str:
+        """The answer to a request like a timed one; the likeliest text without a seed."""
+        choice: Facts = {"temperature": 0} if seed is None else {"seed": seed}
+        more = choice | _sampling(self._asked.sampled, is_possible=self.is_llama_server)
+        return self._checked(self._api.stream(prompt, n_tokens, **more)).reply.text
 
     def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
@@ -265,9 +293,6 @@ class ServedModel:
 
     def close(self) -> None:
         """Leave the server as it is."""
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise RefusalError("unsupported", CANNOT["generate"])
 
     prompt = generate = first_token = _refuse
 

@@ -30,7 +30,7 @@ def test_the_same_rows_pass() -> None:
     rows = predicting(TOKENS)
     assert guards.skipped_work(8, 8, rows) is None
     assert guards.other_logits(TOKENS, rows, rows, {}) is None
-    assert guards.unlike_baseline(rows, rows) is None
+    assert guards.unlike_baseline(rows, rows, 0.0) is None
 
 
 def test_a_memory_of_another_length_is_invalid() -> None:
@@ -52,7 +52,17 @@ def test_other_logits_at_one_position_are_invalid() -> None:
     assert _invalid(finding)
     assert finding is not None
     assert "at position 3" in finding.found
-    assert guards.unlike_baseline(rows | {3: row(200)}, rows) is not None
+    assert guards.unlike_baseline(rows | {3: row(200)}, rows, 0.0) is not None
+
+
+@pytest.mark.parametrize(("own", "is_sound"), [(0.0, False), (0.01, False), (0.03, True)])
+def test_coarser_weights_are_not_the_baselines(own: float, *, is_sound: bool) -> None:
+    """As at Q4_K_M for F16, 0.044 nats, unless the baseline's own logits differ as much."""
+    rows = predicting(TOKENS)
+    others = {position: row(token, 0.77) for position, token in enumerate(TOKENS[1:])}
+    assert 0.03 < guards.kld(rows[0], others[0]) < 0.06
+    assert (guards.unlike_baseline(others, rows, own) is None) is is_sound
+    assert guards.other_logits(TOKENS, others, rows, rows) is None
 
 
 def test_small_differences_at_all_positions_pass_up_to_the_limit() -> None:

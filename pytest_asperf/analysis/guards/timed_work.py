@@ -94,6 +94,9 @@ def lossless(n_tokens: int, reason: str) -> GuardFinding:
 #: its last 256 tokens the average is 0.6 or more (docs/guards.md).
 MOST_MEAN_KLD: Final = 0.1
 MOST_KLD: Final = 1.0
+#: Mean KLD of a candidate's runs from a baseline whose own runs hardly differ from batches: coarser
+#: weights, at Q4_K_M instead of F16, have 0.044 (docs/benchmarks.md).
+MOST_UNLIKE_KLD: Final = 0.03
 #: A candidate that is faster by more is believed only if its work was examined.
 BELIEVABLE_SPEEDUP: Final = 2.0
 #: A run of new tokens may last this many times as long as a repeated run.
@@ -175,9 +178,20 @@ def predicts_nothing(tokens: Sequence[int], rows: Rows) -> bool:
     return nll >= math.log(KNOWS_NOTHING * len(followed[0][1]))
 
 
-def unlike_baseline(candidate: Rows, baseline: Rows) -> GuardFinding | None:
-    """Trip if two builds leave different logits of the same tokens."""
-    return _differing(candidate, baseline, "in the baseline", f"{_RULE}, and those of the baseline")
+def unlike_baseline(candidate: Rows, baseline: Rows, own_kld: float) -> GuardFinding | None:
+    """Trip if two builds leave different logits of the same tokens.
+
+    Args:
+        candidate: rows that its run left, by position.
+        baseline: those of the baseline's run.
+        own_kld: mean KLD of the baseline's run from a batch of the same tokens.
+    """
+    most = min(MOST_MEAN_KLD, max(MOST_UNLIKE_KLD, DRIFT_GROWTH * own_kld))
+    rule = (
+        f"logits of both builds differ by at most {MOST_UNLIKE_KLD:g} nats on average, or by "
+        f"{DRIFT_GROWTH:g} times what the baseline's own do, and by {MOST_KLD:g} at any position"
+    )
+    return _differing(candidate, baseline, "in the baseline", rule, most)
 
 
 def ignored_context(n_tokens: int, n_changed: int, row: Row, other: Row) -> GuardFinding | None:
@@ -237,6 +251,30 @@ def refused_examination(reason: str) -> GuardFinding:
     )
 
 
+def shortened_answer(n: int, n_whole: int) -> GuardFinding:
+    """The finding that a timed answer is the beginning of a longer one to the same request."""
+    return Guard.TIMED_WORK.finding(
+        f"a timed answer has {n} characters, and one to the same request goes on to {n_whole}",
+        "a timed answer has all its tokens",
+    )
+
+
+def other_answers(n_tries: int, own: float, other: float) -> GuardFinding:
+    """The finding that a server's timed answers are not the model's.
+
+    Args:
+        n_tries: requests that were sent again.
+        own: the largest share of an answer that the server gave again.
+        other: the largest share that both builds' servers gave.
+    """
+    return Guard.TIMED_WORK.finding(
+        f"of {n_tries} timed requests with their seeds, the server gave at most {own:.0%} of an "
+        f"answer again, and the baseline's server {other:.0%}",
+        "two servers of the same weights agree in half of an answer's text, or in their likeliest "
+        "answers",
+    )
+
+
 def unchecked_gain(speedup: float) -> GuardFinding | None:
     """Trip if a candidate whose timed work was not examined is unbelievably fast."""
     if speedup <= BELIEVABLE_SPEEDUP:
@@ -247,12 +285,14 @@ def unchecked_gain(speedup: float) -> GuardFinding | None:
     )
 
 
-def _differing(left: Rows, true: Rows, where: str, rule: str) -> GuardFinding | None:
+def _differing(
+    left: Rows, true: Rows, where: str, rule: str, most_mean: float = MOST_MEAN_KLD
+) -> GuardFinding | None:
     found = klds(true, left)
     if not found:
         return None
     mean, (position, largest) = fmean(found.values()), max(found.items(), key=lambda item: item[1])
-    if mean <= MOST_MEAN_KLD and largest <= MOST_KLD:
+    if mean <= most_mean and largest <= MOST_KLD:
         return None
     return Guard.TIMED_WORK.finding(
         f"logits that a timed run left differ from those {where}: mean KLD "

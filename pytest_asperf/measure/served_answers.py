@@ -1,0 +1,168 @@
+"""Examines a server's timed answers: a computed answer comes again for its prompt and its seed.
+
+Every timed request has a seed of its own and a prompt that no server has seen. After a random run
+its requests are sent again, in the same form, to the server and to that of the other build. A
+server that replays, shortens or makes up answers cannot know the baseline's answer to a new prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from pytest_asperf.analysis import guards
+from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure.running_arms import TimedArm
+
+#: Requests that are compared, until one agrees. Rounding in batches of another shape can choose
+#: another token, and with it all that follow.
+_TRIES: Final = 6
+#: Share of a text with which two answers agree.
+_AGREES: Final = 0.5
+#: Characters that an answer may lack: a character of several tokens can be incomplete.
+_UNFINISHED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TimedAnswer:
+    """A server's answer to a timed request; without a seed its likeliest text is meant."""
+
+    prompt: str
+    seed: int | None
+    n_tokens: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedAnswers:
+    """Timed answers of one build's server.
+
+    Attributes:
+        n_tries: compared requests.
+        own: the largest share of an answer that the server gave again.
+        other: the largest share that the other build's server gave.
+        shortened: characters of an answer, and of a longer one that begins with it.
+    """
+
+    n_tries: int = 0
+    own: float = 0.0
+    other: float = 0.0
+    shortened: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.own:.0%} of an answer given again by its server, {self.other:.0%} by that of "
+            f"the other build, in {self.n_tries} request{'s' * (self.n_tries != 1)}"
+        )
+
+    def compared(self, answer: str, own: str, other: str) -> ExaminedAnswers:
+        """With another answer, its repetition, and the other build's answer."""
+        n = len(answer)
+        longer = [
+            len(text)
+            for text in (own, other)
+            if text.startswith(answer) and len(text) > n + _UNFINISHED
+        ]
+        return replace(
+            self,
+            n_tries=self.n_tries + 1,
+            own=max(self.own, _share(answer, own)),
+            other=max(self.other, _share(answer, other)),
+            shortened=(n, max(longer)) if longer else self.shortened,
+        )
+
+    @property
+    def is_repeated(self) -> bool:
+        """True if the server gives an answer again."""
+        return self.own >= _AGREES
+
+    @property
+    def findings(self) -> tuple[GuardFinding, ...]:
+        """The signs that timed answers are not whole."""
+        return (guards.shortened_answer(*self.shortened),) if self.shortened else ()
+
+    def unlike(self, baseline: ExaminedAnswers) -> GuardFinding | None:
+        """Signs that the answers are not those of the baseline's model."""
+        agree = max(self.other, baseline.other)
+        if self.is_repeated and agree >= _AGREES:
+            return None
+        return guards.other_answers(self.n_tries, self.own, agree)
+
+
+ExaminedServers: TypeAlias = "tuple[ExaminedAnswers, ExaminedAnswers]"
+
+
+def examine_answers(arms: tuple[TimedArm, TimedArm], workload: Workload) -> ExaminedServers | None:
+    """Compare the answers of two servers; None if that shows nothing about them.
+
+    It shows nothing if the baseline does not repeat its own answers, or if only the choice by a
+    seed differs between the builds: their likeliest answers are the same.
+    """
+    found = [_examined(arms, side, workload) for side in range(2)]
+    base, candidate = (each for each in found)
+    if base is None or candidate is None:
+        return None
+    if base.findings or candidate.findings:
+        return base, candidate
+    is_open = candidate.is_repeated and candidate.unlike(base) is not None
+    if not base.is_repeated or (is_open and _choose_alike(arms, workload)):
+        return None
+    return base, candidate
+
+
+def _examined(
+    arms: tuple[TimedArm, TimedArm], side: int, workload: Workload
+) -> ExaminedAnswers | None:
+    """The answers of one build; the other's model computes them too."""
+    examined = ExaminedAnswers()
+    while examined.n_tries < _TRIES and min(examined.own, examined.other) < _AGREES:
+        answer = _next(arms[side], workload, is_new=examined.n_tries > 0)
+        if answer is None:
+            return None
+        own, other = (_again(arms[number], answer) for number in (side, 1 - side))
+        examined = examined.compared(answer.text, own, other)
+    return examined
+
+
+def _choose_alike(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:
+    """True if the likeliest answers of both builds agree."""
+    for _ in range(_TRIES):
+        answer = _next(arms[0], workload, is_new=True)
+        if answer is None:
+            return False
+        one, other = (_again(arm, replace(answer, seed=None)) for arm in arms)
+        if _share(one, other) >= _AGREES:
+            return True
+    return False
+
+
+def _next(arm: TimedArm, workload: Workload, *, is_new: bool) -> TimedAnswer | None:
+    """An answer of the last timed run, or of a new one."""
+    if is_new:
+        arm.run(workload, 0, 1)
+    reply = arm.worker.call("answered", model=arm.timed)
+
+    def parse() -> TimedAnswer | None:
+        """The first user's."""
+        for prompt, seed, n_tokens, text in reply["answers"]:
+            return TimedAnswer(str(prompt), int(seed), int(n_tokens), str(text))
+        return None
+
+    return arm.worker.parsed("answered", parse)
+
+
+def _again(arm: TimedArm, answer: TimedAnswer) -> str:
+    """The text that a server answers to the same request."""
+    prompt, n_tokens, seed = answer.prompt, answer.n_tokens, answer.seed
+    reply = arm.worker.call(
+        "answer_again", model=arm.timed, prompt=prompt, n_tokens=n_tokens, seed=seed
+    )
+    return arm.worker.parsed("answer_again", lambda: str(reply["text"]))
+
+
+def _share(answer: str, again: str) -> float:
+    """The share of the longer text until both differ; 1 for two empty ones."""
+    n = max(len(answer), len(again))
+    alike = (at for at, (a, b) in enumerate(zip(answer, again, strict=False)) if a != b)
+    return next(alike, min(len(answer), len(again))) / n if n else 1.0
