@@ -33,8 +33,10 @@ _OF_TEXT: Final = 128
 _MORE_COMPARISONS: Final = 4
 #: Tokens of a prompt that need far longer than one token.
 _LONG_PROMPT: Final = 64
-#: Repetitions of a run whose call lasts far longer; the first one fills the memory again.
+#: Repetitions of a run whose call lasts far longer, and their time, whichever ends later: on a busy
+#: machine a short call waits for a core. The first one fills the memory again.
 _REPEATED: Final = 5
+_REPEATED_NS: Final = 300_000_000
 #: Fewer tokens have no beginning that could be changed.
 _LEAST_CHANGED: Final = 3
 
@@ -195,10 +197,13 @@ class TimedCall:
 
     def _least_untimed(self, run: RawRun) -> RawRun:
         """The run, or a repetition if its call lasted far longer: the machine may be busy."""
-        runs = [run]
-        while guards.untimed_work(runs[-1].timed_ns, runs[-1].call_ns) and len(runs) <= _REPEATED:
-            runs.append(self.time(self.tokens))
-        return runs[-1]
+        n_repeated, spent_ns = 0, 0
+        while guards.untimed_work(run.timed_ns, run.call_ns) and (
+            n_repeated < _REPEATED or spent_ns < _REPEATED_NS
+        ):
+            run = self.time(self.tokens)
+            n_repeated, spent_ns = n_repeated + 1, spent_ns + run.call_ns
+        return run
 
     def _compared(
         self, run: RawRun, n_changed: int, coin: random.Random
