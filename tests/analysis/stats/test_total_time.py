@@ -9,6 +9,7 @@ from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no 
 from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import (
+    SuiteTest,
     TotalTimeTest,
     total_log_ratio,
     typical_log_ratio,
@@ -185,3 +186,23 @@ def test_pairs_for_the_total_are_forecast() -> None:
     assert quiet.expected_pairs_left is not None
     left = noisy.expected_pairs_left
     assert left is None or left >= quiet.expected_pairs_left
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=12), st.floats(-0.2, 0.2))
+def test_a_suite_ends_at_the_pair_that_decides_its_limit(ratios: list[float], limit: float) -> None:
+    """Its interval is that of the pairs so far, and no later pair runs; without a limit all do."""
+    suite, every, known = (
+        SuiteTest((limit,), 12),
+        SuiteTest((), 12),
+        PairedTest(min_pairs=12, max_pairs=12),
+    )
+    for number, ratio in enumerate(ratios, 1):
+        known.update(ratio)
+        seen = known.estimate
+        decided = suite.update(ratio) is not None
+        assert suite.estimate == seen
+        is_known = seen.shown_above(limit) or seen.shown_at_most(limit)
+        assert decided == (is_known or number == 12)
+        assert (every.update(ratio) is None) == (number < 12)
+        if decided:
+            return
