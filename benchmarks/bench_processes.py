@@ -117,7 +117,6 @@ class SimulatedArm:
     def __post_init__(self) -> None:
         self.offset = self.world.process_offset()
         facts = {
-            "loads_each_run": False,
             "served": None,
             "layers_offloaded": 0,
             "threads": 1,
@@ -128,6 +127,11 @@ class SimulatedArm:
 
     def __exit__(self, *_: object) -> None:
         """End it."""
+
+    @property
+    def loads_each_run(self) -> bool:
+        """False: a process keeps its model."""
+        return False
 
     @property
     def is_kept(self) -> bool:
