@@ -13,9 +13,8 @@ the first prompt.
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 from pytest_asperf.analysis.guards import kld
@@ -30,7 +29,7 @@ from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.ladder import PPL_N_CTX
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_arms import MODEL, RunningArm, ask_anew
 
 Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
 
@@ -136,10 +135,6 @@ _ANSWERED: Final = 6
 _TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)))
 #: Pieces, and replies, of the longest conversation.
 _LONGEST: Final = (4, 3)
-#: Weights up to which both builds load and run at once: starting their processes then takes longer
-#: than their steps. With larger models the threads of both, as many as there are cores, wait for
-#: each other: `logits` of 98 MB took 132 s at once on two cores, and 17 s one after the other.
-SMALL_BYTES: Final = 2**25
 #: Settings under which an engine computes a text one token at a time.
 _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "llama_cpp": EngineSettings(n_ubatch=1),
@@ -242,12 +237,7 @@ class LogitsExperiment:
         began = time.monotonic()
         lease.progress("logits", 0, 1)
         arms = [arm for (arm,) in lease.sides]
-        # Four copies are then in memory.
-        if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES:
-            with ThreadPoolExecutor(len(arms)) as pool:
-                base, candidate = pool.map(lambda arm: self.drift(arm, lease), arms)
-        else:
-            base, candidate = (self.drift(arm, lease) for arm in arms)
+        base, candidate = ask_anew(arms, lease, partial(self.drift_of, lease=lease))
         return LogitsComparison((base, candidate), time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
@@ -262,9 +252,9 @@ class LogitsExperiment:
             EngineError: it died or reported an error.
         """
         with RunningArm(arm, lease) as running:
-            return self.drift_of(running, arm, lease)
+            return self.drift_of(running, lease)
 
-    def drift_of(self, running: RunningArm, arm: Arm, lease: MachineLease) -> Drift:
+    def drift_of(self, running: RunningArm, lease: MachineLease) -> Drift:
         """Score in a variant that runs.
 
         Raises:
@@ -278,7 +268,7 @@ class LogitsExperiment:
             return _drift_of_users(running, lease, self.users)
         if self.depth:
             return _deep_drift(running, lease, self.depth)
-        return _drift(running, arm, lease)
+        return _drift(running, lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +291,8 @@ class DriftExperiment:
         return self.ways.drift(arm, lease)
 
 
-def _drift(running: RunningArm, arm: Arm, lease: MachineLease) -> Drift:
-    worker = running.worker
+def _drift(running: RunningArm, lease: MachineLease) -> Drift:
+    worker, arm = running.worker, running.arm
     settings = arm.settings.merged(_ONE_AT_A_TIME.get(arm.build.engine.engine, EngineSettings()))
     wanted = Workload("pp", min(_TOKENS, running.loaded.n_ctx_train))
     tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)

@@ -6,15 +6,15 @@ computed once in each build whether PPL, KLD or both are judged.
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.facts import ScoredText
@@ -29,10 +29,8 @@ from pytest_asperf.measure.ab_logits import Drift, LogitsExperiment
 from pytest_asperf.measure.experiment import MachineLease, Visit, shown
 from pytest_asperf.measure.ladder import PPL_N_CTX, scored_chunks
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_arms import MODEL, RunningArm, ask_each, have_own_cores
 from pytest_asperf.measure.running_build import open_together
-
-Answer = TypeVar("Answer")
 
 #: Share of changed top tokens that is accepted of a candidate.
 MOST_CHANGED_TOPS: Final = 0.08
@@ -130,7 +128,7 @@ class PplExperiment:
             opening = [partial(RunningArm, arm, lease) for (arm,) in lease.sides]
             arms = open_together(stack, opening)
             baselines = stack.enter_context(ThreadPoolExecutor(1))
-            (base_chunks, text), (other_chunks, _) = _at_once(
+            (base_chunks, text), (other_chunks, _) = ask_each(
                 arms, lambda arm: self._chunks(arm, lease)
             )
             chunks = _same_chunks(base_chunks, other_chunks)
@@ -210,8 +208,7 @@ class PplExperiment:
     @staticmethod
     def _own_drift(base: RunningArm, lease: MachineLease) -> Drift:
         """The drift of the baseline's logits of a batch from those of single tokens."""
-        ((arm,), _) = lease.sides
-        return LogitsExperiment().drift_of(base, arm, lease)
+        return LogitsExperiment().drift_of(base, lease)
 
     @staticmethod
     def _show(
@@ -277,11 +274,11 @@ def _scored(
     """Both builds' scores of each chunk, and their contexts.
 
     With a folder to keep logits in, the candidate is compared with the baseline, which computes the
-    next chunk meanwhile, in the thread of all its requests.
+    next chunk meanwhile if there are cores for both, in the thread of all its requests.
     """
     if kept is None:
         for chunk in order:
-            yield _at_once(arms, partial(_score, chunk, first))
+            yield ask_each(arms, partial(_score, chunk, first))
         return
     if not order:
         return
@@ -296,17 +293,13 @@ def _scored(
         scored = following.result()
         if index + 1 < len(order):
             following = baselines.submit(ahead, index + 1)
+            if not have_own_cores(arms):
+                wait([following])
         yield [scored, candidate.score([MODEL], chunk, first, against=files[index % 2])[MODEL]]
 
 
 def _score(chunk: Sequence[int], first: int, arm: RunningArm) -> tuple[ChunkScore, ContextFacts]:
     return arm.worker.score([MODEL], chunk, first)[MODEL]
-
-
-def _at_once(arms: Sequence[RunningArm], ask: Callable[[RunningArm], Answer]) -> list[Answer]:
-    """Send the request to all processes at once, as nothing is timed."""
-    with ThreadPoolExecutor(len(arms)) as pool:
-        return list(pool.map(ask, arms))
 
 
 def _same_chunks(base: list[Sequence[int]], candidate: list[Sequence[int]]) -> list[Sequence[int]]:

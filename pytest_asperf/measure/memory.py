@@ -1,8 +1,8 @@
 """The memory of a model, counted by the engine that has it; of two builds, also by the process."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import psutil
@@ -10,12 +10,11 @@ import psutil
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, EngineMemory, Worker
 from pytest_asperf.errors import MeasurementError, UnfitError
-from pytest_asperf.measure.ab_logits import SMALL_BYTES
 from pytest_asperf.measure.embeddings import embedded, texts_to_embed
-from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
+from pytest_asperf.measure.experiment import MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_arms import MODEL, RunningArm
+from pytest_asperf.measure.running_arms import MODEL, RunningArm, ask_anew
 from pytest_asperf.measure.running_build import kept_build
 from pytest_asperf.measure.validity import require_numbers
 
@@ -148,37 +147,31 @@ class MemoryABExperiment(OfAnyModel):
         began = time.monotonic()
         lease.progress("memory", 0, 1)
         arms = [arm for (arm,) in lease.sides]
-        # Nothing is timed, and one process's memory does not depend on another.
-        at_once = len(arms) if max(arm.model.size_bytes for arm in arms) <= SMALL_BYTES else 1
-        with ThreadPoolExecutor(at_once) as pool:
-            base, candidate = pool.map(lambda arm: self._held(arm, lease), arms)
+        base, candidate = ask_anew(arms, lease, partial(self._held, lease=lease))
         (base_held, n_ctx), (candidate_held, _) = base, candidate
         return MemoryComparison(base_held, candidate_held, n_ctx, time.monotonic() - began)
 
     def attempt(self, lease: MachineLease) -> None:
         """Fill the context in the lease's only variant."""
         ((arm,),) = lease.sides
-        self._held(arm, lease)
+        ask_anew([arm], lease, partial(self._held, lease=lease))
 
-    def _held(self, arm: Arm, lease: MachineLease) -> tuple[HeldMemory, int]:
-        with RunningArm(arm, lease) as running:
-            worker = running.worker
-            _require_counted(worker)
-            is_encoder = arm.model.is_encoder
-            fill, request = (self._embed, _embed_one) if is_encoder else (self._fill, _ask_one)
-            context, peak_rss_bytes, n_ctx = fill(running, arm, lease)
-            ran = running.ran(context)
-            at = []
-            for count in (_FIRST_REQUESTS, LATER_REQUESTS):
-                for _ in range(count):
-                    request(worker, lease)
-                at.append(_resident_bytes(worker.pid))
+    def _held(self, running: RunningArm, lease: MachineLease) -> tuple[HeldMemory, int]:
+        worker = running.worker
+        _require_counted(worker)
+        is_encoder = running.arm.model.is_encoder
+        fill, request = (self._embed, _embed_one) if is_encoder else (self._fill, _ask_one)
+        context, peak_rss_bytes, n_ctx = fill(running, lease)
+        ran = running.ran(context)
+        at = []
+        for count in (_FIRST_REQUESTS, LATER_REQUESTS):
+            for _ in range(count):
+                request(worker, lease)
+            at.append(_resident_bytes(worker.pid))
         early, steady = at
         return HeldMemory(_counted(ran), peak_rss_bytes, steady, steady - early, ran), n_ctx
 
-    def _fill(
-        self, running: RunningArm, arm: Arm, lease: MachineLease
-    ) -> tuple[ContextFacts, int, int]:
+    def _fill(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int, int]:
         """Fill the context; its resolved settings, the peak resident memory, and the tokens."""
         worker = running.worker
         n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
@@ -186,15 +179,13 @@ class MemoryABExperiment(OfAnyModel):
         tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", n_ctx))
         worker.prompt(MODEL, tokens, 0)
         decoded = worker.generate(MODEL, tokens, max(0, n_ctx - _DECODED))
-        run = require_numbers(f"memory {arm.name}", decoded)
+        run = require_numbers(f"memory {running.arm.name}", decoded)
         return run.context, run.peak_rss_bytes, n_ctx
 
-    def _embed(
-        self, running: RunningArm, arm: Arm, lease: MachineLease
-    ) -> tuple[ContextFacts, int, int]:
+    def _embed(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int, int]:
         """Embed texts in batches; the same, with the tokens that the context has room for."""
         if self.depth:
-            arm.model.require_causal()
+            running.arm.model.require_causal()
         texts = texts_to_embed(lease.corpus)
         _, context = embedded(running.worker, MODEL, texts, together=True)
         return context, context.peak_rss_bytes, context.n_ctx or 0

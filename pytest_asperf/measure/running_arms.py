@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun
+from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun, usable_cores
 from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Fed, Prompts, ServedText, fed_with
 from pytest_asperf.measure.metered import MeteredRun
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_build import RunningBuild
+from pytest_asperf.measure.running_build import RunningBuild, open_together
 from pytest_asperf.measure.timed_work import (
     ExaminedRun,
     TimedCall,
@@ -37,6 +38,8 @@ MODEL: Final = "model"
 #: which costs 34 % of a part at a depth of 1,024, and nothing measurable after these tokens
 #: (docs/benchmarks.md).
 SETTLING_TOKENS: Final = 4
+#: Weights up to which two variants are loaded at once, with four copies in memory.
+_SMALL_BYTES: Final = 2**25
 #: For a server, whose prompts are new to it.
 SERVED_SETTLING: Final = Workload("ttft", 64)
 
@@ -185,7 +188,7 @@ class RunningArm(TimedArm):
     """
 
     def __init__(self, arm: Arm, lease: MachineLease, cache: ArmCache | None = None) -> None:
-        self._arm = arm
+        self.arm = arm
         self._corpus = lease.corpus
         self._energy_meter = lease.energy_meter
         self._fed = cache.fed if cache else {}
@@ -198,7 +201,7 @@ class RunningArm(TimedArm):
 
     def own(self, workload: Workload) -> Workload:
         """The runs of this variant in a pair of a workload."""
-        return self._arm.workload or workload
+        return self.arm.workload or workload
 
     def fed(self, workload: Workload) -> Fed:
         """The tokens that a workload is fed with, or the text of a server's prompts."""
@@ -216,7 +219,7 @@ class RunningArm(TimedArm):
         workload = self.own(workload)
         if workload.metered:
             return self._energy_meter().metered(
-                f"{workload.name} {self._arm.name}",
+                f"{workload.name} {self.arm.name}",
                 lambda: self._timed(workload, turn, 1),
                 on_gpu=self.loaded.layers_offloaded > 0,
             )
@@ -239,7 +242,7 @@ class RunningArm(TimedArm):
             run = generate(tokens[:end])
             call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
         self._last = (workload, call, run) if call else None
-        what = f"{workload.name} {self._arm.name}"
+        what = f"{workload.name} {self.arm.name}"
         if run.logits and (peak := run.logits.peak) is not None:
             peaks = self._peaks.setdefault(workload, {})
             seen = (*peaks.get((first, end), ()), peak)
@@ -305,3 +308,37 @@ def _span(workload: Workload, turn: int, parts: int) -> tuple[int, int]:
     n_tokens = workload.n_tokens // parts
     first = workload.depth + turn % parts * n_tokens
     return first, first + n_tokens
+
+
+Answer = TypeVar("Answer")
+
+
+def ask_each(arms: Sequence[RunningArm], ask: Callable[[RunningArm], Answer]) -> list[Answer]:
+    """All processes' answers to a request that is not timed, at once if they have the cores."""
+    with ThreadPoolExecutor(len(arms) if have_own_cores(arms) else 1) as pool:
+        return list(pool.map(ask, arms))
+
+
+def ask_anew(
+    arms: Sequence[Arm], lease: MachineLease, ask: Callable[[RunningArm], Answer]
+) -> list[Answer]:
+    """The answers of a new process of each variant to a request that is not timed."""
+    opening = [partial(RunningArm, arm, lease) for arm in arms]
+    if max(arm.model.size_bytes for arm in arms) <= _SMALL_BYTES:
+        with ExitStack() as stack:
+            return ask_each(open_together(stack, opening), ask)
+    answers = []
+    for start in opening:
+        with start() as running:
+            answers.append(ask(running))
+    return answers
+
+
+def have_own_cores(arms: Sequence[RunningArm]) -> bool:
+    """True if there is a core for each thread of all processes.
+
+    Otherwise threads spin while others keep them waiting (docs/benchmarks.md).
+    """
+    loaded = [arm.loaded for arm in arms]
+    threads = sum(0 if facts.layers_offloaded else facts.threads or 0 for facts in loaded)
+    return threads <= len(usable_cores())

@@ -1,5 +1,6 @@
-"""The request of a variant for each part of a generation."""
+"""A variant's request for each part of a generation, and requests to several variants."""
 
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,7 @@ from pytest_asperf.engine_process import Worker
 from pytest_asperf.engine_process.worker import RawRun
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.feeding import Corpus, fed_with
-from pytest_asperf.measure.running_arms import RunningArm
+from pytest_asperf.measure.running_arms import MODEL, RunningArm, ask_each
 from tests.engine_facts import loaded
 
 
@@ -40,7 +41,7 @@ def arm() -> tuple[RunningArm, _Worker]:
     """A variant that has 48 tokens, without a process."""
     running, worker = object.__new__(RunningArm), _Worker()
     running.worker = worker  # type: ignore[assignment]  # of this file
-    running._arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
+    running.arm = SimpleNamespace(name="arm", workload=None)  # type: ignore[assignment]
     running._fed = {workload: list(range(48)) for workload in (TG, PP, TG0)}
     return running, worker
 
@@ -99,3 +100,27 @@ def test_a_memory_that_cannot_drop_its_end_is_filled_once(monkeypatch: pytest.Mo
     running.settle(TG, 0, 4)
     running.run(TG, 0, 4)
     assert worker.decoded == [range(12, 16), range(16, 24)] * 2
+
+
+@pytest.mark.parametrize(
+    ("threads", "offloaded", "most"), [(1, 0, 2), (2, 0, 1), (2, 9, 2)], ids=["fit", "wait", "gpu"]
+)
+def test_threads_without_cores_of_their_own_do_not_wait_for_each_other(
+    threads: int, offloaded: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests overlap only if each thread of the processes has a core, or they use a GPU."""
+    monkeypatch.setattr("pytest_asperf.measure.running_arms.usable_cores", lambda: (0, 1))
+    sides = [arm()[0] for _ in range(2)]
+    for side in sides:
+        side._loaded = {MODEL: loaded(threads=threads, layers_offloaded=offloaded)}
+    both = threading.Barrier(2)
+
+    def ask(_: RunningArm) -> bool:
+        """True if the other request runs meanwhile."""
+        try:
+            both.wait(2)
+        except threading.BrokenBarrierError:
+            return False
+        return True
+
+    assert ask_each(sides, ask) == [most == 2] * 2
