@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 #: The end of the server's program, and the start of a fork's. A fork has `request` and `fds`.
 LOOP: Final = """
@@ -58,16 +58,19 @@ _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
 class ForkServer:
     """A running server.
 
+    One of all servers forks at a time: the end of one adoption would end another's.
+
     Args:
         command: starts its program, and gets one more argument.
         environment: its environment.
         own_session: True if it is not in this process's session and group.
     """
 
+    _one_at_a_time: ClassVar = threading.Lock()
+
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], *, own_session: bool
     ) -> None:
-        self._one_at_a_time = threading.Lock()
         self._asking, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         quiet = subprocess.DEVNULL
         with its:

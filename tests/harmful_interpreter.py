@@ -87,6 +87,9 @@ head, _, last = code.rstrip().rpartition("\\n")
 exec(head)
 harm(sys.modules["asperf_worker.main"])
 {before_import}
+# In a fork this is not the package, which a later import brings whole.
+if getattr(sys.modules.get("llama_cpp"), "__name__", "") == "llama_cpp.llama_cpp":
+    del sys.modules["llama_cpp"]
 exec(last)
 """
 #: The second line of one whose harm is the same after the engine's import.
