@@ -9,9 +9,9 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 #: The end of the server's program, and the start of a fork's. A fork has `request` and `fds`.
 LOOP: Final = """
@@ -112,6 +112,28 @@ class ForkServer:
         """End it; its forks go on."""
         self._asking.close()
         self._started.wait()
+
+
+class ForkServers:
+    """The servers that were started, each with a key; a context manager."""
+
+    def __init__(self) -> None:
+        self._servers: dict[object, ForkServer] = {}
+        self._one_at_a_time = threading.Lock()
+
+    def server(self, key: object, start: Callable[[], ForkServer]) -> ForkServer:
+        """The server with this key, started the first time."""
+        with self._one_at_a_time:
+            if key not in self._servers:
+                self._servers[key] = start()
+            return self._servers[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.close()
 
 
 @contextmanager

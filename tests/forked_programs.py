@@ -9,12 +9,12 @@ import inspect
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from tests.fork_server import LOOP, ForkServer
+from tests.fork_server import LOOP, ForkServer, ForkServers
 
 #: How `subprocess` starts programs.
 EXECUTE: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]  # has no other name
@@ -87,7 +87,7 @@ else:
 )
 
 
-class Programs:
+class Programs(ForkServers):
     """Starts some programs as forks, and all others as usual; a context manager.
 
     Args:
@@ -95,9 +95,8 @@ class Programs:
     """
 
     def __init__(self, options: Sequence[str]) -> None:
+        super().__init__()
         self._options = options
-        self._servers: dict[tuple[tuple[str, str], ...], ForkServer] = {}
-        self._one_at_a_time = threading.Lock()
 
     def execute(self, process: Any, *given: Any) -> None:
         """Start a program; replaces `subprocess.Popen._execute_child`."""
@@ -130,22 +129,12 @@ class Programs:
     def _server(self, environment: Mapping[str, str]) -> ForkServer:
         """The process that forks programs with the same variables of Python."""
         own = {name: text for name, text in environment.items() if name.startswith("PYTHON")}
-        key = tuple(sorted(own.items()))
-        with self._one_at_a_time:
-            if key not in self._servers:
-                kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-                # A thread for BLAS would be lost in a fork.
-                variables = {**kept, **own, "OPENBLAS_NUM_THREADS": "1"}
-                words = [sys.executable, "-c", _FORKS, *self._options]
-                self._servers[key] = ForkServer(words, variables, own_session=False)
-        return self._servers[key]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for server in self._servers.values():
-            server.close()
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        # A thread for BLAS would be lost in a fork.
+        variables = {**kept, **own, "OPENBLAS_NUM_THREADS": "1"}
+        words = [sys.executable, "-c", _FORKS, *self._options]
+        start = partial(ForkServer, words, variables, own_session=False)
+        return self.server(tuple(sorted(own.items())), start)
 
 
 def _is_usual(arguments: Mapping[str, Any]) -> bool:

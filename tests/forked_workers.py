@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from pytest_asperf.engine_process import process
-from tests.fork_server import LOOP, ForkServer
+from tests.fork_server import LOOP, ForkServer, ForkServers
 from tests.harmful_interpreter import may_be_forked
 
 #: The start of a worker as users have it.
@@ -95,12 +96,8 @@ class Adopted:
         return status
 
 
-class Forks:
+class Forks(ForkServers):
     """Starts workers of this interpreter as forks, and all others as usual; a context manager."""
-
-    def __init__(self) -> None:
-        self._servers: dict[tuple[str, int], ForkServer] = {}
-        self._one_at_a_time = threading.Lock()
 
     def start(
         self, command: Sequence[str], fds: Sequence[int], variables: Mapping[str, str]
@@ -127,19 +124,8 @@ class Forks:
         """The process that forks workers of the same engine."""
         _, *options, bootstrap, folder, engine = command[: _FDS - 1]
         key = engine, os.getpriority(os.PRIO_PROCESS, 0)  # which forks inherit
-        with self._one_at_a_time:
-            if key not in self._servers:
-                source = bootstrap.replace(_CALL, _FORKS)
-                words = [sys.executable, *options, source, folder, engine]
-                self._servers[key] = ForkServer(words, os.environ, own_session=True)
-        return self._servers[key]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for server in self._servers.values():
-            server.close()
+        words = [sys.executable, *options, bootstrap.replace(_CALL, _FORKS), folder, engine]
+        return self.server(key, partial(ForkServer, words, os.environ, own_session=True))
 
 
 def _variables_of(python: Path) -> dict[str, str]:

@@ -1,5 +1,9 @@
 """The parent's end of a worker: its process, its answers, and their types."""
 
+from pytest_asperf.engine_process.cores import (
+    n_usable_cores as n_usable_cores,
+    usable_cores as usable_cores,
+)
 from pytest_asperf.engine_process.facts import (
     ContextFacts as ContextFacts,
     Device as Device,
@@ -18,7 +22,6 @@ from pytest_asperf.engine_process.process import (
     EngineRefusedError as EngineRefusedError,
     WorkerError as WorkerError,
     engine_priority as engine_priority,
-    usable_cores as usable_cores,
 )
 from pytest_asperf.engine_process.worker import (
     GroupedRow as GroupedRow,

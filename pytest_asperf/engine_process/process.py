@@ -300,11 +300,6 @@ def start_interpreter(
     )
 
 
-def usable_cores() -> tuple[int, ...]:
-    """The logical cores that a worker can be confined to; none if none can be chosen."""
-    return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
-
-
 class EngineProcess:
     """One engine in one process. A context manager; every call has a deadline.
 

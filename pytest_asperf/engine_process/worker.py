@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pytest_asperf.engine_process.cores import usable_cores
 from pytest_asperf.engine_process.facts import (
     ContextFacts,
     EngineFacts,
@@ -19,7 +20,7 @@ from pytest_asperf.engine_process.facts import (
     present,
     required,
 )
-from pytest_asperf.engine_process.process import EngineBuild, EngineProcess, usable_cores
+from pytest_asperf.engine_process.process import EngineBuild, EngineProcess
 from pytest_asperf.worker.engine import GROUPS, LogitRow
 
 if TYPE_CHECKING:

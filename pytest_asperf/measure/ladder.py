@@ -7,7 +7,6 @@ scored.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,13 @@ from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS, delta_ppl
 from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.config.spec import ModelRef
-from pytest_asperf.engine_process import ContextFacts, EngineFacts, LoadedFacts, Worker
+from pytest_asperf.engine_process import (
+    ContextFacts,
+    EngineFacts,
+    LoadedFacts,
+    Worker,
+    n_usable_cores,
+)
 from pytest_asperf.errors import AsperfError, ConfigError
 from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
 from pytest_asperf.measure.feeding import Corpus
@@ -201,8 +206,7 @@ def _concurrency(facts: LoadedFacts) -> int:
     """Quantizations scored at a time: as many as leave each its own cores."""
     if facts.layers_offloaded:
         return 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    return max(1, (usable or os.cpu_count() or 1) // max(1, facts.threads))
+    return max(1, n_usable_cores() // max(1, facts.threads))
 
 
 def _show_change(

@@ -1,6 +1,5 @@
 """The results of measurements: raw counts with their run record, and the estimates from them."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from pytest_asperf.engine_process import (
     LoadedFacts,
     MetalFacts,
     RawRun,
-    usable_cores,
+    n_usable_cores,
 )
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
@@ -177,7 +176,7 @@ class Provenance:
     def _oversubscribed(self) -> str:
         """How many threads share how few cores of this machine; empty if each has one."""
         threads = (self.context.threads if self.context else None) or self.loaded.threads
-        cores = len(usable_cores()) or os.cpu_count() or threads
+        cores = n_usable_cores()
         if threads <= cores:
             return ""
         return f"{threads} threads on {counted_text(cores, 'cores')}: they wait for one another"

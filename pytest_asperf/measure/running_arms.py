@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun, usable_cores
+from pytest_asperf.engine_process import ContextFacts, LoadedFacts, RawRun, n_usable_cores
 from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Fed, Prompts, ServedText, fed_with
 from pytest_asperf.measure.metered import MeteredRun
@@ -341,4 +341,4 @@ def have_own_cores(arms: Sequence[RunningArm]) -> bool:
     """
     loaded = [arm.loaded for arm in arms]
     threads = sum(0 if facts.layers_offloaded else facts.threads or 0 for facts in loaded)
-    return threads <= len(usable_cores())
+    return threads <= n_usable_cores()

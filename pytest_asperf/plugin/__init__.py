@@ -172,10 +172,11 @@ def pytest_runtest_makereport(
 
     with _without_frames(item.config, call):
         report = yield
-    try:
-        require_none_caught(item, call, report)
-    except Exception as error:  # noqa: BLE001  # ours, which no start imports
-        call.excinfo = pytest.ExceptionInfo.from_exception(error)
+    checked = pytest.CallInfo.from_call(
+        lambda: require_none_caught(item, call, report), when=call.when
+    )
+    if checked.excinfo is not None:
+        call.excinfo = checked.excinfo
         with _without_frames(item.config, call):
             report = pytest.TestReport.from_item_and_call(item, call)
     session = opened_session(item.config)

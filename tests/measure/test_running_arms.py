@@ -109,7 +109,7 @@ def test_threads_without_cores_of_their_own_do_not_wait_for_each_other(
     threads: int, offloaded: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests overlap only if each thread of the processes has a core, or they use a GPU."""
-    monkeypatch.setattr("pytest_asperf.measure.running_arms.usable_cores", lambda: (0, 1))
+    monkeypatch.setattr("pytest_asperf.measure.running_arms.n_usable_cores", lambda: 2)
     sides = [arm()[0] for _ in range(2)]
     for side in sides:
         side._loaded = {MODEL: loaded(threads=threads, layers_offloaded=offloaded)}
