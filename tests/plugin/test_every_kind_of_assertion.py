@@ -14,7 +14,7 @@ def test_speed(throughput):
 
 def test_wait(latency):
     assert latency("ttft64") <= "60 s"
-    assert latency("itl256").p95 <= "10 s"
+    assert latency("itl64").p95 <= "10 s"
 
 @pytest.mark.quant_ladder("Q8_0", "Q4_K_M", baseline="F16")
 def test_near_lossless(perplexity):
@@ -45,6 +45,8 @@ def test_upgrade(gate):
 def test_every_kind_passes_on_llama_cpp(live: Project) -> None:
     """Limits, pairs, chains, scores, speculation, memory and a gate, each with its row."""
     live.test(EVERY_KIND)
-    result = live.run("--asperf-candidate=current", "--asperf-max-seconds=60", "--asperf-seed=1")
+    # A p95 needs 59 runs if the tokens of each count as one, as while other work runs.
+    budget = "--asperf-max-seconds=60", "--asperf-repetitions=60"
+    result = live.run("--asperf-candidate=current", *budget, "--asperf-seed=1")
     result.assert_outcomes(passed=8)
     result.stdout.fnmatch_lines(["*15 assertions: 15 PASS*"])

@@ -142,7 +142,7 @@ def test_two_models_in_power_and_energy(metered: Project, monkeypatch: pytest.Mo
         'assert q8.rail("ane").power > 1': "F",
     }
     metered.claims(HEAD + 'q8, f16 = energy("tg8", model="fake:Q8_0"), energy("tg8"); ', claims)
-    result = metered.run("--asperf-report=json:report.json", "--asperf-max-pairs=8")
+    result = metered.run("--asperf-report=json:report.json", "--asperf-max-pairs=40")
     result.stdout.fnmatch_lines(
         [
             f"test_it.py {''.join(claims.values())} *",
