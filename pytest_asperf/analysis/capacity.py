@@ -36,34 +36,24 @@ ACCEPTANCES: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """The memory that one model needs at one length of context.
-
-    Attributes:
-        context: positions of the KV cache.
-        kv_bytes: the KV cache of the whole context; an upper bound if there is a `window`.
-        read_bytes: bytes that decoding one token reads, with an empty and with a full context; a
-            lower bound.
-        n_ctx_train: context of the training, in tokens; None if it is not stated.
-        window: positions in the window of a sliding layer; None without one. The layers that have
-            it are unknown: `kv_bytes` assumes none, `read_bytes` assumes all.
-        has_experts: only a part of the weights is read for one token.
-        is_recurrent: some layers keep a state instead of a KV cache.
-        tokenizer_sha256: equal for two models with the same tokens; None if it is unknown.
-        vocabulary: the tokens of a GGUF file.
-    """
+    """The memory that one model needs at one length of context."""
 
     label: str
     basis: str
-    context: int
+    context: int  #: positions of the KV cache
     weights_bytes: int
-    kv_bytes: int
+    kv_bytes: int  #: the KV cache of the whole context; an upper bound if there is a `window`
+    #: bytes that decoding one token reads, with an empty and with a full context; a lower bound
     read_bytes: tuple[int, int]
-    n_ctx_train: int | None = None
+    n_ctx_train: int | None = None  #: context of the training, in tokens; None if it is not stated
+    #: Positions in the window of a sliding layer; None without one. The layers that have it are
+    #: unknown: `kv_bytes` assumes none, `read_bytes` assumes all.
     window: int | None = None
-    has_experts: bool = False
-    is_recurrent: bool = False
+    has_experts: bool = False  #: only a part of the weights is read for one token
+    is_recurrent: bool = False  #: some layers keep a state instead of a KV cache
+    #: equal for two models with the same tokens; None if it is unknown
     tokenizer_sha256: str | None = None
-    vocabulary: Vocabulary | None = None
+    vocabulary: Vocabulary | None = None  #: the tokens of a GGUF file
 
     def splits_as(self, other: Demand) -> bool:
         """True if both models have the same tokens, or differ in padding behind them."""
@@ -194,20 +184,15 @@ ASSUMED_COSTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """The effect of speculation at one acceptance rate.
-
-    Attributes:
-        break_even_ratio: speed ratio of draft to target from which it gains; infinite for never.
-        break_even_k: tokens drafted per round there.
-        best_k: tokens drafted per round with the highest gain; None without a ratio.
-        gain: that gain in rate, a fraction; None without a ratio.
-    """
+    """The effect of speculation at one acceptance rate."""
 
     acceptance: float
+    #: speed ratio of draft to target from which it gains; infinite for never
     break_even_ratio: float
-    break_even_k: int
+    break_even_k: int  #: tokens drafted per round there
+    #: tokens drafted per round with the highest gain; None without a ratio
     best_k: int | None = None
-    gain: float | None = None
+    gain: float | None = None  #: that gain in rate, a fraction; None without a ratio
 
 
 def payoff(acceptance: float, costs: Verification, ratio: float | None = None) -> Payoff:

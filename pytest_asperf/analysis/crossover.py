@@ -22,18 +22,12 @@ _NEAR_ENOUGH: Final = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A comparison at one length.
-
-    Attributes:
-        outcome: PASS if the first is shown to be faster, FAIL if the second is.
-        n_pairs: number of pairs behind it.
-        text: the ratio of their times, for a reader.
-    """
+    """A comparison at one length."""
 
     n_tokens: int
-    outcome: Outcome
-    n_pairs: int = 1
-    text: str = ""
+    outcome: Outcome  #: PASS if the first is shown to be faster, FAIL if the second is
+    n_pairs: int = 1  #: number of pairs behind it
+    text: str = ""  #: the ratio of their times, for a reader
 
 
 @dataclass(slots=True)

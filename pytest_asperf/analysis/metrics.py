@@ -44,19 +44,16 @@ SIZE: Final = Metric("size", "MB", "lower")
 class ChunkScore:
     """The scored tokens of one chunk.
 
-    Attributes:
-        nll: negative log-likelihood of each token, in nats.
-        kld: ``sum p_base (ln p_base - ln p)`` over the vocabulary for each token, in nats; empty
-            for the baseline itself, or if only PPL was requested.
-        same_top: whether both models' likeliest token is the same one; empty where `kld` is.
-
     Raises:
         MeasurementError: no tokens, columns of unequal length, or a figure that is not finite or
             impossible for a probability.
     """
 
-    nll: tuple[float, ...]
+    nll: tuple[float, ...]  #: negative log-likelihood of each token, in nats
+    #: ``sum p_base (ln p_base - ln p)`` over the vocabulary for each token, in nats; empty for the
+    #: baseline itself, or if only PPL was requested
     kld: tuple[float, ...] = ()
+    #: whether both models' likeliest token is the same one; empty where `kld` is
     same_top: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
@@ -83,15 +80,10 @@ class PlusMinus:
 
 @dataclass(frozen=True, slots=True)
 class KldSummary:
-    """KLD per token in nats: its mean, and the high percentiles that a mean hides.
+    """KLD per token in nats: its mean, and the high percentiles that a mean hides."""
 
-    Attributes:
-        mean: judged by chunks.
-        printed: the same mean as `--kl-divergence` prints it.
-    """
-
-    mean: Estimate
-    printed: PlusMinus
+    mean: Estimate  #: judged by chunks
+    printed: PlusMinus  #: the same mean as `--kl-divergence` prints it
     median: float
     p90: float
     p95: float
@@ -102,33 +94,23 @@ class KldSummary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One model against the baseline, on the same tokens.
+    """One model against the baseline, on the same tokens."""
 
-    Attributes:
-        n_tokens: scored tokens.
-        n_chunks: chunks they came in.
-        ppl_base: PPL of the baseline.
-        ppl: PPL of the model.
-        delta_ppl: ``ppl / ppl_base - 1``, paired by chunk.
-        ln_ppl_ratio: ``ln(ppl / ppl_base)`` as `--kl-divergence` prints it.
-        ppl_ratio: ``ppl / ppl_base`` as `--kl-divergence` prints it.
-        delta_p_rms: root mean square of Δp, the change of the probability that the token was
-            given, as `--kl-divergence` prints it, as a fraction.
-        kld: KLD from the baseline; None if it was not requested, like all below.
-        same_top: share of tokens where both models' likeliest is the same, judged by chunks.
-        same_top_printed: the same share as `--kl-divergence` prints it, as a fraction.
-    """
-
-    n_tokens: int
-    n_chunks: int
-    ppl_base: PlusMinus
-    ppl: PlusMinus
-    delta_ppl: Estimate
-    ln_ppl_ratio: PlusMinus
-    ppl_ratio: PlusMinus
+    n_tokens: int  #: scored tokens
+    n_chunks: int  #: chunks they came in
+    ppl_base: PlusMinus  #: PPL of the baseline
+    ppl: PlusMinus  #: PPL of the model
+    delta_ppl: Estimate  #: ``ppl / ppl_base - 1``, paired by chunk
+    ln_ppl_ratio: PlusMinus  #: ``ln(ppl / ppl_base)`` as `--kl-divergence` prints it
+    ppl_ratio: PlusMinus  #: ``ppl / ppl_base`` as `--kl-divergence` prints it
+    #: root mean square of Δp, the change of the probability that the token was given, as
+    #: `--kl-divergence` prints it, as a fraction
     delta_p_rms: PlusMinus
+    #: KLD from the baseline; None if it was not requested, like all below
     kld: KldSummary | None = None
+    #: share of tokens where both models' likeliest is the same, judged by chunks
     same_top: Estimate | None = None
+    #: the same share as `--kl-divergence` prints it, as a fraction
     same_top_printed: PlusMinus | None = None
 
     def __bool__(self) -> NoReturn:

@@ -18,33 +18,20 @@ _NS_PER_MS: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """One request and its reply, in ns of one clock.
+    """One request and its reply, in ns of one clock."""
 
-    Attributes:
-        start_ns: start of the latency: when it was sent; in an open loop its intended time.
-        event_ns: times of the chunks with output.
-        closed_ns: when the reply had ended.
-        n_output: output tokens by the server's count; None if it has none.
-        n_prompt: tokens of the prompt by the server's count, with those from its cache.
-        n_cached: tokens of these that came from the server's cache.
-        failure: the fault, its name first; empty for a complete reply.
-        is_cut: True if the server reports that it cut the context.
-        model: the model that the reply names.
-        cpu_ns: CPU time of the client.
-        lag_ns: median lag of the client's stamps with as many streams; 0 if not measured.
-    """
-
-    start_ns: int
-    event_ns: tuple[int, ...]
-    closed_ns: int
-    n_output: int | None
+    start_ns: int  #: start of the latency: when it was sent; in an open loop its intended time
+    event_ns: tuple[int, ...]  #: times of the chunks with output
+    closed_ns: int  #: when the reply had ended
+    n_output: int | None  #: output tokens by the server's count; None if it has none
+    #: tokens of the prompt by the server's count, with those from its cache
     n_prompt: int | None = None
-    n_cached: int | None = None
-    failure: str = ""
-    is_cut: bool = False
-    model: str = ""
-    cpu_ns: int = 0
-    lag_ns: int = 0
+    n_cached: int | None = None  #: tokens of these that came from the server's cache
+    failure: str = ""  #: the fault, its name first; empty for a complete reply
+    is_cut: bool = False  #: True if the server reports that it cut the context
+    model: str = ""  #: the model that the reply names
+    cpu_ns: int = 0  #: CPU time of the client
+    lag_ns: int = 0  #: median lag of the client's stamps with as many streams; 0 if not measured
 
     @property
     def is_complete(self) -> bool:

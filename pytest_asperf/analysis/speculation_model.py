@@ -77,15 +77,11 @@ MOST_PADDING: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The tokens of a model, as far as two can be compared without their texts.
+    """The tokens of a model, as far as two can be compared without their texts."""
 
-    Attributes:
-        rest: hash of the other rules for splitting text, and of the special tokens.
-        ends: hashes of the tokens without their last `MOST_PADDING`, one fewer, and so on; the
-            last is of all tokens.
-    """
-
-    rest: str
+    rest: str  #: hash of the other rules for splitting text, and of the special tokens
+    #: hashes of the tokens without their last `MOST_PADDING`, one fewer, and so on; the last is of
+    #: all tokens
     ends: tuple[bytes, ...]
 
     def pairs_with(self, other: Vocabulary) -> bool:

@@ -70,24 +70,18 @@ def _no_other(*, model: str | None, engine: str | None, quant: str | None) -> No
 
 @dataclass(frozen=True, slots=True)
 class MeasurementContext:
-    """The context that every fixture value needs to measure, and to note its results.
-
-    Attributes:
-        max_cv: the accepted coefficient of variation of a measurement's runs.
-        skip: skips the test for a reason.
-        find: finds another variant, for comparisons.
-        require_live: skips the test if the session measures nothing.
-        at_end: has something called when the test is over.
-    """
+    """The context that every fixture value needs to measure, and to note its results."""
 
     runner: MeasurementRunner
     record: Record
     bounds: BandwidthBounds
-    max_cv: float
+    max_cv: float  #: the accepted coefficient of variation of a measurement's runs
     budget: Budget
-    skip: Callable[[str], NoReturn]
-    find: FindVariant = _no_other
+    skip: Callable[[str], NoReturn]  #: skips the test for a reason
+    find: FindVariant = _no_other  #: finds another variant, for comparisons
+    #: skips the test if the session measures nothing
     require_live: Callable[[], object] = lambda: None
+    #: has something called when the test is over
     at_end: Callable[[Callable[[], object]], object] = lambda _: None
 
     def noted(self, result: ThroughputResult) -> tuple[GuardFinding, ...]:
@@ -105,17 +99,12 @@ class MeasurementContext:
 
 @dataclass(frozen=True)
 class ModelUnderTest:
-    """A model as it is measured: its quantization, settings and engine, and in gates its build.
-
-    Attributes:
-        measurement: the function that measures it.
-        build: the build, None for the installed one.
-        is_matched: whether its quantization was chosen as the nearest to another engine's.
-    """
+    """A model as it is measured: its quantization, settings and engine, and in gates its build."""
 
     ref: ModelRef
-    measurement: MeasurementContext = field(compare=False)
-    build: Build | None = None
+    measurement: MeasurementContext = field(compare=False)  #: the function that measures it
+    build: Build | None = None  #: the build, None for the installed one
+    #: whether its quantization was chosen as the nearest to another engine's
     is_matched: bool = False
 
     @property
@@ -172,13 +161,9 @@ def _differing_settings(one: ModelRef, other: ModelRef) -> tuple[str, str] | Non
 
 
 class NoTruthValue:
-    """A fixture or a measurement: `assert throughput("tg128")` is an error.
+    """A fixture or a measurement: `assert throughput("tg128")` is an error."""
 
-    Attributes:
-        example: an assertion on it.
-    """
-
-    example: ClassVar[str]
+    example: ClassVar[str]  #: an assertion on it
 
     def __bool__(self) -> NoReturn:
         raise no_truth_value(shown(self, 80), self.example)
@@ -197,13 +182,9 @@ class NoTruthValue:
 
 
 class FixtureValue(NoTruthValue):
-    """The value of a fixture, which Hypothesis shows by its repr and not by its fields.
+    """The value of a fixture, which Hypothesis shows by its repr and not by its fields."""
 
-    Attributes:
-        needs_call: whether it measures nothing unless the test calls it.
-    """
-
-    needs_call: ClassVar = False
+    needs_call: ClassVar = False  #: whether it measures nothing unless the test calls it
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001  # its protocol
         printer.text(repr(self))
@@ -211,16 +192,12 @@ class FixtureValue(NoTruthValue):
 
 @dataclass(frozen=True)
 class OfWorkload(FixtureValue, ABC, Generic[Measured]):
-    """A fixture that is called with a workload's name, and gives one quantity of it.
-
-    Attributes:
-        default: the workload, if none is named.
-    """
+    """A fixture that is called with a workload's name, and gives one quantity of it."""
 
     variant: ModelUnderTest
 
     needs_call: ClassVar = True
-    default: ClassVar[str] = DEFAULT_WORKLOAD
+    default: ClassVar[str] = DEFAULT_WORKLOAD  #: the workload, if none is named
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.variant.title}>"

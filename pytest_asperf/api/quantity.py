@@ -93,59 +93,39 @@ class Asserted(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The measurement of a quantity.
+    """The measurement of a quantity."""
 
-    Attributes:
-        estimate: the quantity with its interval.
-        subject: its subject, with run record.
-        guard_findings: the guards' findings in the measurement.
-        runs: the runs behind it, if a spread or a busy host can matter near a limit.
-        per_rate: the quantity for each unit of `runs`.
-        remarks: on how it was measured, one line each.
-        variants: the values that it was made of, such as the PPL of its change.
-        check: examines the verdict last, for conditions of some outcomes only.
-    """
-
-    estimate: Estimate
-    subject: Subject
-    guard_findings: tuple[GuardFinding, ...] = ()
+    estimate: Estimate  #: the quantity with its interval
+    subject: Subject  #: its subject, with run record
+    guard_findings: tuple[GuardFinding, ...] = ()  #: the guards' findings in the measurement
+    #: the runs behind it, if a spread or a busy host can matter near a limit
     runs: GuardedRates | None = None
-    per_rate: float = 1.0
-    remarks: tuple[str, ...] = ()
+    per_rate: float = 1.0  #: the quantity for each unit of `runs`
+    remarks: tuple[str, ...] = ()  #: on how it was measured, one line each
+    #: the values that it was made of, such as the PPL of its change
     variants: VariantValues | None = None
+    #: examines the verdict last, for conditions of some outcomes only
     check: Callable[[Verdict], Verdict] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict on a comparison.
+    """The verdict on a comparison."""
 
-    Attributes:
-        verdict: the verdict.
-        is_stopped: whether Ctrl-C interrupted the measurement; the session ends then.
-    """
-
-    verdict: Verdict
-    is_stopped: bool = False
+    verdict: Verdict  #: the verdict
+    is_stopped: bool = False  #: whether Ctrl-C interrupted the measurement; the session ends then
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """A comparison of a quantity with a limit, and its place in the code of a test.
+    """A comparison of a quantity with a limit, and its place in the code of a test."""
 
-    Attributes:
-        limit: the limit.
-        asserted: the verdict.
-        code: of the function that compares.
-        place: the comparison's lines and columns there; a chain such as `a <= b <= c` has one.
-        instruction: the instruction that compares.
-    """
-
-    limit: Limit
-    asserted: Asserted
-    code: CodeType
+    limit: Limit  #: the limit
+    asserted: Asserted  #: the verdict
+    code: CodeType  #: of the function that compares
+    #: the comparison's lines and columns there; a chain such as `a <= b <= c` has one
     place: tuple[int | None, ...]
-    instruction: int
+    instruction: int  #: the instruction that compares
 
     @classmethod
     def in_frame(cls, frame: FrameType, limit: Limit, asserted: Asserted) -> _Comparison:

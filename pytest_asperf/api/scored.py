@@ -115,21 +115,15 @@ _UNITS: Final = {"mean": "nats", "ppl": "", "change": CHANGE}
 
 @dataclass(frozen=True)
 class ScoredRung:
-    """The scores of one quantization against its baseline, measured when first needed.
+    """The scores of one quantization against its baseline, measured when first needed."""
 
-    Attributes:
-        title: names it before it was scored.
-        baseline: names its baseline.
-        score: scores it, once a session; gives a remark on how, too.
-        is_other_model: whether it is of another model than its baseline.
-        at_most: the most chunks that the test's marker allows; None for the session's number.
-    """
-
-    title: str
-    baseline: str
+    title: str  #: names it before it was scored
+    baseline: str  #: names its baseline
     measurement: MeasurementContext = field(compare=False)
+    #: scores it, once a session; gives a remark on how, too
     score: Callable[[], tuple[LevelResult, str]] = field(compare=False)
-    is_other_model: bool = False
+    is_other_model: bool = False  #: whether it is of another model than its baseline
+    #: the most chunks that the test's marker allows; None for the session's number
     at_most: int | None = None
 
     def result(self) -> LevelResult:
@@ -162,19 +156,12 @@ class ScoredRung:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scored(Quantity):
-    """A quantity that is a mean over scored tokens, or the exponential of one.
+    """A quantity that is a mean over scored tokens, or the exponential of one."""
 
-    Attributes:
-        metric: its name in a table.
-        kind: how the mean becomes the quantity.
-        rungs: the quantizations or other variants to score.
-        values: gives a value of each token, by chunk.
-    """
-
-    metric: str
-    kind: Kind
-    rungs: tuple[ScoredRung, ...]
-    values: Callable[[], Chunks]
+    metric: str  #: its name in a table
+    kind: Kind  #: how the mean becomes the quantity
+    rungs: tuple[ScoredRung, ...]  #: the quantizations or other variants to score
+    values: Callable[[], Chunks]  #: gives a value of each token, by chunk
 
     def find(self) -> Found:
         """Score it."""

@@ -108,15 +108,10 @@ class WorkloadRuns:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimedQuantity(Figure):
-    """A quantity whose ratio to another one is measured in run pairs.
+    """A quantity whose ratio to another one is measured in run pairs."""
 
-    Attributes:
-        variant: the measured variant.
-        workload: its work.
-    """
-
-    variant: ModelUnderTest
-    workload: Workload
+    variant: ModelUnderTest  #: the measured variant
+    workload: Workload  #: its work
 
     @property
     def side(self) -> ComparedSide:

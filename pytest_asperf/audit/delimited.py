@@ -22,15 +22,12 @@ _LEAST_FIGURES: Final = 8
 
 @dataclass(slots=True)
 class DelimitedReader:
-    """Gathers tables with a known header, each with the delimiter of its header.
+    """Gathers tables with a known header, each with the delimiter of its header."""
 
-    Attributes:
-        is_header: whether column names, in lower case, are those of a table that is read.
-        unread: rows with another number of columns than their header, or cut off.
-    """
-
+    #: whether column names, in lower case, are those of a table that is read
     is_header: Callable[[AbstractSet[str]], bool]
     tables: list[PrintedTable] = field(default_factory=list)
+    #: rows with another number of columns than their header, or cut off
     unread: Unread = field(default_factory=Unread)
     _delimiter: str = ","
     _held: str = ""

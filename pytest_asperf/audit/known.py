@@ -69,13 +69,10 @@ def _check_models(models: Mapping[str, GgufInfo], names: set[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts for judging figures.
-
-    Attributes:
-        alone: highest rate in tok/s of generation without speculation, by model and machine.
-    """
+    """Facts for judging figures."""
 
     options: Options
+    #: highest rate in tok/s of generation without speculation, by model and machine
     alone: Mapping[tuple[str, str], float]
     logged: Mapping[str, ModelFacts]
 

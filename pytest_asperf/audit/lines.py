@@ -130,16 +130,11 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The text around the lines of a file.
+    """The text around the lines of a file."""
 
-    Attributes:
-        indent: blanks before every line.
-        width: columns at which a terminal may have broken lines; 0 if none is that long.
-        prefix: a collector's text before every line; None if there is none.
-    """
-
-    indent: int = 0
-    width: int = 0
+    indent: int = 0  #: blanks before every line
+    width: int = 0  #: columns at which a terminal may have broken lines; 0 if none is that long
+    #: a collector's text before every line; None if there is none
     prefix: re.Pattern[str] | None = None
 
     def is_shared(self, head: Iterable[str]) -> bool:

@@ -37,18 +37,13 @@ _COMPARED: Final = "speedup"
 
 @dataclass(slots=True)
 class BenchReader:
-    """Gathers the tests of all forms.
-
-    Attributes:
-        begun: whether a header of llama-bench's was there.
-        problems: tests that could not be read, with why.
-        unmeasured: tests whose rate is 0 or no number, with it.
-    """
+    """Gathers the tests of all forms."""
 
     rows: list[BenchRow] = field(default_factory=list)
     build: str = ""
-    begun: bool = False
-    problems: list[str] = field(default_factory=list)
+    begun: bool = False  #: whether a header of llama-bench's was there
+    problems: list[str] = field(default_factory=list)  #: tests that could not be read, with why
+    #: tests whose rate is 0 or no number, with it
     unmeasured: list[str] = field(default_factory=list)
 
     def feed(self, line: str) -> bool:

@@ -47,13 +47,10 @@ class ServingReader:
     """Gathers each "Serving Benchmark Result" of vLLM, SGLang and their descendants.
 
     Blocks may be side by side, if a line has a figure of each.
-
-    Attributes:
-        unread: lines with a figure that is cut off or in another form, or of some of the blocks
-            side by side.
     """
 
     documents: list[dict[str, Any]] = field(default_factory=list)
+    #: lines with a figure that is cut off or in another form, or of some of the blocks side by side
     unread: Unread = field(default_factory=Unread)
     _columns: list[ServingReader] = field(default_factory=list)
     _found: dict[str, Any] = field(default_factory=dict)

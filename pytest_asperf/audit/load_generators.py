@@ -82,26 +82,20 @@ class LoadFigure:
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
-    """One run of a load generator.
-
-    Attributes:
-        work: the load, the prompts and the outputs, as far as the file has them.
-        requests: each one's chunks by the tool's own clock, where the file has them.
-        n_failed: requests that the tool counts as failed.
-        acceptance: share of drafted tokens that was accepted; None without speculation.
-        accepted_length: tokens that a step emits with speculation.
-        title: the line above it that is not above other runs of the file.
-    """
+    """One run of a load generator."""
 
     tool: str
     figures: tuple[LoadFigure, ...]
+    #: the load, the prompts and the outputs, as far as the file has them
     work: Mapping[str, object]
+    #: each one's chunks by the tool's own clock, where the file has them
     requests: tuple[ServedRequest, ...] = ()
     n_requests: int = 0
-    n_failed: int = 0
+    n_failed: int = 0  #: requests that the tool counts as failed
+    #: share of drafted tokens that was accepted; None without speculation
     acceptance: float | None = None
-    accepted_length: float | None = None
-    title: str = ""
+    accepted_length: float | None = None  #: tokens that a step emits with speculation
+    title: str = ""  #: the line above it that is not above other runs of the file
 
     def value(self, quantity: str, statistic: str = "mean") -> float | None:
         """One of its figures by our name; None if the file does not have it, or it is no number."""

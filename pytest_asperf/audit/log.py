@@ -160,17 +160,10 @@ def _is_header(names: AbstractSet[str]) -> bool:
 
 @dataclass(slots=True)
 class Log:
-    """The content of one text of any tools, by the readers that gather it.
+    """The content of one text of any tools, by the readers that gather it."""
 
-    Attributes:
-        remote: endpoint that the tool was given; empty without one.
-        quoted: figures without an interval.
-        load: runs of load generators.
-        named: its known content that is no measurement, in words; empty without such.
-    """
-
-    remote: str = ""
-    named: str = ""
+    remote: str = ""  #: endpoint that the tool was given; empty without one
+    named: str = ""  #: its known content that is no measurement, in words; empty without such
     errors: ErrorReader = field(default_factory=ErrorReader)
     bench: BenchReader = field(default_factory=BenchReader)
     drafting: SpeculationReader = field(default_factory=SpeculationReader)
@@ -182,8 +175,8 @@ class Log:
     tables: TableReader = field(default_factory=TableReader)
     delimited: DelimitedReader = field(default_factory=lambda: DelimitedReader(_is_header))
     own: OwnTableReader = field(default_factory=OwnTableReader)
-    quoted: list[Quoted] = field(default_factory=list)
-    load: list[LoadRun] = field(default_factory=list)
+    quoted: list[Quoted] = field(default_factory=list)  #: figures without an interval
+    load: list[LoadRun] = field(default_factory=list)  #: runs of load generators
     titles: TitleReader = field(default_factory=TitleReader)
     _title: Title = field(default_factory=Title)
     _n_loaded: int = 0

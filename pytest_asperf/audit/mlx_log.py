@@ -30,19 +30,14 @@ _MAX_TRIALS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class MlxTrial:
-    """One run, with rates in tok/s as printed; sizes are those of each sequence, 0 if unknown.
-
-    Attributes:
-        prompt_rate: of all tokens of the prompt; its time includes the first decode.
-        generation_rate: n tokens over the time of n - 1 steps.
-        is_average: True if it is the average of several trials whose lines are not there.
-    """
+    """One run, with rates in tok/s as printed; sizes are those of each sequence, 0 if unknown."""
 
     n_prompt: int
     n_gen: int
     batch: int
-    prompt_rate: float
-    generation_rate: float
+    prompt_rate: float  #: of all tokens of the prompt; its time includes the first decode
+    generation_rate: float  #: n tokens over the time of n - 1 steps
+    #: True if it is the average of several trials whose lines are not there
     is_average: bool = False
 
     @property
@@ -55,16 +50,12 @@ class MlxTrial:
 
 @dataclass(slots=True)
 class MlxReader:
-    """Gathers trials and perplexities from the output's lines.
-
-    Attributes:
-        unmeasured: trials with a rate of 0 or no number.
-        unread: lines whose figures are cut off, or have a comma before their decimals.
-    """
+    """Gathers trials and perplexities from the output's lines."""
 
     trials: list[MlxTrial] = field(default_factory=list)
     perplexities: list[PerplexityRun] = field(default_factory=list)
-    unmeasured: list[str] = field(default_factory=list)
+    unmeasured: list[str] = field(default_factory=list)  #: trials with a rate of 0 or no number
+    #: lines whose figures are cut off, or have a comma before their decimals
     unread: Unread = field(default_factory=Unread)
     _plan: tuple[int, int, int] | None = None
     _n_trials: int = 0

@@ -37,16 +37,11 @@ CUT_REPLIES: Final = "ollama's figures, cut off before the time of the generated
 
 @dataclass(slots=True)
 class OllamaReader:
-    """Gathers the figures of one reply after the other; the rate of the text is its last one.
+    """Gathers the figures of one reply after the other; the rate of the text is its last one."""
 
-    Attributes:
-        add: is called with this tool and each reply.
-        cut: replies that were cut off before the time of their text.
-        unread: lines whose figure is cut off or in another form.
-    """
-
-    add: Callable[[str, Request], None]
-    cut: int = 0
+    add: Callable[[str, Request], None]  #: is called with this tool and each reply
+    cut: int = 0  #: replies that were cut off before the time of their text
+    #: lines whose figure is cut off or in another form
     unread: Unread = field(default_factory=Unread)
     _found: dict[str, str] = field(default_factory=dict)
 

@@ -54,19 +54,14 @@ class Rail:
 
 @dataclass(slots=True)
 class PowerLog:
-    """All samples of a file.
-
-    Attributes:
-        thermal: the words for thermal pressure in order, each change once; empty if a sample has
-            none.
-        broken: samples that could not be read, such as a last one that is cut off.
-    """
+    """All samples of a file."""
 
     n_samples: int = 0
     elapsed_ns: int = 0
+    #: the words for thermal pressure in order, each change once; empty if a sample has none
     thermal: list[str] = field(default_factory=list)
     machine: str = ""
-    broken: int = 0
+    broken: int = 0  #: samples that could not be read, such as a last one that is cut off
     _rails: dict[str, Rail] = field(default_factory=lambda: {name: Rail() for name in SAMPLED})
 
     @property
@@ -106,16 +101,11 @@ def read_power(file: BinaryIO) -> PowerLog:
 
 @dataclass(slots=True)
 class PowerTextReader:
-    """Gathers the samples of powermetrics' text.
-
-    Attributes:
-        unread: powers that are cut off or in another form.
-        lacks_time: whether a power has no sample above it.
-    """
+    """Gathers the samples of powermetrics' text."""
 
     log: PowerLog = field(default_factory=PowerLog)
-    lacks_time: bool = False
-    unread: Unread = field(default_factory=Unread)
+    lacks_time: bool = False  #: whether a power has no sample above it
+    unread: Unread = field(default_factory=Unread)  #: powers that are cut off or in another form
     _elapsed_ms: float = 0.0
     _mw: dict[RailName, float] = field(default_factory=dict)
     _thermal: str = ""

@@ -15,20 +15,15 @@ _MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """A figure as its tool prints it, or the samples that the tool keeps of it, in tok/s.
-
-    Attributes:
-        is_lost: whether it is 0 or no number.
-        settings: its possible difference from others of one name.
-        ratio: a speedup by its own two rates, if they contradict the printed one; otherwise 0.
-    """
+    """A figure as its tool prints it, or the samples that the tool keeps of it, in tok/s."""
 
     tool: str
     name: str
     text: str = ""
     samples: tuple[float, ...] = ()
-    is_lost: bool = False
-    settings: tuple[tuple[str, str], ...] = ()
+    is_lost: bool = False  #: whether it is 0 or no number
+    settings: tuple[tuple[str, str], ...] = ()  #: its possible difference from others of one name
+    #: a speedup by its own two rates, if they contradict the printed one; otherwise 0
     ratio: float = 0.0
 
 
@@ -196,15 +191,11 @@ _TASKS: Final = {
 
 @dataclass(slots=True)
 class TaskReader:
-    """Gathers the accuracies of llama-perplexity's tasks: (task, correct share, tasks, planned).
+    """Gathers the accuracies of llama-perplexity's tasks: (task, correct share, tasks, planned)."""
 
-    Attributes:
-        unread: rows of a task that are cut off or in another form.
-        unmeasured: tasks whose accuracy is no number.
-    """
-
+    #: rows of a task that are cut off or in another form
     unread: Unread = field(default_factory=Unread)
-    unmeasured: list[str] = field(default_factory=list)
+    unmeasured: list[str] = field(default_factory=list)  #: tasks whose accuracy is no number
     _done: list[tuple[str, float, int, int]] = field(default_factory=list)
     _task: str = ""
     _share: float = 0.0

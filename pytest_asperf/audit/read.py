@@ -20,20 +20,14 @@ DEFECT: Final = "audit failed on this file; please report it"
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """One file.
-
-    Attributes:
-        format: its name, in words; empty if it could not be read.
-        problem: why it could not be read; empty if it was.
-        cut_lines: lines whose end was not read.
-    """
+    """One file."""
 
     path: Path
-    format: str = ""
-    problem: str = ""
+    format: str = ""  #: its name, in words; empty if it could not be read
+    problem: str = ""  #: why it could not be read; empty if it was
     log: Log | None = None
     power: PowerLog | None = None
-    cut_lines: int = 0
+    cut_lines: int = 0  #: lines whose end was not read
 
     @property
     def table(self) -> tuple[TableRow, ...]:

@@ -33,19 +33,15 @@ class AuditedFigure:
 
 @dataclass(slots=True)
 class FileFindings:
-    """Figures and guard findings of one file, or of several compared.
-
-    Attributes:
-        problem: why it could not be read; empty if it was.
-        ran: the run record, as far as the file has it.
-        guard_findings: guards that tripped, each with its subject.
-    """
+    """Figures and guard findings of one file, or of several compared."""
 
     title: str
     format: str = ""
-    problem: str = ""
+    problem: str = ""  #: why it could not be read; empty if it was
+    #: the run record, as far as the file has it
     ran: list[tuple[str, str]] = field(default_factory=list)
     figures: list[AuditedFigure] = field(default_factory=list)
+    #: guards that tripped, each with its subject
     guard_findings: list[tuple[str, GuardFinding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _seen: Counter[str] = field(default_factory=Counter)

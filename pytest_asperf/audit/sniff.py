@@ -135,16 +135,11 @@ _STREAMED: Final = "data: "
 
 @dataclass(slots=True)
 class DocumentReader:
-    """Gathers JSON objects from lines, and hands each on as soon as it is whole.
+    """Gathers JSON objects from lines, and hands each on as soon as it is whole."""
 
-    Attributes:
-        broken: objects that were cut off or are no JSON, after a whole one.
-        n_read: objects that were whole.
-        unread: objects of a list that are not read, although others with most of their keys are.
-    """
-
-    broken: int = 0
-    n_read: int = 0
+    broken: int = 0  #: objects that were cut off or are no JSON, after a whole one
+    n_read: int = 0  #: objects that were whole
+    #: objects of a list that are not read, although others with most of their keys are
     unread: Unread = field(default_factory=Unread)
     _held: list[str] = field(default_factory=list)
     _size: int = 0

@@ -54,16 +54,11 @@ UNMEASURED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PrintedFigure:
-    """A printed figure.
-
-    Attributes:
-        sd: the deviation behind `±`; None without one.
-        resolution: half a unit of the last printed decimal.
-    """
+    """A printed figure."""
 
     mean: float
-    sd: float | None
-    resolution: float
+    sd: float | None  #: the deviation behind `±`; None without one
+    resolution: float  #: half a unit of the last printed decimal
 
 
 def measured(cell: str) -> PrintedFigure | None:
@@ -77,19 +72,13 @@ def measured(cell: str) -> PrintedFigure | None:
 
 @dataclass(slots=True)
 class PrintedTable:
-    """A header with its rows; values are by column, in the header's order.
-
-    Attributes:
-        build: of llama.cpp, as the line behind the table has it.
-        is_bare: whether its lines begin with no bar.
-        title: the line above it that is not above other tables of the file.
-    """
+    """A header with its rows; values are by column, in the header's order."""
 
     header: tuple[str, ...]
     rows: list[dict[str, str]] = field(default_factory=list)
-    build: str = ""
-    is_bare: bool = False
-    title: str = ""
+    build: str = ""  #: of llama.cpp, as the line behind the table has it
+    is_bare: bool = False  #: whether its lines begin with no bar
+    title: str = ""  #: the line above it that is not above other tables of the file
 
 
 @dataclass(slots=True)
@@ -97,12 +86,10 @@ class TableReader:
     """Gathers tables from lines, among which lines of other programs may be.
 
     The row above a rule is a header, and so is the first row of a table that has none above.
-
-    Attributes:
-        unread: rows that look like results and are cut off, or have no header that fits.
     """
 
     tables: list[PrintedTable] = field(default_factory=list)
+    #: rows that look like results and are cut off, or have no header that fits
     unread: Unread = field(default_factory=Unread)
     _heads: dict[bool, list[list[str]]] = field(default_factory=lambda: {False: [], True: []})
     _apart: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
@@ -341,16 +328,12 @@ class TableRow:
 
 @dataclass(slots=True)
 class OwnTableReader:
-    """Gathers the rows of people's own tables, from tables and from JSON.
+    """Gathers the rows of people's own tables, from tables and from JSON."""
 
-    Attributes:
-        begun: the table so far if a header was read; empty without one.
-        unmeasured: rates and PPL of 0 or no number, with their rows.
-    """
-
+    #: rates and PPL of 0 or no number, with their rows
     unmeasured: list[str] = field(default_factory=list)
     rows: list[TableRow] = field(default_factory=list)
-    begun: str = ""
+    begun: str = ""  #: the table so far if a header was read; empty without one
 
     def add_table(self, table: PrintedTable) -> bool:
         """Keep the rows of a table, and whether it is one of results."""

@@ -40,21 +40,14 @@ _FOLDER: Final = "bisections"
 
 @dataclass(frozen=True, slots=True)
 class JudgedGate:
-    """One gate that is over.
+    """One gate that is over."""
 
-    Attributes:
-        outcome: its verdict; INVALID also if a build could not be made or failed.
-        told: the result, or the error, on one line.
-        elapsed_s: its duration, with making the build.
-        effect: the change of the total time, or of PPL, from the first build to the second.
-        is_unmade: whether the build could not be made, which another run may try again.
-    """
-
-    outcome: Outcome
-    told: str
-    elapsed_s: float
+    outcome: Outcome  #: its verdict; INVALID also if a build could not be made or failed
+    told: str  #: the result, or the error, on one line
+    elapsed_s: float  #: its duration, with making the build
+    #: the change of the total time, or of PPL, from the first build to the second
     effect: Estimate | None = None
-    is_unmade: bool = False
+    is_unmade: bool = False  #: whether the build could not be made, which another run may try again
 
     @property
     def finding(self) -> GateAnswer:
@@ -67,16 +60,11 @@ class JudgedGate:
 
 @dataclass(slots=True)
 class BisectRecord:
-    """The gates of one bisection, written whenever one is over.
-
-    Attributes:
-        decided_by: everything that decides the run, as plain data.
-        seed: of the order of every gate's pairs.
-    """
+    """The gates of one bisection, written whenever one is over."""
 
     path: Path
-    decided_by: Mapping[str, Any]
-    seed: int
+    decided_by: Mapping[str, Any]  #: everything that decides the run, as plain data
+    seed: int  #: of the order of every gate's pairs
     gates: dict[GateStep, JudgedGate] = field(default_factory=dict)
 
     @property
@@ -207,19 +195,12 @@ _PAIRS_OF_A_SIZE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class BisectRequest:
-    """The request for a bisection.
+    """The request for a bisection."""
 
-    Attributes:
-        candidates: the builds in their order; the first is the baseline.
-        cell: the check that gates each of them.
-        limits: the accepted limits of each gate, and its maximal cost.
-        is_listed: whether the builds between the ends were named one by one.
-    """
-
-    candidates: tuple[Candidate, ...]
-    cell: GateCell
-    limits: GateLimits
-    is_listed: bool = False
+    candidates: tuple[Candidate, ...]  #: the builds in their order; the first is the baseline
+    cell: GateCell  #: the check that gates each of them
+    limits: GateLimits  #: the accepted limits of each gate, and its maximal cost
+    is_listed: bool = False  #: whether the builds between the ends were named one by one
 
     @property
     def n(self) -> int:

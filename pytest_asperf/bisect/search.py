@@ -76,19 +76,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of the gates.
+    """The outcome of the gates."""
 
-    Attributes:
-        ending: which kind of answer.
-        after: the last build that passes before the culprit.
-        at: the first that fails; the culprit is one of the builds behind `after`, up to this one.
-        why: why it is no single build, or why builds were mapped; empty for a culprit.
-    """
-
-    ending: Ending
-    after: int
+    ending: Ending  #: which kind of answer
+    after: int  #: the last build that passes before the culprit
+    #: the first that fails; the culprit is one of the builds behind `after`, up to this one
     at: int
-    why: str = ""
+    why: str = ""  #: why it is no single build, or why builds were mapped; empty for a culprit
 
     @property
     def step(self) -> GateStep:

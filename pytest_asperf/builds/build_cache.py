@@ -282,23 +282,16 @@ class BuildCache:
 
 
 class _Way(NamedTuple):
-    """How builds of one kind of source are made.
+    """How builds of one kind of source are made."""
 
-    Attributes:
-        how: in words.
-        declared: the facts that decide it and that are known without running anything.
-        recipe: everything that decides it.
-        require: raises BuildError if a part is missing or of another system.
-        make: makes it in a job's folder; the result is where its parts are.
-        is_resumed: True if an interrupted one continues from its present state.
-    """
-
-    how: str
+    how: str  #: in words
+    #: the facts that decide it and that are known without running anything
     declared: Callable[[Any, Path], dict[str, Any]]
-    recipe: Callable[[Any, Path], Recipe]
-    require: Callable[[Any], object]
+    recipe: Callable[[Any, Path], Recipe]  #: everything that decides it
+    require: Callable[[Any], object]  #: raises BuildError if a part is missing or of another system
+    #: makes it in a job's folder; the result is where its parts are
     make: Callable[[Any, Recipe, Job], dict[str, Any]]
-    is_resumed: bool = False
+    is_resumed: bool = False  #: True if an interrupted one continues from its present state
 
 
 def _way(source: MadeSource) -> _Way:

@@ -48,21 +48,14 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class MadeBuild:
-    """A build in the cache; times are seconds since 1970.
-
-    Attributes:
-        title: its name; the folder's name for an unfinished one.
-        facts: the facts that decide it.
-        found: its packages or binaries.
-        made_at: None of an unfinished one.
-    """
+    """A build in the cache; times are seconds since 1970."""
 
     folder: Path
-    title: str
-    facts: Mapping[str, Any]
-    found: Mapping[str, Any]
+    title: str  #: its name; the folder's name for an unfinished one
+    facts: Mapping[str, Any]  #: the facts that decide it
+    found: Mapping[str, Any]  #: its packages or binaries
     nbytes: int
-    made_at: float | None
+    made_at: float | None  #: None of an unfinished one
     used_at: float
 
 

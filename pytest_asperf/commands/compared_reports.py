@@ -32,19 +32,14 @@ _DIFFERING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ComparedReport:
-    """One report with its figures.
+    """One report with its figures."""
 
-    Attributes:
-        name: how the user named it.
-        profile: of the measured hardware; None if it is unknown.
-        values: by the id of the series; of several in one series, the last.
-        step_bytes: by series, bytes that a step of TG reads of the profile's memory.
-    """
-
-    name: str
+    name: str  #: how the user named it
     origin: Origin
-    profile: Profile | None
+    profile: Profile | None  #: of the measured hardware; None if it is unknown
+    #: by the id of the series; of several in one series, the last
     values: Mapping[str, SeriesValue]
+    #: by series, bytes that a step of TG reads of the profile's memory
     step_bytes: Mapping[str, int]
 
     def anywhere(self) -> dict[str, SeriesValue]:
@@ -118,19 +113,13 @@ def _log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OnMachine:
-    """A value on one machine.
-
-    Attributes:
-        energy: of the same workload, in J/token, if it was metered.
-        gbs: the bandwidth that it used.
-        share: of the published bandwidth.
-    """
+    """A value on one machine."""
 
     report: ComparedReport
     value: SeriesValue
-    energy: SeriesValue | None
-    gbs: float | None = None
-    share: Estimate | None = None
+    energy: SeriesValue | None  #: of the same workload, in J/token, if it was metered
+    gbs: float | None = None  #: the bandwidth that it used
+    share: Estimate | None = None  #: of the published bandwidth
 
 
 def by_machine(reports: Sequence[ComparedReport]) -> list[list[OnMachine]]:

@@ -36,16 +36,12 @@ _WHERE: Final = "asperf demo"
 
 @dataclass(frozen=True, slots=True)
 class DemoClaim:
-    """An assertion, its expected verdict, and the meaning of it.
+    """An assertion, its expected verdict, and the meaning of it."""
 
-    Attributes:
-        title: the assertion, for a reader.
-        make: makes it; a named assertion raises a VerdictError unless it is a PASS.
-    """
-
-    title: str
+    title: str  #: the assertion, for a reader
     expected: Outcome
     meaning: str
+    #: makes it; a named assertion raises a VerdictError unless it is a PASS
     make: Callable[[], Verdict | tuple[Verdict, ...]]
 
     def verdict(self) -> Verdict:

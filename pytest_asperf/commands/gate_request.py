@@ -77,27 +77,16 @@ class GateOptions:
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """The comparison, all of it checked.
+    """The comparison, all of it checked."""
 
-    Attributes:
-        builds: baseline and candidate.
-        engine: the engine of both.
-        models: named by the user, or by default.
-        moe: a mixture of experts in addition; None if the user named the models.
-        pairs: drafts and targets of speculation checks.
-        workloads: named by the user; none for the default checks.
-        limits: accepted limits, and the maximal cost of each check.
-        key_variable: of the environment, with the key of a server.
-    """
-
-    builds: tuple[Build, Build]
-    engine: Engine
-    models: tuple[ModelRef, ...]
-    moe: ModelRef | None
-    pairs: tuple[Pairing, ...]
-    workloads: tuple[Workload | GateCheck, ...]
-    limits: GateLimits
-    key_variable: str = ""
+    builds: tuple[Build, Build]  #: baseline and candidate
+    engine: Engine  #: the engine of both
+    models: tuple[ModelRef, ...]  #: named by the user, or by default
+    moe: ModelRef | None  #: a mixture of experts in addition; None if the user named the models
+    pairs: tuple[Pairing, ...]  #: drafts and targets of speculation checks
+    workloads: tuple[Workload | GateCheck, ...]  #: named by the user; none for the default checks
+    limits: GateLimits  #: accepted limits, and the maximal cost of each check
+    key_variable: str = ""  #: of the environment, with the key of a server
 
     @property
     def limits_text(self) -> str:

@@ -28,28 +28,18 @@ _KV_BYTES: Final = (2.0, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A GGUF file or an MLX folder, as its header states it.
+    """A GGUF file or an MLX folder, as its header states it."""
 
-    Attributes:
-        path: as the configuration names it.
-        level: its quantization, None if the engine cannot make it.
-        title: the model as it calls itself, printable.
-        context: tokens that `kv_bytes` is for.
-        vocabulary: equal for two files of one engine that split text alike.
-        memory: this machine's, None if unknown.
-        tokens: of a GGUF file, to find a draft with other padding.
-    """
-
-    path: str
+    path: str  #: as the configuration names it
     engine: Engine
-    level: str | None
-    title: str
+    level: str | None  #: its quantization, None if the engine cannot make it
+    title: str  #: the model as it calls itself, printable
     weights_bytes: int
     kv_bytes: int
-    context: int
-    vocabulary: str | None
-    memory: MemoryCapacity | None
-    tokens: Vocabulary | None = None
+    context: int  #: tokens that `kv_bytes` is for
+    vocabulary: str | None  #: equal for two files of one engine that split text alike
+    memory: MemoryCapacity | None  #: this machine's, None if unknown
+    tokens: Vocabulary | None = None  #: of a GGUF file, to find a draft with other padding
 
     def splits_as(self, other: GivenFile) -> bool:
         """True if both are of one engine and have the same tokens, padding apart."""

@@ -24,14 +24,10 @@ class Address:
 
     `name`, `name:QUANT`, a path with or without `:QUANT`, `name+layers=8` for a padded model, or
     `@slot` for the model that the user gives for that model slot.
-
-    Attributes:
-        name: the model's name or path; for a slot with its sign.
-        level: its quantization as written; None for the model's own file.
     """
 
-    name: str
-    level: str | None = None
+    name: str  #: the model's name or path; for a slot with its sign
+    level: str | None = None  #: its quantization as written; None for the model's own file
 
     @classmethod
     def of(cls, written: str | Address) -> Address:
@@ -114,16 +110,11 @@ def _shortest_end(path: Path, others: Iterable[Path]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelSlot:
-    """A model slot: its conditions, and the model in it.
-
-    Attributes:
-        shipped: the model that has it where the user names none at all; empty for none.
-        instead: the slot whose model is used if the user names none for this one.
-    """
+    """A model slot: its conditions, and the model in it."""
 
     asks_for: str
-    shipped: str = ""
-    instead: str = ""
+    shipped: str = ""  #: the model that has it where the user names none at all; empty for none
+    instead: str = ""  #: the slot whose model is used if the user names none for this one
 
 
 SLOTS: Final[dict[str, ModelSlot]] = {

@@ -106,17 +106,11 @@ class ServerUrl:
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """Packages to install in an environment of their own.
+    """Packages to install in an environment of their own."""
 
-    Attributes:
-        requirements: packages in an index or at a URL, as PEP 508 writes it.
-        files: wheels and source distributions on this machine.
-        engines: the engines in it; None if unknown.
-    """
-
-    requirements: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()
-    engines: frozenset[Engine] = frozenset()
+    requirements: tuple[str, ...] = ()  #: packages in an index or at a URL, as PEP 508 writes it
+    files: tuple[Path, ...] = ()  #: wheels and source distributions on this machine
+    engines: frozenset[Engine] = frozenset()  #: the engines in it; None if unknown
     env: tuple[tuple[str, str], ...] = ()
     python: Path = field(default_factory=lambda: Path(sys.executable))
 

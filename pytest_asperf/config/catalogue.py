@@ -51,19 +51,14 @@ _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Every model that has a name, and the settings of the configuration file.
+    """Every model that has a name, and the settings of the configuration file."""
 
-    Attributes:
-        folder: the root of the project; relative paths in model specs start here.
-        models: shipped models first, then the project's own.
-        settings: defaults, the configuration file's values over them, and options over both.
-        names: names of models that are given by their paths, by path; otherwise the file's name.
-    """
-
-    folder: Path
-    models: tuple[ModelSpec, ...]
+    folder: Path  #: the root of the project; relative paths in model specs start here
+    models: tuple[ModelSpec, ...]  #: shipped models first, then the project's own
+    #: defaults, the configuration file's values over them, and options over both
     settings: Settings
     builds: tuple[Build, ...] = ()
+    #: names of models that are given by their paths, by path; otherwise the file's name
     names: Mapping[Path, str] = field(default_factory=dict)
 
     def check_named(

@@ -104,38 +104,34 @@ def _setting(rule: Rule[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """An engine's settings for a model; ``None`` uses the default of the engine's own tools.
-
-    Attributes:
-        n_gpu_layers: layers kept on a GPU; the default is all, where a GPU backend is built in.
-        kv_bits: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not
-            quantized.
-        kv_group_size: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`.
-        tensor_split: shares of the layers by GPU, `1/1`; with `0/1` all are on the second.
-        slow_by: share of the time of each step, and of a load, that is added to it, to see that a
-            gate finds it.
-        remote: the RPC server that computes for llama.cpp: `host:port`, `loopback`, `ssh:host`.
-        processes: processes of this host that share an MLX model, each with a part of every layer.
-        parallel: requests that a server that we start works on at once.
-        server_args: further options of such a server, as on its command line.
-    """
+    """An engine's settings for a model; ``None`` uses the default of the engine's own tools."""
 
     threads: int | None = _setting(whole(1, _LARGEST))
+    #: layers kept on a GPU; the default is all, where a GPU backend is built in
     n_gpu_layers: int | None = _setting(whole(0, _LARGEST))
     flash_attn: FlashAttention | None = _setting(one_of(get_args(FlashAttention)))
     type_k: str | None = _setting(one_of(KV_TYPES))
     type_v: str | None = _setting(one_of(KV_TYPES))
+    #: bits of an element of MLX's KV cache, one of `MLX_KV_BITS`; unset, it is not quantized
     kv_bits: int | None = _setting(_one_number(MLX_KV_BITS))
+    #: elements of it that share a scale, one of `MLX_KV_GROUP_SIZES`
     kv_group_size: int | None = _setting(_one_number(MLX_KV_GROUP_SIZES))
     n_batch: int | None = _setting(whole(1, _LARGEST))
     n_ubatch: int | None = _setting(whole(1, _LARGEST))
+    #: shares of the layers by GPU, `1/1`; with `0/1` all are on the second
     tensor_split: str | None = _setting(Rule(_shares, 'shares of the layers by GPU, such as "1/1"'))
+    #: share of the time of each step, and of a load, that is added to it, to see that a gate finds
+    #: it
     slow_by: float | None = _setting(
         number("a share from 0 to 10, such as 0.07", usable=lambda share: 0 <= share <= 10)
     )
+    #: the RPC server that computes for llama.cpp: `host:port`, `loopback`, `ssh:host`
     remote: str | None = _setting(REMOTE_ADDRESS)
+    #: processes of this host that share an MLX model, each with a part of every layer
     processes: int | None = _setting(whole(1, 64))
+    #: requests that a server that we start works on at once
     parallel: int | None = _setting(whole(1, 1024))
+    #: further options of such a server, as on its command line
     server_args: str | None = _setting(
         Rule(_options, "options of the server, as behind llama-server --cache-ram 0")
     )

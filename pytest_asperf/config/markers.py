@@ -37,17 +37,11 @@ class QuantMark:
 
 @dataclass(frozen=True, slots=True)
 class LadderMark:
-    """`quant_ladder(*quants, baseline="F16", chunks=None)`: quantizations against a baseline.
+    """`quant_ladder(*quants, baseline="F16", chunks=None)`: quantizations against a baseline."""
 
-    Attributes:
-        levels: a quantization of the test's model, or `name:QUANT` of another one.
-        baseline: a quantization of the test's model.
-        chunks: the maximum for PPL, None for the session's number.
-    """
-
-    levels: tuple[str, ...]
-    baseline: str
-    chunks: int | None = None
+    levels: tuple[str, ...]  #: a quantization of the test's model, or `name:QUANT` of another one
+    baseline: str  #: a quantization of the test's model
+    chunks: int | None = None  #: the maximum for PPL, None for the session's number
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,19 +58,15 @@ _BETWEEN_RULES: Final = r"={10}\n(?P<text>.*)\n={10}\nPrompt: "
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How a program's output is read.
+    """How a program's output is read."""
 
-    Attributes:
-        patterns: regular expressions, each searched in every line; the last match counts.
-        keys: of JSON lines: the dotted path of a value, by the field that it is.
-        counts_first: whether `generated_tokens` has the first token too, which the time does not.
-        text: pattern of the generated text, as the group `text`; empty for all of stdout.
-    """
-
+    #: regular expressions, each searched in every line; the last match counts
     patterns: tuple[str, ...] = ()
+    #: of JSON lines: the dotted path of a value, by the field that it is
     keys: tuple[tuple[str, str], ...] = ()
+    #: whether `generated_tokens` has the first token too, which the time does not
     counts_first: bool = False
-    text: str = ""
+    text: str = ""  #: pattern of the generated text, as the group `text`; empty for all of stdout
 
 
 #: Readers by the programs with that output. ANE-LM prints mlx_lm's lines, of as many steps as
@@ -94,18 +90,12 @@ READERS: Final[Mapping[str, Reader]] = {
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One program of a pipeline.
+    """One program of a pipeline."""
 
-    Attributes:
-        run: the program and its arguments, with placeholders.
-        reader: how its times are read; None if it prints none.
-        stdin: whether the prompt is its standard input.
-        proof: patterns that must match its output, by the fact that they prove, such as `device`.
-    """
-
-    run: tuple[str, ...]
-    reader: Reader | None = None
-    stdin: bool = False
+    run: tuple[str, ...]  #: the program and its arguments, with placeholders
+    reader: Reader | None = None  #: how its times are read; None if it prints none
+    stdin: bool = False  #: whether the prompt is its standard input
+    #: patterns that must match its output, by the fact that they prove, such as `device`
     proof: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -116,15 +106,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Programs that run one after the other for each request.
-
-    Attributes:
-        folder: where they run, and where relative paths begin.
-        clock: `program` for the times that they print, `wall` for those of whole processes.
-    """
+    """Programs that run one after the other for each request."""
 
     phases: tuple[Phase, ...]
-    folder: Path
+    folder: Path  #: where they run, and where relative paths begin
+    #: `program` for the times that they print, `wall` for those of whole processes
     clock: str = "program"
 
     @property

@@ -6,21 +6,13 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """The state of a measurement before its end; empty or None is not known yet.
+    """The state of a measurement before its end; empty or None is not known yet."""
 
-    Attributes:
-        figure: the estimate, with its interval.
-        counted: the steps' unit, such as ``pairs``.
-        expected: steps in all that will probably decide it.
-        place: which of several measurements it is, such as ``2/13 decided``.
-        left_s: seconds until all of them are over.
-    """
-
-    figure: str = ""
-    counted: str = ""
-    expected: int | None = None
-    place: str = ""
-    left_s: float | None = None
+    figure: str = ""  #: the estimate, with its interval
+    counted: str = ""  #: the steps' unit, such as ``pairs``
+    expected: int | None = None  #: steps in all that will probably decide it
+    place: str = ""  #: which of several measurements it is, such as ``2/13 decided``
+    left_s: float | None = None  #: seconds until all of them are over
 
 
 NOTHING_YET: Final = SoFar()

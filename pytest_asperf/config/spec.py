@@ -31,14 +31,11 @@ _VARIANTS: Final[dict[VariantKind, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A change of a model that keeps its results and not their cost.
+    """A change of a model that keeps its results and not their cost."""
 
-    Attributes:
-        kind: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward
-            part, of which one is used for a token; `hybrid`, a recurrent part that adds nothing;
-            `recurrent`, n layers of random weights, which is another function.
-    """
-
+    #: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward part, of
+    #: which one is used for a token; `hybrid`, a recurrent part that adds nothing; `recurrent`, n
+    #: layers of random weights, which is another function
     kind: VariantKind
     n: int
 
@@ -72,31 +69,25 @@ class ModelSpec:
     """A model with a name: the place of its weights, and its settings.
 
     Exactly one of `hf_folder` and `gguf` is the source, or `files` has GGUF files by quantization.
-
-    Attributes:
-        hf_folder: a folder in Hugging Face format; quantizations are made from it.
-        hub_id: the model of the Hugging Face hub that is meant where that folder does not exist.
-        gguf: one GGUF file; other quantizations are made from it.
-        files: published files by quantization, GGUF files or MLX folders; none is made from
-            another.
-        engine: the engine that runs it; None is the session's.
-        own_settings: settings for one engine only, over `settings`.
-        corpus: a text file to score for PPL, or None for the shipped held-out corpus.
-        variant: the padding of the source before it is measured or quantized, None for nothing.
-        pipeline: the external programs of the engine `command`.
     """
 
     name: str
+    #: a folder in Hugging Face format; quantizations are made from it
     hf_folder: Path | None = None
+    #: the model of the Hugging Face hub that is meant where that folder does not exist
     hub_id: str | None = None
-    gguf: Path | None = None
+    gguf: Path | None = None  #: one GGUF file; other quantizations are made from it
+    #: published files by quantization, GGUF files or MLX folders; none is made from another
     files: tuple[tuple[str, Path], ...] = ()
-    engine: Engine | None = None
+    engine: Engine | None = None  #: the engine that runs it; None is the session's
     settings: EngineSettings = field(default_factory=EngineSettings)
+    #: settings for one engine only, over `settings`
     own_settings: tuple[tuple[Engine, EngineSettings], ...] = ()
+    #: a text file to score for PPL, or None for the shipped held-out corpus
     corpus: Path | None = None
+    #: the padding of the source before it is measured or quantized, None for nothing
     variant: Variant | None = None
-    pipeline: Pipeline | None = None
+    pipeline: Pipeline | None = None  #: the external programs of the engine `command`
 
     def on(self, engine: Engine) -> ModelSpec:
         """This model on an engine, with the settings that it has there."""
@@ -148,20 +139,14 @@ NGRAM_DRAFT: Final = "ngram"
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Speculation to measure: a draft (None looks up in the text), its target, and the prompts.
-
-    Attributes:
-        k: tokens drafted per round.
-        temperature: 0 for greedy decoding; otherwise tokens are sampled at it.
-        n_tokens: tokens generated after each prompt.
-        rollback: how rejected tokens are dropped; `auto` is the engine's own choice.
-    """
+    """Speculation to measure: a draft (None looks up in the text), its target, and the prompts."""
 
     target: ModelRef
     draft: ModelRef | None
-    k: int = 4
-    temperature: float = 0.0
-    n_tokens: int = 64
+    k: int = 4  #: tokens drafted per round
+    temperature: float = 0.0  #: 0 for greedy decoding; otherwise tokens are sampled at it
+    n_tokens: int = 64  #: tokens generated after each prompt
+    #: how rejected tokens are dropped; `auto` is the engine's own choice
     rollback: Rollback = "auto"
     prompts: Path | None = None
 

@@ -46,17 +46,12 @@ class Rule(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
-    """A table as a user wrote it; an error names the place in it.
+    """A table as a user wrote it; an error names the place in it."""
 
-    Attributes:
-        place: file and table, or test and marker, as an error names them.
-        separator: text between the place and a key.
-    """
-
-    place: str
+    place: str  #: file and table, or test and marker, as an error names them
     values: Mapping[str, Any]
     noun: str = "key"
-    separator: str = ": "
+    separator: str = ": "  #: text between the place and a key
 
     def __str__(self) -> str:
         return self.place

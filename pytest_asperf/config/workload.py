@@ -44,36 +44,27 @@ _REQUEST: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`, `pp512+tg128`.
+    """One timed piece of work: `pp512`, `tg128`, `tg128@d1024`, `ttft512`, `pp512+tg128`."""
 
-    Attributes:
-        kind: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `itl`, the same,
-            judged by the time of each; `ttft`, a prompt until its first output token is chosen;
-            `request`, a prompt and all output tokens; `sd`, tokens generated with a draft; `load`,
-            `load@cold` and `reload`, a load.
-        n_tokens: tokens counted and timed; of a request, its output.
-        depth: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the
-            prompt, which is timed.
-        after: untimed requests that its process answers first; see `before`.
-        users: number of users with simultaneous requests to a server.
-        metered: whether its energy is judged, in J per token, and not its time.
-        warm: whether the server has just read the prompts, so that they are in its cache.
-        percentile: of the requests, or tokens, of a pair that is judged; 0 for the median.
-        timed: of `pp` and `tg`, whether the time of a prompt or a token is judged, and not the
-            rate.
-        sampled: how a token is sampled after each, timed too: `topk0`, of the whole vocabulary, or
-            `grammar`; empty for as its engine is used by default.
-    """
-
+    #: `pp`, tokens of a prompt in batches; `tg`, tokens one at a time; `itl`, the same, judged by
+    #: the time of each; `ttft`, a prompt until its first output token is chosen; `request`, a
+    #: prompt and all output tokens; `sd`, tokens generated with a draft; `load`, `load@cold` and
+    #: `reload`, a load
     kind: WorkloadKind
-    n_tokens: int
+    n_tokens: int  #: tokens counted and timed; of a request, its output
+    #: tokens of context in the KV cache beforehand, prefilled untimed; of a request, the prompt,
+    #: which is timed
     depth: int = 0
-    users: int = 1
-    metered: bool = False
+    users: int = 1  #: number of users with simultaneous requests to a server
+    metered: bool = False  #: whether its energy is judged, in J per token, and not its time
+    #: whether the server has just read the prompts, so that they are in its cache
     warm: bool = False
-    percentile: int = 0
+    percentile: int = 0  #: of the requests, or tokens, of a pair that is judged; 0 for the median
+    #: of `pp` and `tg`, whether the time of a prompt or a token is judged, and not the rate
     timed: bool = False
-    after: int = 0
+    after: int = 0  #: untimed requests that its process answers first; see `before`
+    #: how a token is sampled after each, timed too: `topk0`, of the whole vocabulary, or `grammar`;
+    #: empty for as its engine is used by default
     sampled: str = ""
 
     @property

@@ -29,17 +29,11 @@ _KINDS: Final[dict[type, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """The memory that an engine reports to have allocated for one model, in bytes.
+    """The memory that an engine reports to have allocated for one model, in bytes."""
 
-    Attributes:
-        weights: the weights, as they lie in memory.
-        kv: the KV cache, and the state of recurrent layers.
-        compute: the compute type of steps, at its largest.
-    """
-
-    weights: int
-    kv: int
-    compute: int
+    weights: int  #: the weights, as they lie in memory
+    kv: int  #: the KV cache, and the state of recurrent layers
+    compute: int  #: the compute type of steps, at its largest
 
     @property
     def total(self) -> int:
@@ -64,24 +58,16 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetalFacts:
-    """A Mac's GPU by llama.cpp's log; None if it is not in the log.
+    """A Mac's GPU by llama.cpp's log; None if it is not in the log."""
 
-    Attributes:
-        gpu: the name that Metal has for it.
-        families: Metal's names of its families: Apple9, Metal4.
-        simdgroup_matrix: whether matrices can be multiplied: on every Apple silicon, and neither on
-            a virtual machine's device nor on an Intel Mac's.
-        tensor: whether the tensor API of Metal 4 is in use.
-        working_set_bytes: memory that the system recommends to give it at most.
-        over_working_set: whether more was allocated.
-    """
-
-    gpu: str | None = None
-    families: tuple[str, ...] = ()
+    gpu: str | None = None  #: the name that Metal has for it
+    families: tuple[str, ...] = ()  #: Metal's names of its families: Apple9, Metal4
+    #: whether matrices can be multiplied: on every Apple silicon, and neither on a virtual
+    #: machine's device nor on an Intel Mac's
     simdgroup_matrix: bool | None = None
-    tensor: bool | None = None
-    working_set_bytes: int | None = None
-    over_working_set: bool = False
+    tensor: bool | None = None  #: whether the tensor API of Metal 4 is in use
+    working_set_bytes: int | None = None  #: memory that the system recommends to give it at most
+    over_working_set: bool = False  #: whether more was allocated
 
     @classmethod
     def parse(cls, answer: object) -> Self | None:
@@ -113,14 +99,7 @@ class MetalFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """The facts that an engine reports about itself; None if it does not report one.
-
-    Attributes:
-        priority: of its process, if that is not the usual one.
-        cannot: requests that the engine does not support, with the reason: an operation, a setting,
-            or `setting=value`.
-        metal: a Mac's GPU, if the engine reports it before it loads a model.
-    """
+    """The facts that an engine reports about itself; None if it does not report one."""
 
     engine: str
     library: str
@@ -132,8 +111,11 @@ class EngineFacts:
     library_sha256: str | None = None
     devices: tuple[Device, ...] = ()
     default_threads: int | None = None
-    priority: str | None = None
+    priority: str | None = None  #: of its process, if that is not the usual one
+    #: requests that the engine does not support, with the reason: an operation, a setting, or
+    #: `setting=value`
     cannot: Mapping[str, str] = field(default_factory=dict)
+    #: a Mac's GPU, if the engine reports it before it loads a model
     metal: MetalFacts | None = None
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
@@ -170,21 +152,15 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFacts:
-    """The RPC server that computes for a model.
-
-    Attributes:
-        round_trip_us: of a small request, before the load.
-        bandwidth_mbs: of a tensor sent and read back over TCP, None if it cannot be measured.
-        offers_rdma: whether the server would leave TCP for RDMA.
-        after: the same when the model was freed.
-    """
+    """The RPC server that computes for a model."""
 
     endpoint: str
     protocol: str
-    round_trip_us: float
+    round_trip_us: float  #: of a small request, before the load
+    #: of a tensor sent and read back over TCP, None if it cannot be measured
     bandwidth_mbs: float | None = None
-    offers_rdma: bool = False
-    after: RemoteFacts | None = None
+    offers_rdma: bool = False  #: whether the server would leave TCP for RDMA
+    after: RemoteFacts | None = None  #: the same when the model was freed
 
     @property
     def link(self) -> str:
@@ -205,20 +181,7 @@ class RemoteFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedFacts:
-    """The resolved facts of a load; None if the engine does not report one.
-
-    Attributes:
-        layers_offloaded: layers on a GPU, the output head counted as one.
-        tokens: the engine's own tokens, if it chooses them by itself.
-        served: the server in words, if it is one: its build and slots, and its unknown facts; for a
-            command line its programs.
-        slow_by: share by which the engine was slowed on request.
-        logits_seen: the evidence that logits are numbers, if timed runs do not show them.
-        bytes_per_token: bytes that a step reads, for a model whose file does not show them.
-        weights_mib: the weights' buffers by device.
-        remote: the machine that computes instead of this one.
-        group: the processes that share it, and the part of each, by their own reports.
-    """
+    """The resolved facts of a load; None if the engine does not report one."""
 
     description: str
     n_params: int
@@ -227,19 +190,25 @@ class LoadedFacts:
     n_layers: int
     n_ctx_train: int
     add_bos: bool | None
-    layers_offloaded: int
+    layers_offloaded: int  #: layers on a GPU, the output head counted as one
     threads: int
     load_ns: int
     dtype: str | None = None
-    tokens: str | None = None
-    slow_by: float = 0.0
+    tokens: str | None = None  #: the engine's own tokens, if it chooses them by itself
+    slow_by: float = 0.0  #: share by which the engine was slowed on request
+    #: the evidence that logits are numbers, if timed runs do not show them
     logits_seen: str | None = None
+    #: the server in words, if it is one: its build and slots, and its unknown facts; for a command
+    #: line its programs
     served: str | None = None
+    #: the processes that share it, and the part of each, by their own reports
     group: str | None = None
+    #: bytes that a step reads, for a model whose file does not show them
     bytes_per_token: int | None = None
     loads_each_run: bool = False
+    #: the weights' buffers by device
     weights_mib: Mapping[str, float] = field(default_factory=dict)
-    remote: RemoteFacts | None = None
+    remote: RemoteFacts | None = None  #: the machine that computes instead of this one
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -256,41 +225,29 @@ class LoadedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFacts:
-    """The resolved facts of a context; None if the engine does not report one.
-
-    Attributes:
-        flash_attn: `on`, `off`, `unknown`, or the engine's own words.
-        rollback: how rejected tokens are removed, in a context that speculates.
-        peak_rss_bytes: the worker's peak resident memory after scoring; 0 of other contexts.
-        drafted: a server's drafted and accepted tokens in the last run, in words.
-        client: the cost of requests to a server, in words.
-        states: a server's own facts before and after a run: its slots, and its constant facts;
-            empty if it reports none.
-        proof: the evidence in external programs' output, in words.
-        handoff_ns: time of several programs outside their prompts and their output.
-        metal: a Mac's GPU, as the log of the context describes it.
-        pooling: how a text's vector is made of its tokens', in words; None if it gives none.
-        n_batch: tokens that a call may have; None if it is not reported.
-        n_ubatch: tokens of a physical batch; None if it is not reported.
-    """
+    """The resolved facts of a context; None if the engine does not report one."""
 
     n_ctx: int | None
     type_k: str
     type_v: str
-    flash_attn: str
+    flash_attn: str  #: `on`, `off`, `unknown`, or the engine's own words
     threads: int | None
     memory: EngineMemory | None = None
-    rollback: str | None = None
-    drafted: str | None = None
-    client: str | None = None
+    rollback: str | None = None  #: how rejected tokens are removed, in a context that speculates
+    drafted: str | None = None  #: a server's drafted and accepted tokens in the last run, in words
+    client: str | None = None  #: the cost of requests to a server, in words
+    #: a server's own facts before and after a run: its slots, and its constant facts; empty if it
+    #: reports none
     states: tuple[Mapping[str, object], ...] = ()
-    proof: str | None = None
+    proof: str | None = None  #: the evidence in external programs' output, in words
+    #: time of several programs outside their prompts and their output
     handoff_ns: int | None = None
-    metal: MetalFacts | None = None
-    peak_rss_bytes: int = 0
+    metal: MetalFacts | None = None  #: a Mac's GPU, as the log of the context describes it
+    peak_rss_bytes: int = 0  #: the worker's peak resident memory after scoring; 0 of other contexts
+    #: how a text's vector is made of its tokens', in words; None if it gives none
     pooling: str | None = None
-    n_batch: int | None = None
-    n_ubatch: int | None = None
+    n_batch: int | None = None  #: tokens that a call may have; None if it is not reported
+    n_ubatch: int | None = None  #: tokens of a physical batch; None if it is not reported
     verbatim: Mapping[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

@@ -17,17 +17,14 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Times of single batches, timed among the rounds that they explain, in ns.
+    """Times of single batches, timed among the rounds that they explain, in ns."""
 
-    Attributes:
-        target_ns: by positions in the batch, times of the target's batches.
-        draft_ns: times of the draft's steps: the `first` of a round, or the `first_of_two` tokens
-            after a round in which all was accepted, and each `next`; empty if it is no model.
-        draft_alone: the draft generating by itself; nothing if it is no model.
-    """
-
+    #: by positions in the batch, times of the target's batches
     target_ns: Mapping[int, tuple[int, ...]]
+    #: times of the draft's steps: the `first` of a round, or the `first_of_two` tokens after a
+    #: round in which all was accepted, and each `next`; empty if it is no model
     draft_ns: Mapping[str, tuple[int, ...]]
+    #: the draft generating by itself; nothing if it is no model
     draft_alone: tuple[Generation, ...] = ()
 
     def __add__(self, other: StepCosts) -> StepCosts:
@@ -40,15 +37,11 @@ class StepCosts:
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """By how much two tokens fall short of the likeliest next one, in nats.
+    """By how much two tokens fall short of the likeliest next one, in nats."""
 
-    Attributes:
-        batched: for each token, the value under logits of the batch that judged it.
-        single: the same under logits of a single step.
-    """
-
+    #: for each token, the value under logits of the batch that judged it
     batched: tuple[float, float]
-    single: tuple[float, float]
+    single: tuple[float, float]  #: the same under logits of a single step
 
     @property
     def largest(self) -> float:
@@ -58,15 +51,11 @@ class Margin:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPair:
-    """Contexts of a target and a draft, which speculate together.
-
-    Attributes:
-        name: the pair's own name in the worker.
-        target, draft: names of loaded models; no draft for lookup in the text.
-    """
+    """Contexts of a target and a draft, which speculate together."""
 
     worker: Worker
-    name: str
+    name: str  #: the pair's own name in the worker
+    #: target, draft: names of loaded models; no draft for lookup in the text
     target: str
     draft: str | None
 

@@ -172,24 +172,17 @@ def died(engine: Engine, op: str, status: int, log: str, explains: str = "") -> 
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """The basis from which a worker is started: an engine in an interpreter that has it installed.
-
-    Attributes:
-        tools: the folder of an engine's binaries, if it runs binaries.
-        url: of the server that an engine uses, if it starts none itself.
-        key_variable: the environment's variable with that server's key.
-        nice: the nice value of its process, if the system allows it.
-        libraries: the folder of the libraries that llama-cpp-python loads instead of its own.
-        has_own_libraries: True if libraries that the user's environment names are not the build's.
-    """
+    """The start of a worker: an engine, in an interpreter that has it installed."""
 
     engine: Engine
     python: Path
-    tools: Path | None = None
-    url: str | None = None
-    key_variable: str = ""
-    nice: int = NICE
+    tools: Path | None = None  #: the folder of an engine's binaries, if it runs binaries
+    url: str | None = None  #: of the server that an engine uses, if it starts none itself
+    key_variable: str = ""  #: the environment's variable with that server's key
+    nice: int = NICE  #: the nice value of its process, if the system allows it
+    #: the folder of the libraries that llama-cpp-python loads instead of its own
     libraries: Path | None = None
+    #: True if libraries that the user's environment names are not the build's
     has_own_libraries: bool = False
 
     @property

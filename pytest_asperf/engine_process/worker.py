@@ -36,24 +36,16 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RawRun:
-    """One timed run as the engine counted it: tokens and nanoseconds, nothing derived.
-
-    Attributes:
-        step_ns: wall time of each decode call.
-        peak_rss_bytes: the worker's peak resident memory so far.
-        logits: those after the last token, None if the engine shows none.
-        requests: those of a server's users, which were sent at once.
-        call_ns: wall time of the whole call by this process's clock.
-    """
+    """One timed run as the engine counted it: tokens and nanoseconds, nothing derived."""
 
     n_tokens: int
     elapsed_ns: int
-    step_ns: tuple[int, ...]
+    step_ns: tuple[int, ...]  #: wall time of each decode call
     context: ContextFacts
-    peak_rss_bytes: int
-    logits: LogitRow | None = None
-    requests: tuple[ServedRequest, ...] = ()
-    call_ns: int = 0
+    peak_rss_bytes: int  #: the worker's peak resident memory so far
+    logits: LogitRow | None = None  #: those after the last token, None if the engine shows none
+    requests: tuple[ServedRequest, ...] = ()  #: those of a server's users, which were sent at once
+    call_ns: int = 0  #: wall time of the whole call by this process's clock
 
     @property
     def timed_ns(self) -> int:
@@ -67,15 +59,11 @@ GroupedRow: TypeAlias = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class RunRemains:
-    """The memory of an engine as its last timed run left it.
+    """The memory of an engine as its last timed run left it."""
 
-    Attributes:
-        n_held: tokens in the memory by its own report; None without one.
-        rows: logits by position: the last one's, and those of tokens that were decoded again with
-            the run's state before them. Empty if the engine does not show them.
-    """
-
-    n_held: int | None
+    n_held: int | None  #: tokens in the memory by its own report; None without one
+    #: Logits by position: the last one's, and those of tokens that were decoded again with the
+    #: run's state before them. Empty if the engine does not show them.
     rows: Mapping[int, GroupedRow]
 
 

@@ -41,24 +41,17 @@ _MOST_POSITIONS: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRequest:
-    """The options of the command other than the models.
-
-    Attributes:
-        memory_gb: memory of the named hardware, in GB as on the box.
-        context: positions of the KV cache, None for 4096 or the training's, if that is less.
-        draft_ratio: speed of the draft over the target's, if it was measured.
-        verify: costs of verifying, as `2:1.6,5:2.1`.
-        acceptance: acceptance rate, None for a table of several.
-    """
+    """The options of the command other than the models."""
 
     hardware: str
-    memory_gb: int | None
+    memory_gb: int | None  #: memory of the named hardware, in GB as on the box
+    #: positions of the KV cache, None for 4096 or the training's, if that is less
     context: int | None
     kv: EngineSettings
     draft: str | None
-    draft_ratio: float | None
-    verify: str | None
-    acceptance: float | None
+    draft_ratio: float | None  #: speed of the draft over the target's, if it was measured
+    verify: str | None  #: costs of verifying, as `2:1.6,5:2.1`
+    acceptance: float | None  #: acceptance rate, None for a table of several
 
     @property
     def is_of_speculation(self) -> bool:
@@ -81,17 +74,13 @@ class SpeculationForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The prediction for one model.
-
-    Attributes:
-        fit: whether it fits, with the draft if there is one; None if memory is unknown.
-        ceilings: TG in tok/s that the bandwidth allows, with an empty and with a full context.
-        reached: the range of it that real runs reach; None if a cache can have the bytes.
-    """
+    """The prediction for one model."""
 
     demand: Demand
-    fit: Fit | None
+    fit: Fit | None  #: whether it fits, with the draft if there is one; None if memory is unknown
+    #: TG in tok/s that the bandwidth allows, with an empty and with a full context
     ceilings: tuple[float, float] | None
+    #: the range of it that real runs reach; None if a cache can have the bytes
     reached: tuple[float, float] | None
     speculation: SpeculationForecast | None
 

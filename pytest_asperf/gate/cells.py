@@ -19,20 +19,15 @@ CheckKind = Literal["ppl", "kld", "logits", "embeddings", "memory", "sd"]
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """A check of a gate that is not the time of one model.
+    """A check of a gate that is not the time of one model."""
 
-    Attributes:
-        kind: `ppl`; `kld`, the candidate's distribution against the baseline's; `logits`, prefill
-            against decoding; `embeddings`, the vectors of texts; `memory`, allocations of both
-            builds; or `sd`, speculation.
-        depth: tokens of context before those that are scored; 0 for as few as usual.
-        users: sequences that are computed together, if each is compared with itself alone.
-        turns: True if the replies of conversations are compared with equal prompts on their own.
-    """
-
+    #: `ppl`; `kld`, the candidate's distribution against the baseline's; `logits`, prefill against
+    #: decoding; `embeddings`, the vectors of texts; `memory`, allocations of both builds; or `sd`,
+    #: speculation
     kind: CheckKind
-    depth: int = 0
-    users: int = 1
+    depth: int = 0  #: tokens of context before those that are scored; 0 for as few as usual
+    users: int = 1  #: sequences that are computed together, if each is compared with itself alone
+    #: True if the replies of conversations are compared with equal prompts on their own
     turns: bool = False
 
     PPL: ClassVar[GateCheck]
@@ -82,16 +77,11 @@ _EXAMPLES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GateCell:
-    """One thing that a gate decides.
+    """One thing that a gate decides."""
 
-    Attributes:
-        ref: the model, with the engine settings that it runs with.
-        workload: the timed or checked work.
-        pairing: of speculation, the model as the target and its draft; None for lookup in the text.
-    """
-
-    ref: ModelRef
-    workload: Workload | GateCheck
+    ref: ModelRef  #: the model, with the engine settings that it runs with
+    workload: Workload | GateCheck  #: the timed or checked work
+    #: of speculation, the model as the target and its draft; None for lookup in the text
     pairing: Pairing | None = None
 
     @property
@@ -125,20 +115,13 @@ class GateCell:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The remaining need of an undecided check, as far as its measurements show.
+    """The remaining need of an undecided check, as far as its measurements show."""
 
-    Attributes:
-        n: how many units were measured.
-        counted: their unit, such as ``pairs``.
-        spent_s: seconds of these pairs.
-        units_left: units that would decide it, None if more would not.
-        spread: robust standard deviation of log ratios from pair to pair; None of other units.
-    """
-
-    n: int
-    counted: str
-    spent_s: float
-    units_left: int | None
+    n: int  #: how many units were measured
+    counted: str  #: their unit, such as ``pairs``
+    spent_s: float  #: seconds of these pairs
+    units_left: int | None  #: units that would decide it, None if more would not
+    #: robust standard deviation of log ratios from pair to pair; None of other units
     spread: float | None = None
 
     @property
@@ -154,30 +137,21 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        cell: the check.
-        elapsed_s: its duration, loads included.
-        verdict: the verdict, None if it could not be measured.
-        error: the reason why it could not, or the fault of the measurement.
-        note: remarks on the machine, for any verdict, one a line.
-        interrupted: whether it was stopped from outside.
-        outlook: the remaining need; None once it is decided.
-        same_runs: True if runs that leave flash attention to the engine decide this check, because
-            both builds chose the setting that it requests.
-        effect: the change of PPL, the KLD, or the change of the total time for any deciding cost,
-            so that gates can be compared; None if nothing was measured, or several things were.
-    """
-
-    cell: GateCell
-    elapsed_s: float
-    verdict: Verdict | None = None
+    cell: GateCell  #: the check
+    elapsed_s: float  #: its duration, loads included
+    verdict: Verdict | None = None  #: the verdict, None if it could not be measured
+    #: the reason why it could not, or the fault of the measurement
     error: AsperfError | None = None
-    note: str = ""
-    interrupted: bool = False
-    outlook: Outlook | None = None
+    note: str = ""  #: remarks on the machine, for any verdict, one a line
+    interrupted: bool = False  #: whether it was stopped from outside
+    outlook: Outlook | None = None  #: the remaining need; None once it is decided
+    #: the change of PPL, the KLD, or the change of the total time for any deciding cost, so that
+    #: gates can be compared; None if nothing was measured, or several things were
     effect: Estimate | None = None
+    #: True if runs that leave flash attention to the engine decide this check, because both builds
+    #: chose the setting that it requests
     same_runs: bool = False
 
     @property

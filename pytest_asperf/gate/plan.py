@@ -72,28 +72,18 @@ _TG: Final = Workload("tg", 128)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A default check that no build of an engine can run.
+    """A default check that no build of an engine can run."""
 
-    Attributes:
-        what: the check.
-        reason: why there is none.
-    """
-
-    what: str
-    reason: str
+    what: str  #: the check
+    reason: str  #: why there is none
 
 
 @dataclass(frozen=True, slots=True)
 class GatePlan:
-    """The plan of a gate.
+    """The plan of a gate."""
 
-    Attributes:
-        cells: in the order of their decision, each once.
-        left_out: default checks that no build of the engine can run.
-    """
-
-    cells: tuple[GateCell, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    cells: tuple[GateCell, ...]  #: in the order of their decision, each once
+    left_out: tuple[LeftOut, ...] = ()  #: default checks that no build of the engine can run
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:

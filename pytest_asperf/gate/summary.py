@@ -24,23 +24,14 @@ _ANSWERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GateOutcome:
-    """The outcome of a gate.
+    """The outcome of a gate."""
 
-    Attributes:
-        builds: names of baseline and candidate.
-        plan: the checks.
-        limits: the accepted limits, in words.
-        results: of the checks that were begun and ended, in the plan's order.
-        elapsed_s: time of all.
-        interrupted: whether it was stopped from outside.
-    """
-
-    builds: tuple[str, str]
-    plan: GatePlan
-    limits: str
-    results: tuple[CellResult, ...]
-    elapsed_s: float
-    interrupted: bool = False
+    builds: tuple[str, str]  #: names of baseline and candidate
+    plan: GatePlan  #: the checks
+    limits: str  #: the accepted limits, in words
+    results: tuple[CellResult, ...]  #: of the checks that were begun and ended, in the plan's order
+    elapsed_s: float  #: time of all
+    interrupted: bool = False  #: whether it was stopped from outside
 
     @property
     def exit_code(self) -> ExitCode:

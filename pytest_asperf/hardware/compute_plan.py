@@ -45,16 +45,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """The plan of one function of a model.
+    """The plan of one function of a model."""
 
-    Attributes:
-        operations: without constants, of which nothing is planned.
-        made: with which version of coremltools, for which units.
-        guard_findings: the compile log's lines about devices that rejected the model.
-    """
-
-    operations: tuple[Operation, ...]
-    made: str
+    operations: tuple[Operation, ...]  #: without constants, of which nothing is planned
+    made: str  #: with which version of coremltools, for which units
+    #: the compile log's lines about devices that rejected the model
     guard_findings: tuple[GuardFinding, ...] = ()
 
     def on(self, device: Device) -> list[Operation]:

@@ -34,18 +34,12 @@ def detect() -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthBound:
-    """The bound of the rate at which a model's weights can be read.
+    """The bound of the rate at which a model's weights can be read."""
 
-    Attributes:
-        gbs: bandwidth of the memory they are in, decimal GB/s.
-        kind: where that figure comes from.
-        cache_bytes: last-level cache in front of it; weights that fit in it are not bound.
-        doubt: why it may not be the bandwidth of the machine measured on; empty without doubt.
-    """
-
-    gbs: float
-    kind: str
-    cache_bytes: int = 0
+    gbs: float  #: bandwidth of the memory they are in, decimal GB/s
+    kind: str  #: where that figure comes from
+    cache_bytes: int = 0  #: last-level cache in front of it; weights that fit in it are not bound
+    #: why it may not be the bandwidth of the machine measured on; empty without doubt
     doubt: str = ""
 
 

@@ -9,17 +9,12 @@ from pytest_asperf.hardware.profiles import Match, Profile
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """A memory bandwidth in decimal GB/s, and where the figure comes from.
-
-    Attributes:
-        theoretical_gbs: bus width times transfer rate, if both are known.
-        measured_on: the day of the measurement, for a measured one.
-    """
+    """A memory bandwidth in decimal GB/s, and where the figure comes from."""
 
     gbs: float
     kind: Literal["advertised", "measured"]
-    theoretical_gbs: float | None = None
-    measured_on: dt.date | None = None
+    theoretical_gbs: float | None = None  #: bus width times transfer rate, if both are known
+    measured_on: dt.date | None = None  #: the day of the measurement, for a measured one
 
     @property
     def peak_gbs(self) -> float:
@@ -57,38 +52,29 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The facts of this machine.
-
-    Attributes:
-        arch: as the running interpreter sees it.
-        cores_by_level: physical cores by core type, fastest first; empty if all are alike or the
-            types are unknown.
-        cache_bytes: last-level cache of all cores; the memory's bandwidth does not limit a model
-            that fits in it.
-        gpu_limit_bytes: the system's limit of shared memory for a GPU: Metal's recommended working
-            set. None if unknown.
-        virtualised: whether this is a guest of a hypervisor.
-        translated: whether the interpreter runs under binary translation (Rosetta).
-        profile_note: why there is no profile; empty when there is one.
-        bandwidth: of the profile's memory: the machine's own for Apple silicon, the card's for a
-            graphics card. None if it is not published or not certain.
-    """
+    """The facts of this machine."""
 
     os: str
-    arch: str
+    arch: str  #: as the running interpreter sees it
     cpu_brand: str | None
+    #: physical cores by core type, fastest first; empty if all are alike or the types are unknown
     cores_by_level: tuple[tuple[str, int], ...] = ()
     physical_cores: int | None = None
     logical_cores: int | None = None
     memory_bytes: int | None = None
+    #: last-level cache of all cores; the memory's bandwidth does not limit a model that fits in it
     cache_bytes: int | None = None
     gpus: tuple[Gpu, ...] = ()
+    #: The system's limit of shared memory for a GPU: Metal's recommended working set. None if
+    #: unknown.
     gpu_limit_bytes: int | None = None
     limits: ContainerLimits = ContainerLimits()
-    virtualised: bool | None = None
-    translated: bool = False
+    virtualised: bool | None = None  #: whether this is a guest of a hypervisor
+    translated: bool = False  #: whether the interpreter runs under binary translation (Rosetta)
     profile: Profile | None = None
-    profile_note: str = ""
+    profile_note: str = ""  #: why there is no profile; empty when there is one
+    #: of the profile's memory: the machine's own for Apple silicon, the card's for a graphics card.
+    #: None if it is not published or not certain.
     bandwidth: Bandwidth | None = None
 
     @property

@@ -30,20 +30,15 @@ _SLOWDOWNS = (
 
 @dataclass(frozen=True, slots=True)
 class CardReading:
-    """The driver's facts about one card at one moment.
-
-    Attributes:
-        partitioned: True if MIG splits the card; None if the driver does not report it.
-        busy_percent: share of the last sampling period in which a kernel ran.
-        clock_reasons: NVML's bit mask of the clock's limits now.
-    """
+    """The driver's facts about one card at one moment."""
 
     name: str
     memory_bytes: int | None = None
     driver: str | None = None
+    #: True if MIG splits the card; None if the driver does not report it
     partitioned: bool | None = None
-    busy_percent: int | None = None
-    clock_reasons: int | None = None
+    busy_percent: int | None = None  #: share of the last sampling period in which a kernel ran
+    clock_reasons: int | None = None  #: NVML's bit mask of the clock's limits now
 
     @property
     def slowdowns(self) -> tuple[str, ...]:

@@ -58,16 +58,12 @@ def whole_number(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Processor time since boot in core-seconds, and our own, at one moment.
-
-    Attributes:
-        own_s: of this process and of its descendants, engines among them.
-    """
+    """Processor time since boot in core-seconds, and our own, at one moment."""
 
     at_s: float
     busy_s: float
     stolen_s: float
-    own_s: float
+    own_s: float  #: of this process and of its descendants, engines among them
 
 
 def other_cores(before: CpuTimes, after: CpuTimes) -> float | None:

@@ -35,35 +35,27 @@ _FILLER = frozenset({"apple", "nvidia", "geforce", "core", "cores", "cpu", "gpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The published facts about one chip variant.
+    """The published facts about one chip variant."""
 
-    Attributes:
-        id: ``<chip>`` or ``<chip>-<bin>``, e.g. ``m2ultra-76``.
-        brand_string: the operating system's or driver's name of the chip; variants may share it.
-        cores_by_level: physical CPU cores by core type, fastest first; empty for a graphics card.
-        ane_tops: neural engine, 10^12 operations/s as published; None if nothing is.
-        bandwidth_gbs: memory bandwidth as advertised, decimal GB/s.
-        bandwidth_theoretical_gbs: bus width times transfer rate, if both are known.
-        sold_memory_gb: memory sizes of this chip variant, only if they distinguish it from another.
-        unconfirmed: fields from a derivation or from general knowledge.
-    """
-
-    id: str
+    id: str  #: ``<chip>`` or ``<chip>-<bin>``, e.g. ``m2ultra-76``
     vendor: str
     name: str
-    brand_string: str
+    brand_string: str  #: the operating system's or driver's name of the chip; variants may share it
     family: str
     tier: str
+    #: physical CPU cores by core type, fastest first; empty for a graphics card
     cores_by_level: tuple[tuple[str, int], ...]
     gpu_cores: int | None = None
     ane_cores: int | None = None
+    #: neural engine, 10^12 operations/s as published; None if nothing is
     ane_tops: float | None = None
-    bandwidth_gbs: float
-    bandwidth_theoretical_gbs: float | None
+    bandwidth_gbs: float  #: memory bandwidth as advertised, decimal GB/s
+    bandwidth_theoretical_gbs: float | None  #: bus width times transfer rate, if both are known
     max_memory_gb: int
+    #: memory sizes of this chip variant, only if they distinguish it from another
     sold_memory_gb: tuple[int, ...] = ()
     confidence: str
-    unconfirmed: tuple[str, ...] = ()
+    unconfirmed: tuple[str, ...] = ()  #: fields from a derivation or from general knowledge
     sources: tuple[str, ...]
     note: str = ""
 

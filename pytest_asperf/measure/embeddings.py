@@ -27,17 +27,11 @@ _N_TEXTS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedTexts:
-    """The vectors of one build.
+    """The vectors of one build."""
 
-    Attributes:
-        alone: of each text, computed by itself.
-        together: of the same texts in batches.
-        ran: the run record.
-    """
-
-    alone: Vectors
-    together: Vectors
-    ran: Provenance
+    alone: Vectors  #: of each text, computed by itself
+    together: Vectors  #: of the same texts in batches
+    ran: Provenance  #: the run record
 
     @property
     def drift(self) -> float:
@@ -52,17 +46,11 @@ class EmbeddedTexts:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsComparison:
-    """The vectors of the same texts from two builds.
+    """The vectors of the same texts from two builds."""
 
-    Attributes:
-        base: of the baseline.
-        candidate: of the candidate.
-        elapsed_s: its duration, loads included.
-    """
-
-    base: EmbeddedTexts
-    candidate: EmbeddedTexts
-    elapsed_s: float
+    base: EmbeddedTexts  #: of the baseline
+    candidate: EmbeddedTexts  #: of the candidate
+    elapsed_s: float  #: its duration, loads included
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:

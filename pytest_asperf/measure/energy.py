@@ -23,20 +23,13 @@ _LEAST_WINDOWS: Final = 3
 
 @dataclass(frozen=True)
 class EnergyResult:
-    """The energy of one workload on one model.
-
-    Attributes:
-        idle: the machine with the model loaded and nothing to do, just before.
-        phases: of the workload, in the order they ran.
-        ran: the run record.
-        watched: the machine during them.
-    """
+    """The energy of one workload on one model."""
 
     workload: Workload
-    idle: PhaseEnergy
-    phases: tuple[PhaseEnergy, ...]
-    ran: Provenance
-    watched: Watched
+    idle: PhaseEnergy  #: the machine with the model loaded and nothing to do, just before
+    phases: tuple[PhaseEnergy, ...]  #: of the workload, in the order they ran
+    ran: Provenance  #: the run record
+    watched: Watched  #: the machine during them
 
     @property
     def rails(self) -> tuple[Rail, ...]:
@@ -73,15 +66,10 @@ class EnergyResult:
 
 @dataclass(frozen=True, slots=True)
 class EnergyExperiment:
-    """Measures the energy of a workload in the lease's only variant.
+    """Measures the energy of a workload in the lease's only variant."""
 
-    Attributes:
-        workload: one that is metered.
-        most_windows: windows at most.
-    """
-
-    workload: Workload
-    most_windows: int
+    workload: Workload  #: one that is metered
+    most_windows: int  #: windows at most
 
     def run(self, lease: MachineLease) -> EnergyResult:
         """Measure.

@@ -34,23 +34,15 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A model and the build that runs it.
+    """A model and the build that runs it."""
 
-    Attributes:
-        name: its name for readers: the model, and the build if that distinguishes it.
-        build: its engine, ready to be started.
-        settings: engine settings of the model in this variant.
-        model: the model file.
-        workload: its own workload if it differs from the pair's, otherwise None.
-        build_name: the user's name for the build; empty for asperf's own one.
-    """
-
-    name: str
-    build: ReadyBuild
-    settings: EngineSettings
-    model: LocatedModel
+    name: str  #: its name for readers: the model, and the build if that distinguishes it
+    build: ReadyBuild  #: its engine, ready to be started
+    settings: EngineSettings  #: engine settings of the model in this variant
+    model: LocatedModel  #: the model file
+    #: its own workload if it differs from the pair's, otherwise None
     workload: Workload | None = None
-    build_name: str = ""
+    build_name: str = ""  #: the user's name for the build; empty for asperf's own one
 
     @property
     def ref(self) -> ModelRef:
@@ -60,20 +52,14 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """How much is measured.
-
-    Attributes:
-        chunks: number of chunks for PPL, or None for the whole corpus.
-        call_timeout_s: deadline of one call to an engine.
-        wait_s: time to wait for another measurement on this machine.
-        self_check_every: gates of a machine of which one is preceded by a self-check, or None.
-    """
+    """How much is measured."""
 
     repetitions: int = 10
-    chunks: int | None = 40
+    chunks: int | None = 40  #: number of chunks for PPL, or None for the whole corpus
     seed: int = 0
-    call_timeout_s: float = 600.0
-    wait_s: float = 600.0
+    call_timeout_s: float = 600.0  #: deadline of one call to an engine
+    wait_s: float = 600.0  #: time to wait for another measurement on this machine
+    #: gates of a machine of which one is preceded by a self-check, or None
     self_check_every: int | None = None
 
 
@@ -115,27 +101,20 @@ class KeptProcesses:
 
 @dataclass(frozen=True)
 class MachineLease:
-    """The lease with which an experiment measures.
+    """The lease with which an experiment measures."""
 
-    Attributes:
-        sides: the variants, baseline first; each with one entry for every model that it runs.
-        shipped_corpus: the text for models that name none of their own.
-        plan: how much is measured.
-        progress: called with a label, steps done, the maximum of steps, and the figure so far.
-        noise: opens the record of this machine's noise.
-        watch: samples the machine during the lease.
-        energy_meter: opens the energy counters of this machine.
-        kept: processes of earlier experiments.
-    """
-
+    #: the variants, baseline first; each with one entry for every model that it runs
     sides: tuple[tuple[Arm, ...], ...]
-    shipped_corpus: Path
-    plan: MeasurementPlan
+    shipped_corpus: Path  #: the text for models that name none of their own
+    plan: MeasurementPlan  #: how much is measured
+    #: called with a label, steps done, the maximum of steps, and the figure so far
     progress: Progress
-    noise: Callable[[], NoiseStore]
+    noise: Callable[[], NoiseStore]  #: opens the record of this machine's noise
+    #: samples the machine during the lease
     watch: MachineWatch = field(default_factory=MachineWatch)
+    #: opens the energy counters of this machine
     energy_meter: Callable[[], EnergyMeter] = EnergyMeter.here
-    kept: KeptProcesses = field(default_factory=KeptProcesses)
+    kept: KeptProcesses = field(default_factory=KeptProcesses)  #: processes of earlier experiments
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -191,17 +170,14 @@ class Visit(Generic[Result_co]):
     """One of the measurements that continue each other until something is decided.
 
     The budget depends on the clock, so it is not part of the experiment's identity.
-
-    Attributes:
-        number: from 0.
-        max_seconds: seconds of it after which nothing further is begun.
-        earlier: the result of the visit before, None for the first.
-        most_seconds: seconds of it up to which pairs go on if that will decide them.
     """
 
-    number: int = 0
+    number: int = 0  #: from 0
+    #: seconds of it after which nothing further is begun
     max_seconds: float = field(default=math.inf, compare=False)
+    #: the result of the visit before, None for the first
     earlier: Result_co | None = field(default=None, compare=False)
+    #: seconds of it up to which pairs go on if that will decide them
     most_seconds: float = field(default=0.0, compare=False)
 
     def of_part(self, earlier: Part | None = None, *, spent_s: float = 0.0) -> Visit[Part]:
@@ -233,16 +209,11 @@ class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """True if one variant can run the smallest unit of an experiment.
+    """True if one variant can run the smallest unit of an experiment."""
 
-    Attributes:
-        experiment: the experiment.
-        number: distinguishes it from earlier trials: a result is kept for the session.
-        patience_s: deadline of one call to the engine, if that is less than the lease's.
-    """
-
-    experiment: PairedExperiment[object]
-    number: int
+    experiment: PairedExperiment[object]  #: the experiment
+    number: int  #: distinguishes it from earlier trials: a result is kept for the session
+    #: deadline of one call to the engine, if that is less than the lease's
     patience_s: float = math.inf
 
     def run(self, lease: MachineLease) -> float:

@@ -27,19 +27,14 @@ _EACH: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LoadWork:
-    """The work at every load.
+    """The work at every load."""
 
-    Attributes:
-        is_open: True if loads are requests per second, False if they are users.
-        text: source of prompts.
-    """
-
-    is_open: bool
+    is_open: bool  #: True if loads are requests per second, False if they are users
     n_prompt: int
     n_output: int
     n_requests: int
     limits: ServiceLimits
-    text: str
+    text: str  #: source of prompts
     seed: int
 
 

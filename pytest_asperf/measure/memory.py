@@ -86,38 +86,24 @@ class MemoryExperiment(SharedProcess):
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """The memory of one build with a filled context.
+    """The memory of one build with a filled context."""
 
-    Attributes:
-        counted: by the engine itself.
-        peak_rss_bytes: the largest resident memory that its process had.
-        steady_rss_bytes: the resident memory of its process at the end, including child processes.
-        left_bytes: by how much that grew in `LATER_REQUESTS` requests of equal length.
-        ran: the run record.
-    """
-
-    counted: EngineMemory
-    peak_rss_bytes: int
+    counted: EngineMemory  #: by the engine itself
+    peak_rss_bytes: int  #: the largest resident memory that its process had
+    #: the resident memory of its process at the end, including child processes
     steady_rss_bytes: int
-    left_bytes: int
-    ran: Provenance
+    left_bytes: int  #: by how much that grew in `LATER_REQUESTS` requests of equal length
+    ran: Provenance  #: the run record
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryComparison:
-    """The memory of one model file in two builds.
+    """The memory of one model file in two builds."""
 
-    Attributes:
-        base: of the baseline.
-        candidate: of the candidate.
-        n_ctx: tokens that the context was filled with.
-        elapsed_s: its duration, loads included.
-    """
-
-    base: HeldMemory
-    candidate: HeldMemory
-    n_ctx: int
-    elapsed_s: float
+    base: HeldMemory  #: of the baseline
+    candidate: HeldMemory  #: of the candidate
+    n_ctx: int  #: tokens that the context was filled with
+    elapsed_s: float  #: its duration, loads included
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:
@@ -130,12 +116,9 @@ class MemoryABExperiment(OfAnyModel):
     """Fills the context of one model in both builds, in a new process of each.
 
     An encoder embeds texts in batches instead.
-
-    Attributes:
-        depth: tokens that it is filled with; 0 for as many as usual.
     """
 
-    depth: int = 0
+    depth: int = 0  #: tokens that it is filled with; 0 for as many as usual
 
     def run(self, lease: MachineLease) -> MemoryComparison:
         """Measure the memory of this work.

@@ -34,25 +34,15 @@ _QUIET_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class PhaseEnergy:
-    """The counters while one kind of work was done.
+    """The counters while one kind of work was done."""
 
-    Attributes:
-        windows: of the counters that moved often enough.
-        short: of those that moved more rarely.
-        still: the counters that did not move.
-        missing: rails that nothing here measures.
-        wall_s: time of the phase.
-        busy_s: of it, time that the engine counted as work.
-        n_tokens: tokens of all runs; 0 of an idle machine.
-    """
-
-    windows: tuple[CounterWindow, ...]
-    short: tuple[CounterWindow, ...]
-    still: tuple[Counter, ...]
-    missing: tuple[MissingRail, ...]
-    wall_s: float
-    busy_s: float
-    n_tokens: int = 0
+    windows: tuple[CounterWindow, ...]  #: of the counters that moved often enough
+    short: tuple[CounterWindow, ...]  #: of those that moved more rarely
+    still: tuple[Counter, ...]  #: the counters that did not move
+    missing: tuple[MissingRail, ...]  #: rails that nothing here measures
+    wall_s: float  #: time of the phase
+    busy_s: float  #: of it, time that the engine counted as work
+    n_tokens: int = 0  #: tokens of all runs; 0 of an idle machine
 
     @property
     def rails(self) -> tuple[Rail, ...]:

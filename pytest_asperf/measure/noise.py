@@ -40,28 +40,21 @@ class Calibration:
     """The noise of one workload under one engine build on one kind of machine.
 
     The bounds of the position are those of its 90 % interval.
-
-    Attributes:
-        engine: the engine build, as `EngineFacts.build` names it.
-        spread: robust standard deviation of A/A log cost ratios.
-        position: relative change of cost from the first to the second run of a run pair.
-        load_sd: standard deviation of log cost from load to load, None if it is unknown.
-        measured_on: the day, ISO 8601.
-        pair_s: seconds per pair, None in files of an earlier version.
     """
 
     workload: str
-    engine: str
+    engine: str  #: the engine build, as `EngineFacts.build` names it
     model: str
     model_sha256: str
-    spread: float
-    position: float
+    spread: float  #: robust standard deviation of A/A log cost ratios
+    position: float  #: relative change of cost from the first to the second run of a run pair
     position_low: float
     position_high: float
+    #: standard deviation of log cost from load to load, None if it is unknown
     load_sd: float | None
     pairs: int
-    measured_on: str
-    pair_s: float | None = None
+    measured_on: str  #: the day, ISO 8601
+    pair_s: float | None = None  #: seconds per pair, None in files of an earlier version
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +72,13 @@ class SelfChecks:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The surroundings of a gate.
+    """The surroundings of a gate."""
 
-    Attributes:
-        conditions: the readiness before it.
-        calibrations: the measured noise by workload.
-        watched: the machine during it.
-    """
-
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()  #: the readiness before it
+    #: the measured noise by workload
     calibrations: Mapping[str, Calibration] = field(default_factory=dict)
     self_checks: SelfChecks = SelfChecks()
-    watched: Watched = NOT_WATCHED
+    watched: Watched = NOT_WATCHED  #: the machine during it
 
 
 class NoiseStore:

@@ -37,34 +37,21 @@ _DEVICES_SHOWN: Final = 4
 
 @dataclass(frozen=True)
 class Provenance:
-    """Run record: the actual run.
+    """Run record: the actual run."""
 
-    Attributes:
-        model: the model's spec.
-        path: its file.
-        sha256: the file's hash.
-        engine: the engine's own facts.
-        loaded: the model's resolved settings.
-        context: the resolved context, None before there is one.
-        requested: the requested engine settings.
-        made: the types of a mixed file, and how a build that was made here came about, as label and
-            text.
-        title: the model's own name in its file, and its size; empty if the file has neither.
-        ref: the model as requested.
-        build_name: the user's name for the build; empty for asperf's own one.
-    """
-
-    model: str
-    path: Path
-    sha256: str
-    engine: EngineFacts
-    loaded: LoadedFacts
-    context: ContextFacts | None
-    requested: EngineSettings
+    model: str  #: the model's spec
+    path: Path  #: its file
+    sha256: str  #: the file's hash
+    engine: EngineFacts  #: the engine's own facts
+    loaded: LoadedFacts  #: the model's resolved settings
+    context: ContextFacts | None  #: the resolved context, None before there is one
+    requested: EngineSettings  #: the requested engine settings
+    #: the types of a mixed file, and how a build that was made here came about, as label and text
     made: tuple[tuple[str, str], ...] = ()
+    #: the model's own name in its file, and its size; empty if the file has neither
     title: str = ""
-    ref: ModelRef | None = None
-    build_name: str = ""
+    ref: ModelRef | None = None  #: the model as requested
+    build_name: str = ""  #: the user's name for the build; empty for asperf's own one
 
     def facts(self) -> Ran:
         """The run record, as plain facts for a report."""
@@ -208,22 +195,15 @@ class TimedLoad:
 
 @dataclass(frozen=True)
 class ThroughputResult:
-    """Repetitions of one workload on one model.
+    """Repetitions of one workload on one model."""
 
-    Attributes:
-        workload: the timed work.
-        loads: the model's loads, of one counted run each, or one load of all runs.
-        bytes_per_token: bytes that one step of TG reads at this depth, None if unknown.
-        ran: the run record; of the last load if there are several.
-        watched: the machine during the runs.
-        examined: the state after one of the runs; None if the engine does not show it.
-    """
-
-    workload: Workload
+    workload: Workload  #: the timed work
+    #: the model's loads, of one counted run each, or one load of all runs
     loads: tuple[TimedLoad, ...]
-    bytes_per_token: int | None
-    ran: Provenance
-    watched: Watched = NOT_WATCHED
+    bytes_per_token: int | None  #: bytes that one step of TG reads at this depth, None if unknown
+    ran: Provenance  #: the run record; of the last load if there are several
+    watched: Watched = NOT_WATCHED  #: the machine during the runs
+    #: the state after one of the runs; None if the engine does not show it
     examined: ExaminedRun | None = None
 
     def rows(self) -> tuple[tuple[str, str], ...]:
@@ -313,31 +293,20 @@ def samples_ns(run: RawRun, workload: Workload) -> list[int]:
 
 @dataclass(frozen=True)
 class LevelResult:
-    """One quantization of a sweep, scored on the same chunks as its baseline.
+    """One quantization of a sweep, scored on the same chunks as its baseline."""
 
-    Attributes:
-        chunks: raw scores by chunk.
-        baseline_chunks: the baseline's scores of the same chunks, in the same pass.
-        size_bytes: size of the file.
-        text: the scored text.
-        ran: the run record.
-        baseline_ran: run record of the baseline.
-        same: how the files show that this is the baseline over again; empty if they do not.
-        why_lossless: why it may score exactly as the baseline does; empty if it may not.
-        peak_rss_bytes: the worker's peak resident memory, with all quantizations loaded together.
-        work: only quantizations scored on equal work can be compared.
-    """
-
-    chunks: tuple[ChunkScore, ...]
+    chunks: tuple[ChunkScore, ...]  #: raw scores by chunk
+    #: the baseline's scores of the same chunks, in the same pass
     baseline_chunks: tuple[ChunkScore, ...]
-    size_bytes: int
-    text: ScoredText
-    ran: Provenance
-    baseline_ran: Provenance
-    same: str
-    why_lossless: str
+    size_bytes: int  #: size of the file
+    text: ScoredText  #: the scored text
+    ran: Provenance  #: the run record
+    baseline_ran: Provenance  #: run record of the baseline
+    same: str  #: how the files show that this is the baseline over again; empty if they do not
+    why_lossless: str  #: why it may score exactly as the baseline does; empty if it may not
+    #: the worker's peak resident memory, with all quantizations loaded together
     peak_rss_bytes: int
-    work: Mapping[str, str]
+    work: Mapping[str, str]  #: only quantizations scored on equal work can be compared
 
     @cached_property
     def comparison(self) -> metrics.Comparison:
@@ -356,14 +325,8 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """The quantizations of a sweep against one baseline.
+    """The quantizations of a sweep against one baseline."""
 
-    Attributes:
-        rungs: the measured quantizations.
-        failures: quantizations that could not be scored.
-        note: how it was measured, if that was not all models in one pass.
-    """
-
-    rungs: Mapping[ModelRef, LevelResult]
-    failures: Mapping[ModelRef, AsperfError]
-    note: str = ""
+    rungs: Mapping[ModelRef, LevelResult]  #: the measured quantizations
+    failures: Mapping[ModelRef, AsperfError]  #: quantizations that could not be scored
+    note: str = ""  #: how it was measured, if that was not all models in one pass

@@ -43,18 +43,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """One variant of a comparison.
+    """One variant of a comparison."""
 
-    Attributes:
-        runner: of the engine.
-        refs: the models that run together: one, or a target and its draft.
-        build: the build, None for the runner's own.
-        workload: its own workload if it differs from the experiment's, otherwise None.
-    """
-
-    runner: MeasurementRunner
-    refs: tuple[ModelRef, ...]
-    build: Build | None = None
+    runner: MeasurementRunner  #: of the engine
+    refs: tuple[ModelRef, ...]  #: the models that run together: one, or a target and its draft
+    build: Build | None = None  #: the build, None for the runner's own
+    #: its own workload if it differs from the experiment's, otherwise None
     workload: Workload | None = None
 
 

@@ -46,29 +46,23 @@ SERVED_SETTLING: Final = Workload("ttft", 64)
 
 @dataclass(frozen=True, slots=True)
 class ArmCache:
-    """Results that processes of one variant leave for later ones, so that none repeats the work.
+    """Results that processes of one variant leave for later ones, so that none repeats the work."""
 
-    Attributes:
-        folder: filled caches of the engine: the text before a timed run.
-        fed: their tokens or prompts, by workload.
-        prompts: of a suite, by the room for them.
-        replies: to prompts of a suite, by the number of the run pair.
-        ran: run record of each model of the last process, and the models' `contexts`.
-        peaks: the least and the most of the largest logits after the runs, by workload and then by
-            the runs' tokens.
-        found_sound: workloads of which a run was examined, and had no finding.
-        loaded_from: the share of the model's file that was cached before each timed load; None if
-            the system does not report it.
-    """
-
-    folder: Path
-    fed: dict[Workload, Fed] = field(default_factory=dict)
-    prompts: dict[int, Prompts] = field(default_factory=dict)
+    folder: Path  #: filled caches of the engine: the text before a timed run
+    fed: dict[Workload, Fed] = field(default_factory=dict)  #: their tokens or prompts, by workload
+    prompts: dict[int, Prompts] = field(default_factory=dict)  #: of a suite, by the room for them
+    #: to prompts of a suite, by the number of the run pair
     replies: dict[int, Generation] = field(default_factory=dict)
+    #: run record of each model of the last process, and the models' `contexts`
     ran: list[Provenance] = field(default_factory=list)
     contexts: dict[str, ContextFacts] = field(default_factory=dict)
+    #: the least and the most of the largest logits after the runs, by workload and then by the
+    #: runs' tokens
     peaks: dict[Workload, dict[tuple[int, int], tuple[float, float]]] = field(default_factory=dict)
+    #: workloads of which a run was examined, and had no finding
     found_sound: set[Workload] = field(default_factory=set)
+    #: the share of the model's file that was cached before each timed load; None if the system does
+    #: not report it
     loaded_from: list[float | None] = field(default_factory=list)
 
 
@@ -95,13 +89,9 @@ TimedRun: TypeAlias = RawRun | MeteredRun | SuiteReply
 
 
 class TimedArm(RunningBuild, ABC):
-    """A running variant, as the pairs of a comparison use it.
+    """A running variant, as the pairs of a comparison use it."""
 
-    Attributes:
-        timed: the name of the model that is timed.
-    """
-
-    timed: str = MODEL
+    timed: str = MODEL  #: the name of the model that is timed
 
     @property
     def loaded(self) -> LoadedFacts:

@@ -168,14 +168,11 @@ def _timed_suites(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Findings between the runs of a suite, which outlast the processes.
+    """Findings between the runs of a suite, which outlast the processes."""
 
-    Attributes:
-        costs: of single batches, by pair.
-        divergences: where greedy outputs diverge.
-    """
-
+    #: of single batches, by pair
     costs: defaultdict[int, list[StepCosts]] = field(default_factory=lambda: defaultdict(list))
+    #: where greedy outputs diverge
     divergences: dict[tuple[int, ...], Divergence] = field(default_factory=dict)
 
 
@@ -257,17 +254,12 @@ class SpeculationExperiment:
     Before the pairs every prompt runs once in either variant, untimed, to count acceptance; the
     candidate also generates without the draft, and its outputs are compared. Then each run pair of
     a pair is a prompt.
-
-    Attributes:
-        pairing: the pair to run; greedily, for any temperature in it.
-        budget: the maximal cost.
-        comparisons: tests that share the error of a FAIL, this one among them.
-        visit: continues the pairs of an earlier one, whose outputs are already compared.
     """
 
-    pairing: Pairing
-    budget: Budget
-    comparisons: int = 1
+    pairing: Pairing  #: the pair to run; greedily, for any temperature in it
+    budget: Budget  #: the maximal cost
+    comparisons: int = 1  #: tests that share the error of a FAIL, this one among them
+    #: continues the pairs of an earlier one, whose outputs are already compared
     visit: Visit[SpeculationComparison] = field(default_factory=Visit)
 
     def run(self, lease: MachineLease) -> SpeculationComparison:

@@ -29,16 +29,12 @@ PARTS: Final = ("draft", "verify", "rollback", "other")
 
 @dataclass(frozen=True, slots=True)
 class PromptRun:
-    """Both variants on one prompt, by its index, back to back in random order.
-
-    Attributes:
-        alone: by the target alone; or with its draft here, if the other is on another machine.
-        speculative: with the draft that is judged.
-    """
+    """Both variants on one prompt, by its index, back to back in random order."""
 
     prompt: int
+    #: by the target alone; or with its draft here, if the other is on another machine
     alone: Generation
-    speculative: Generation
+    speculative: Generation  #: with the draft that is judged
     speculative_first: bool
 
     @property
@@ -160,14 +156,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The accepted tokens of one variant's speculation.
+    """The accepted tokens of one variant's speculation."""
 
-    Attributes:
-        n_tokens: tokens generated after each prompt.
-        by_prompt: drafted and accepted tokens, each counted on its first verification.
-    """
-
-    n_tokens: int
+    n_tokens: int  #: tokens generated after each prompt
+    #: drafted and accepted tokens, each counted on its first verification
     by_prompt: tuple[tuple[int, int], ...]
 
     @property
@@ -188,34 +180,23 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationComparison:
-    """Speculation of one target and draft in two variants.
+    """Speculation of one target and draft in two variants."""
 
-    Attributes:
-        pairing: the pair that ran.
-        speed: the pairs.
-        counts: of baseline and candidate.
-        categories: of each prompt.
-        divergences: where the candidate's outputs with and without the draft part.
-    """
-
-    pairing: Pairing
-    speed: ABResult
-    counts: tuple[Counts, Counts]
-    categories: tuple[str, ...]
+    pairing: Pairing  #: the pair that ran
+    speed: ABResult  #: the pairs
+    counts: tuple[Counts, Counts]  #: of baseline and candidate
+    categories: tuple[str, ...]  #: of each prompt
+    #: where the candidate's outputs with and without the draft part
     divergences: tuple[Divergence, ...]
 
 
 @dataclass(frozen=True)
 class RoundCounts:
-    """The drafted, accepted and emitted tokens of rounds, without their times.
+    """The drafted, accepted and emitted tokens of rounds, without their times."""
 
-    Attributes:
-        by_run: category of the prompt, and rounds, of each run.
-        k: tokens drafted in a whole round.
-    """
-
+    #: category of the prompt, and rounds, of each run
     by_run: tuple[tuple[str, Sequence[Round]], ...]
-    k: int
+    k: int  #: tokens drafted in a whole round
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
@@ -460,15 +441,11 @@ class SpeculationResult:
 
 @dataclass(frozen=True)
 class RemoteDraftingResult:
-    """A draft on another machine, compared with the same draft here.
+    """A draft on another machine, compared with the same draft here."""
 
-    Attributes:
-        pairs: the suite in both variants; the draft here is the first of each run pair.
-        ran: run record with the draft there: target and draft.
-    """
-
+    #: the suite in both variants; the draft here is the first of each run pair
     pairs: tuple[SuitePair, ...]
-    ran: tuple[Provenance, ...]
+    ran: tuple[Provenance, ...]  #: run record with the draft there: target and draft
 
     @cached_property
     def change(self) -> Estimate:

@@ -26,15 +26,10 @@ _POSITIONS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """The scores of a text's tokens.
+    """The scores of a text's tokens."""
 
-    Attributes:
-        tokens: the whole text.
-        score: of the tokens that were scored; with KLD if there is a baseline.
-    """
-
-    tokens: tuple[int, ...]
-    score: ChunkScore
+    tokens: tuple[int, ...]  #: the whole text
+    score: ChunkScore  #: of the tokens that were scored; with KLD if there is a baseline
     ran: Provenance
 
 
@@ -139,17 +134,11 @@ class PromptExperiment(SharedProcess):
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs of two variants, baseline first.
+    """The outputs of two variants, baseline first."""
 
-    Attributes:
-        texts: after each prompt.
-        again: the baseline's second output after the first prompt.
-        ran: the run record.
-    """
-
-    texts: tuple[tuple[str, str], ...]
-    again: str
-    ran: tuple[Provenance, Provenance]
+    texts: tuple[tuple[str, str], ...]  #: after each prompt
+    again: str  #: the baseline's second output after the first prompt
+    ran: tuple[Provenance, Provenance]  #: the run record
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,13 +211,10 @@ def _invalid(what: str, guard_finding: GuardFinding) -> MeasurementError:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthBounds:
-    """The memory bandwidth that bounds TG on the selected hardware.
-
-    Attributes:
-        measure: measures this machine's bandwidth if it is unknown; True measures it again.
-    """
+    """The memory bandwidth that bounds TG on the selected hardware."""
 
     hardware: Hardware
+    #: measures this machine's bandwidth if it is unknown; True measures it again
     measure: Callable[[bool], Bandwidth]
 
     def expected(self, result: ThroughputResult) -> BandwidthBound:

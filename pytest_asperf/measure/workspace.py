@@ -36,15 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A project's models, builds and settings, and all that measures with them.
+    """A project's models, builds and settings, and all that measures with them."""
 
-    Attributes:
-        catalogue: models and builds, with the settings selected.
-        typed: the settings that were typed, and not read from a file.
-    """
-
-    catalogue: Catalogue
-    typed: frozenset[str] = frozenset()
+    catalogue: Catalogue  #: models and builds, with the settings selected
+    typed: frozenset[str] = frozenset()  #: the settings that were typed, and not read from a file
 
     @property
     def settings(self) -> Settings:

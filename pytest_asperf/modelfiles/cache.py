@@ -39,17 +39,13 @@ _MAX_SIDECAR_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """One file of the cache, with its sidecar's content.
-
-    Attributes:
-        problem: why it is not to be used (`discard` it); None for an intact file.
-    """
+    """One file of the cache, with its sidecar's content."""
 
     path: Path
     nbytes: int
     sha256: str | None
     recipe: Mapping[str, str]
-    problem: str | None
+    problem: str | None  #: why it is not to be used (`discard` it); None for an intact file
 
 
 def cache_root(env: Mapping[str, str]) -> Path:

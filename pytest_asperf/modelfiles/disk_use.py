@@ -21,19 +21,12 @@ _BLOCK_BYTES: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """The disk space of a set of files.
+    """The disk space of a set of files."""
 
-    Attributes:
-        allocated: bytes on the disk; less than apparent where a file has holes or is compressed.
-        apparent: sum of the lengths.
-        n_files: files, each counted once.
-        n_shared: further names of these files: hard links, and links to one blob.
-    """
-
-    allocated: int
-    apparent: int
-    n_files: int
-    n_shared: int
+    allocated: int  #: bytes on the disk; less than apparent where a file has holes or is compressed
+    apparent: int  #: sum of the lengths
+    n_files: int  #: files, each counted once
+    n_shared: int  #: further names of these files: hard links, and links to one blob
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:

@@ -74,14 +74,12 @@ class StringArray:
 
     The digest is the sha256 over the array as stored: its count (u64), then each string's length
     (u64) and bytes, little-endian.
-
-    Attributes:
-        ends: digests without the count, of all strings but the last `MOST_PADDING`, and of one
-            more each, up to all of them.
     """
 
     count: int
     digest: bytes
+    #: digests without the count, of all strings but the last `MOST_PADDING`, and of one more each,
+    #: up to all of them
     ends: tuple[bytes, ...] = ()
 
 
@@ -105,16 +103,12 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The part of a file before its weights.
+    """The part of a file before its weights."""
 
-    Attributes:
-        values: metadata by key; None is a value that is well-formed but was not kept.
-        data_start: where the first tensor's data begins, in bytes.
-    """
-
+    #: metadata by key; None is a value that is well-formed but was not kept
     values: dict[str, Value]
     tensors: tuple[TensorInfo, ...]
-    data_start: int
+    data_start: int  #: where the first tensor's data begins, in bytes
 
 
 def corrupt(path: Path, reason: str) -> ModelError:

@@ -43,45 +43,35 @@ _LAYER: Final = re.compile(r"blk\.(\d+)\.(.+)")
 
 @dataclass(frozen=True, slots=True)
 class GgufInfo:
-    """A GGUF file's model, as its header states it.
-
-    Attributes:
-        name: the model's own name, printable and at most 200 characters, if it has one.
-        level: the quantization, None if it is not stated or unknown.
-        n_params: elements of all tensors.
-        data_start: where the first tensor's data begins, in bytes.
-        n_experts: experts per layer, 0 for a dense model.
-        tokenizer_sha256: equal for two files that split text into the same numbers: sha256 over
-            the three sha256 of the pre-tokenizer's name, the tokens and the merges, the latter two
-            as stored (see `StringArray`). None without a vocabulary.
-        kv_elements: elements of K, and of V, per position of context, over all layers.
-        sliding_window: positions that a layer with a sliding window looks back on, if it has one.
-        n_nextn_layers: layers at the end that only multi-token prediction uses.
-        shape: the sizes that distinguish its quantizations from other models.
-        vocabulary: the tokens, to find a draft with other padding; None without a vocabulary.
-        encoder: its kind if it does not continue a text, and the sign of it; otherwise empty.
-    """
+    """A GGUF file's model, as its header states it."""
 
     path: Path
     nbytes: int
     architecture: str
-    name: str | None
-    level: str | None
-    n_params: int
+    name: str | None  #: the model's own name, printable and at most 200 characters, if it has one
+    level: str | None  #: the quantization, None if it is not stated or unknown
+    n_params: int  #: elements of all tensors
     tensors: tuple[TensorInfo, ...]
-    data_start: int
+    data_start: int  #: where the first tensor's data begins, in bytes
     n_layers: int
     n_ctx_train: int
     n_vocab: int
-    n_experts: int
+    n_experts: int  #: experts per layer, 0 for a dense model
     n_experts_used: int
+    #: Equal for two files that split text into the same numbers: sha256 over the three sha256 of
+    #: the pre-tokenizer's name, the tokens and the merges, the latter two as stored (see
+    #: `StringArray`). None without a vocabulary.
     tokenizer_sha256: str | None
     tied_embeddings: bool
+    #: elements of K, and of V, per position of context, over all layers
     kv_elements: tuple[int, int]
+    #: positions that a layer with a sliding window looks back on, if it has one
     sliding_window: int | None
-    n_nextn_layers: int
-    shape: ModelShape
+    n_nextn_layers: int  #: layers at the end that only multi-token prediction uses
+    shape: ModelShape  #: the sizes that distinguish its quantizations from other models
+    #: the tokens, to find a draft with other padding; None without a vocabulary
     vocabulary: Vocabulary | None = None
+    #: its kind if it does not continue a text, and the sign of it; otherwise empty
     encoder: str = ""
 
     def require_causal(self) -> None:

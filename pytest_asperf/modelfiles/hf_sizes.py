@@ -36,30 +36,22 @@ _USED: Final = ("num_experts_per_tok", "num_experts_per_token")
 
 @dataclass(frozen=True, slots=True)
 class HfSizes:
-    """A model's sizes in elements.
-
-    Attributes:
-        matrices, vectors: elements of all of them in the text model.
-        read: elements of matrices that decoding one token reads.
-        kv_elements: of K, and of V, per position of context, over all layers.
-        window: positions that a layer with a sliding window looks back on, if it has one.
-        is_recurrent: some layers keep a state instead of a KV cache.
-        is_packed: the weights are quantized, so that elements of matrices are those of packed rows.
-        expert_share: of the experts, the share that one token is routed to.
-    """
+    """A model's sizes in elements."""
 
     folder: Path
+    #: matrices, vectors: elements of all of them in the text model
     matrices: int
     vectors: int
-    read: int
-    kv_elements: tuple[int, int]
+    read: int  #: elements of matrices that decoding one token reads
+    kv_elements: tuple[int, int]  #: of K, and of V, per position of context, over all layers
     n_ctx_train: int | None
-    window: int | None
+    window: int | None  #: positions that a layer with a sliding window looks back on, if it has one
     has_experts: bool
-    is_recurrent: bool
+    is_recurrent: bool  #: some layers keep a state instead of a KV cache
+    #: the weights are quantized, so that elements of matrices are those of packed rows
     is_packed: bool
     is_tied: bool
-    expert_share: float
+    expert_share: float  #: of the experts, the share that one token is routed to
 
     def share_read(self, name: str) -> float:
         """The share of a tensor that decoding one token reads."""

@@ -38,20 +38,14 @@ from pytest_asperf.modelfiles.safetensors_read import data_start
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model at a quantization, as a checked file or folder.
-
-    Attributes:
-        sha256: its hash; of a folder or of several parts, over names and hashes of the files.
-        info: the facts in the headers, None for a script.
-        files: the hashed files, to check later that they are unchanged.
-    """
+    """A model at a quantization, as a checked file or folder."""
 
     ref: ModelRef
     path: Path
-    sha256: str
+    sha256: str  #: its hash; of a folder or of several parts, over names and hashes of the files
     size_bytes: int
-    info: GgufInfo | MlxInfo | None
-    files: HashedFiles | None = None
+    info: GgufInfo | MlxInfo | None  #: the facts in the headers, None for a script
+    files: HashedFiles | None = None  #: the hashed files, to check later that they are unchanged
 
     @property
     def level(self) -> str:

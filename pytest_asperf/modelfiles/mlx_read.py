@@ -29,24 +29,17 @@ _STACKED: Final = re.compile(r"\.(experts|switch_mlp)\.[^.]+\.weight$")
 
 @dataclass(frozen=True, slots=True)
 class MlxInfo:
-    """A model's folder, as its configuration and the headers of its weights state it.
-
-    Attributes:
-        level: its quantization, None if MLX cannot make it.
-        is_quantised: whether the weights are quantized, by whomever.
-        sizes: the bytes that a step reads, None if names and configuration do not show them.
-        tokenizer_sha256: equal for two folders whose tokenizer splits text alike.
-        shape: the sizes that distinguish its quantizations from other models.
-    """
+    """A model's folder, as its configuration and the headers of its weights state it."""
 
     path: Path
     nbytes: int
-    level: str | None
-    is_quantised: bool
+    level: str | None  #: its quantization, None if MLX cannot make it
+    is_quantised: bool  #: whether the weights are quantized, by whomever
     tensors: tuple[TensorEntry, ...]
+    #: the bytes that a step reads, None if names and configuration do not show them
     sizes: HfSizes | None
-    tokenizer_sha256: str
-    shape: ModelShape
+    tokenizer_sha256: str  #: equal for two folders whose tokenizer splits text alike
+    shape: ModelShape  #: the sizes that distinguish its quantizations from other models
 
     @property
     def n_params(self) -> int:

@@ -28,18 +28,13 @@ _OWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The shape that quantizing a model preserves; None if the header lacks a value.
+    """The shape that quantizing a model preserves; None if the header lacks a value."""
 
-    Attributes:
-        format: the format whose names and conventions the values follow.
-        n_layers: without layers that only multi-token prediction uses.
-        n_heads, n_kv_heads, n_ff: of the largest layer.
-    """
-
-    format: Literal["gguf", "hf"]
+    format: Literal["gguf", "hf"]  #: the format whose names and conventions the values follow
     architecture: str | None = None
-    n_layers: int | None = None
+    n_layers: int | None = None  #: without layers that only multi-token prediction uses
     n_embd: int | None = None
+    #: n_heads, n_kv_heads, n_ff: of the largest layer
     n_heads: int | None = None
     n_kv_heads: int | None = None
     n_ff: int | None = None

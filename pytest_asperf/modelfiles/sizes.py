@@ -40,15 +40,12 @@ BITS_PER_WEIGHT: Final[dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """The KV cache to count; without a context, 4096 positions or the trained context if less.
-
-    Attributes:
-        float_bytes: of a weight that is not quantized, and of a group's scale, if the engine stores
-            them in a compute type that differs from the file's, as MLX does.
-    """
+    """The KV cache to count; without a context, 4096 positions or the trained context if less."""
 
     context: int | None = None
     bytes_per_element: tuple[float, float] = (2.0, 2.0)
+    #: of a weight that is not quantized, and of a group's scale, if the engine stores them in a
+    #: compute type that differs from the file's, as MLX does
     float_bytes: float | None = None
 
     def positions(self, n_ctx_train: int | None) -> int:

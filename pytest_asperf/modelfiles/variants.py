@@ -30,21 +30,13 @@ _ZEROED: Final = ("attn_output.weight", "ffn_down.weight")
 
 @dataclass(frozen=True, slots=True)
 class StateSpace:
-    """Sizes of a layer's state-space part: as small as the architectures admit.
+    """Sizes of a layer's state-space part: as small as the architectures admit."""
 
-    Attributes:
-        d_inner: channels.
-        n_heads: heads that share a time step; 0 if each channel has its own.
-        d_conv: positions that are convolved.
-        d_state: numbers that each channel remembers.
-        dt_rank: rank of the time step's projection, where channels have their own.
-    """
-
-    d_inner: int
-    n_heads: int
-    d_conv: int = 4
-    d_state: int = 16
-    dt_rank: int = 16
+    d_inner: int  #: channels
+    n_heads: int  #: heads that share a time step; 0 if each channel has its own
+    d_conv: int = 4  #: positions that are convolved
+    d_state: int = 16  #: numbers that each channel remembers
+    dt_rank: int = 16  #: rank of the time step's projection, where channels have their own
 
 
 def not_variable(path: Path, what: str) -> ModelError:

@@ -117,17 +117,11 @@ _FIXED: Final = "fixed baseline"
 
 @dataclass(frozen=True, slots=True)
 class LastNight:
-    """The last run of a job on this machine.
+    """The last run of a job on this machine."""
 
-    Attributes:
-        time: when it began, seconds since the epoch.
-        facts: the facts that its results depended on.
-        build: a name of the build that was measured, which still means that build.
-    """
-
-    time: float
-    facts: Mapping[str, str]
-    build: str
+    time: float  #: when it began, seconds since the epoch
+    facts: Mapping[str, str]  #: the facts that its results depended on
+    build: str  #: a name of the build that was measured, which still means that build
 
     def named(self, now: Mapping[str, str], *, anchor: str) -> str:
         """A name of the last run's build, if tonight's facts have another one; otherwise empty."""

@@ -32,18 +32,13 @@ _HALF_WIDTHS: Final = 1.645
 
 @dataclass(frozen=True, slots=True)
 class SeriesState:
-    """The state of a series over its runs.
+    """The state of a series over its runs."""
 
-    Attributes:
-        points: those that count, one per run.
-        steps: the steps between them. Their log ratios are those of a time or a size: above 0 is
-            slower, or more.
-        is_time: True if a larger value means "slower".
-    """
-
-    points: tuple[StoredPoint, ...]
+    points: tuple[StoredPoint, ...]  #: those that count, one per run
+    #: The steps between them. Their log ratios are those of a time or a size: above 0 is slower, or
+    #: more.
     steps: tuple[Step, ...]
-    is_time: bool
+    is_time: bool  #: True if a larger value means "slower"
 
     @property
     def is_new(self) -> bool:

@@ -18,15 +18,10 @@ from pytest_asperf.report.session_meta import MeasuringMachine
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The content of a session's test reports.
+    """The content of a session's test reports."""
 
-    Attributes:
-        noted: the records, each with its machine if there are several.
-        machines: those that xdist's workers ran on, by name.
-    """
-
-    noted: Sequence[Noted]
-    machines: Mapping[str, MeasuringMachine]
+    noted: Sequence[Noted]  #: the records, each with its machine if there are several
+    machines: Mapping[str, MeasuringMachine]  #: those that xdist's workers ran on, by name
 
     @property
     def are_named(self) -> bool:

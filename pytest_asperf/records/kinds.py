@@ -426,16 +426,9 @@ def ran_of(record: AnyRecord) -> tuple[Ran, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A record with the test that noted it.
+    """A record with the test that noted it."""
 
-    Attributes:
-        test: the test's id; of a gate, the check.
-        record: the record.
-        machine: name of the machine, if a report has several.
-        apart: its difference from other records of its name.
-    """
-
-    test: str
-    record: AnyRecord
-    machine: str = ""
-    apart: str = ""
+    test: str  #: the test's id; of a gate, the check
+    record: AnyRecord  #: the record
+    machine: str = ""  #: name of the machine, if a report has several
+    apart: str = ""  #: its difference from other records of its name

@@ -165,21 +165,13 @@ class NightlyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A report of a session or a gate.
+    """A report of a session or a gate."""
 
-    Attributes:
-        meta: when, where and how it was run; None in files of early versions.
-        headline: the measuring conditions.
-        rows: the records, in the order they were noted.
-        gate: of a gate, its answer.
-        nightly: for a nightly run, its notes.
-    """
-
-    meta: Meta | None
-    headline: tuple[str, ...]
-    rows: tuple[Noted, ...]
-    gate: GateFacts | None = None
-    nightly: NightlyFacts | None = None
+    meta: Meta | None  #: when, where and how it was run; None in files of early versions
+    headline: tuple[str, ...]  #: the measuring conditions
+    rows: tuple[Noted, ...]  #: the records, in the order they were noted
+    gate: GateFacts | None = None  #: of a gate, its answer
+    nightly: NightlyFacts | None = None  #: for a nightly run, its notes
 
 
 def row_data(noted: Noted) -> dict[str, Any]:

@@ -49,15 +49,10 @@ class ScreenLine:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A terminal, or a file in its place.
+    """A terminal, or a file in its place."""
 
-    Attributes:
-        width: its columns.
-        encoding: its character encoding.
-    """
-
-    width: int
-    encoding: str = "utf-8"
+    width: int  #: its columns
+    encoding: str = "utf-8"  #: its character encoding
 
     @property
     def _is_utf8(self) -> bool:

@@ -37,23 +37,14 @@ def error_budget(n_cells: int, *, is_gain: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A check in the summary.
+    """A check in the summary."""
 
-    Attributes:
-        word: its verdict, or ``left out``.
-        name: its workload.
-        what: the model, with settings.
-        measured: the effect with its interval, or why there is none.
-        counted: pairs or chunks that it rests on.
-        elapsed_s: its duration, loads included; None if it was left out.
-    """
-
-    word: str
-    name: str
-    what: str
-    measured: str
-    counted: str = ""
-    elapsed_s: float | None = None
+    word: str  #: its verdict, or ``left out``
+    name: str  #: its workload
+    what: str  #: the model, with settings
+    measured: str  #: the effect with its interval, or why there is none
+    counted: str = ""  #: pairs or chunks that it rests on
+    elapsed_s: float | None = None  #: its duration, loads included; None if it was left out
 
     @property
     def cost(self) -> str:

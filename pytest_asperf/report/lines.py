@@ -53,61 +53,35 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A record in words.
+    """A record in words."""
 
-    Attributes:
-        test: the test that noted it.
-        machine: name of the machine, if a report has several.
-        record: the record.
-        model: the measured model; empty for a verdict.
-        subject: the metric, or the assertion's subject.
-        measured: the figure with its interval, or the event.
-        basis: the basis of the interval.
-        brief: the figure in a table.
-        what: the name in a table.
-        threshold: the assertion's limit; empty for a measurement.
-        bound: the limit in a table.
-        outcome: the verdict; empty for a measurement.
-        source: where the figures are from.
-        facts: the run record.
-        note: remarks, one a line.
-        estimate: a measurement's result; None for verdicts, and for lines that explain others.
-        figures: the judged estimates.
-        advice: the remedy.
-        details: further remarks.
-        why: why it is not decided.
-        about: labels by a plugin: its test's subject.
-        excused: why it fails no test; empty if it does.
-        elapsed_s: its duration.
-        series: the values behind it.
-        repeat: the command that measures it again.
-    """
-
-    record: AnyRecord
-    test: str = ""
-    machine: str = ""
-    model: str = ""
-    subject: str
-    measured: str
-    basis: str = ""
-    brief: str = ""
-    what: str = ""
-    threshold: str = ""
-    bound: str = ""
-    outcome: str = ""
-    source: str = "live"
-    facts: Facts = ()
-    note: str = ""
+    record: AnyRecord  #: the record
+    test: str = ""  #: the test that noted it
+    machine: str = ""  #: name of the machine, if a report has several
+    model: str = ""  #: the measured model; empty for a verdict
+    subject: str  #: the metric, or the assertion's subject
+    measured: str  #: the figure with its interval, or the event
+    basis: str = ""  #: the basis of the interval
+    brief: str = ""  #: the figure in a table
+    what: str = ""  #: the name in a table
+    threshold: str = ""  #: the assertion's limit; empty for a measurement
+    bound: str = ""  #: the limit in a table
+    outcome: str = ""  #: the verdict; empty for a measurement
+    source: str = "live"  #: where the figures are from
+    facts: Facts = ()  #: the run record
+    note: str = ""  #: remarks, one a line
+    #: a measurement's result; None for verdicts, and for lines that explain others
     estimate: Estimate | None = None
-    figures: tuple[JudgedFigure, ...] = ()
-    advice: str = ""
-    details: tuple[str, ...] = ()
-    why: str = ""
+    figures: tuple[JudgedFigure, ...] = ()  #: the judged estimates
+    advice: str = ""  #: the remedy
+    details: tuple[str, ...] = ()  #: further remarks
+    why: str = ""  #: why it is not decided
+    #: labels by a plugin: its test's subject
     about: Mapping[str, str] = field(default_factory=dict)
-    excused: str = ""
-    elapsed_s: float | None = None
-    series: tuple[Series, ...] = ()
-    repeat: str = ""
+    excused: str = ""  #: why it fails no test; empty if it does
+    elapsed_s: float | None = None  #: its duration
+    series: tuple[Series, ...] = ()  #: the values behind it
+    repeat: str = ""  #: the command that measures it again
 
     @property
     def pairs(self) -> ComparedPairs | None:

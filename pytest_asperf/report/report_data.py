@@ -39,18 +39,12 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class LevelSet:
-    """The quantizations of one model.
+    """The quantizations of one model."""
 
-    Attributes:
-        model: its name.
-        workload: the workload of their rates; empty if there is none.
-        baseline: the baseline of ΔPPL.
-        levels: the quantizations from the largest file to the smallest, as far as sizes are known.
-    """
-
-    model: str
-    workload: str
-    baseline: str
+    model: str  #: its name
+    workload: str  #: the workload of their rates; empty if there is none
+    baseline: str  #: the baseline of ΔPPL
+    #: the quantizations from the largest file to the smallest, as far as sizes are known
     levels: tuple[Level, ...]
 
 
@@ -67,54 +61,32 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """One workload on several machines or engines.
+    """One workload on several machines or engines."""
 
-    Attributes:
-        workload: its name.
-        unit: of the estimates.
-        names: of the machines or engines, in the order of the reports.
-        models: by model, the result of each; not every one measured every model.
-    """
-
-    workload: str
-    unit: str
-    names: tuple[str, ...]
+    workload: str  #: its name
+    unit: str  #: of the estimates
+    names: tuple[str, ...]  #: of the machines or engines, in the order of the reports
+    #: by model, the result of each; not every one measured every model
     models: Mapping[str, Mapping[str, Estimate]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """One report for a reader.
+    """One report for a reader."""
 
-    Attributes:
-        whole: the report that it is, or is a part of.
-        name: of its file, or its machine.
-        machine: the hardware of its figures; empty if unknown.
-        facts: when, where and how it was run, as label and text.
-        headline: the session's measuring conditions.
-        claims: in the order of the session.
-        measurements: in the order of the session.
-        level_sets: of models with several measured quantizations.
-        speculation: measurements of speculation.
-        timed: times and rates that were not measured in pairs.
-        assertion_table: its assertions as a table.
-        measured_table: its measurements as a table.
-        history: of a report that was stored, the series that it adds to.
-    """
-
-    whole: Report
-    name: str
-    machine: str
-    facts: tuple[tuple[str, str], ...]
-    headline: tuple[str, ...]
-    claims: tuple[Line, ...]
-    measurements: tuple[Line, ...]
-    level_sets: tuple[LevelSet, ...]
-    speculation: tuple[SpeculationRecord, ...]
-    timed: tuple[Timed, ...]
-    assertion_table: Sequence[Assertion]
-    measured_table: Sequence[Entry]
-    history: tuple[Series, ...] = ()
+    whole: Report  #: the report that it is, or is a part of
+    name: str  #: of its file, or its machine
+    machine: str  #: the hardware of its figures; empty if unknown
+    facts: tuple[tuple[str, str], ...]  #: when, where and how it was run, as label and text
+    headline: tuple[str, ...]  #: the session's measuring conditions
+    claims: tuple[Line, ...]  #: in the order of the session
+    measurements: tuple[Line, ...]  #: in the order of the session
+    level_sets: tuple[LevelSet, ...]  #: of models with several measured quantizations
+    speculation: tuple[SpeculationRecord, ...]  #: measurements of speculation
+    timed: tuple[Timed, ...]  #: times and rates that were not measured in pairs
+    assertion_table: Sequence[Assertion]  #: its assertions as a table
+    measured_table: Sequence[Entry]  #: its measurements as a table
+    history: tuple[Series, ...] = ()  #: of a report that was stored, the series that it adds to
 
 
 def read_report_file(path: Path) -> list[ReportData]:

@@ -16,21 +16,13 @@ State = Literal["ok", "warning", "unknown", "impossible", "measured", "invalid",
 
 @dataclass(frozen=True, slots=True)
 class CheckLine:
-    """One examined part: its state, and a remedy if it needs one.
+    """One examined part: its state, and a remedy if it needs one."""
 
-    Attributes:
-        name: the part.
-        state: how it is.
-        detail: the finding, or a command.
-        remedy: what to do, empty if nothing.
-        is_command: whether the detail is a command, which is not broken.
-    """
-
-    name: str
-    state: State
-    detail: str
-    remedy: str = ""
-    is_command: bool = False
+    name: str  #: the part
+    state: State  #: how it is
+    detail: str  #: the finding, or a command
+    remedy: str = ""  #: what to do, empty if nothing
+    is_command: bool = False  #: whether the detail is a command, which is not broken
 
 
 @dataclass(frozen=True, slots=True)

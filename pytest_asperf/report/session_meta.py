@@ -21,25 +21,15 @@ _NOT_REPEATED: Final = {"report", "seed", "store", "store_keep", "machine_timeou
 
 @dataclass(frozen=True, slots=True)
 class SessionMeta:
-    """The facts of a session.
+    """The facts of a session."""
 
-    Attributes:
-        version: of pytest-asperf.
-        args: of the command line.
-        began: seconds since the epoch.
-        duration_s: seconds until the report was written.
-        seed: of every random order; None if xdist's workers drew one each.
-        hardware: the hardware that figures are compared with.
-        program: the beginning of the command line.
-    """
-
-    version: str
-    args: tuple[str, ...]
-    began: float
-    duration_s: float
-    seed: int | None
-    hardware: Hardware
-    program: tuple[str, ...] = ("pytest",)
+    version: str  #: of pytest-asperf
+    args: tuple[str, ...]  #: of the command line
+    began: float  #: seconds since the epoch
+    duration_s: float  #: seconds until the report was written
+    seed: int | None  #: of every random order; None if xdist's workers drew one each
+    hardware: Hardware  #: the hardware that figures are compared with
+    program: tuple[str, ...] = ("pytest",)  #: the beginning of the command line
 
     def facts(self) -> Meta:
         """The head of a report, with this machine."""

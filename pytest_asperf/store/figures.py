@@ -33,28 +33,18 @@ _LONGEST_FACT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SeriesKey:
-    """The common part of figures that may be drawn as one line.
+    """The common part of figures that may be drawn as one line."""
 
-    Attributes:
-        machine: its fingerprint.
-        engine: the engine's name, or both builds' names; the build may change within a series, and
-            is provenance.
-        model: the model spec; a name for readers.
-        model_sha256: hashes of the model's file, or of all files.
-        settings: the requested settings, as JSON with sorted keys.
-        metric: such as `tg128`, or `tg128 ratio`.
-        unit: of the values.
-        anchor: the fixed baseline of a ratio; empty for others.
-    """
-
-    machine: str
+    machine: str  #: its fingerprint
+    #: the engine's name, or both builds' names; the build may change within a series, and is
+    #: provenance
     engine: str
-    model: str
-    model_sha256: str
-    settings: str
-    metric: str
-    unit: str
-    anchor: str = ""
+    model: str  #: the model spec; a name for readers
+    model_sha256: str  #: hashes of the model's file, or of all files
+    settings: str  #: the requested settings, as JSON with sorted keys
+    metric: str  #: such as `tg128`, or `tg128 ratio`
+    unit: str  #: of the values
+    anchor: str = ""  #: the fixed baseline of a ratio; empty for others
 
     @property
     def title(self) -> str:
@@ -71,35 +61,24 @@ class SeriesKey:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a series.
-
-    Attributes:
-        low: lower bound of its interval, None if it has none.
-        high: upper bound of the interval.
-        outcome: its verdict; for a measurement, INVALID if an assertion of its test is.
-        provenance: label and text of facts that may change within a series, such as the build.
-    """
+    """A value of a series."""
 
     value: float
-    low: float | None
-    high: float | None
+    low: float | None  #: lower bound of its interval, None if it has none
+    high: float | None  #: upper bound of the interval
     n: int
-    outcome: str
+    outcome: str  #: its verdict; for a measurement, INVALID if an assertion of its test is
     test: str
+    #: label and text of facts that may change within a series, such as the build
     provenance: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesValue(Value):
-    """A value from a record of a report.
+    """A value from a record of a report."""
 
-    Attributes:
-        key: of its series.
-        row: place of the record in the report.
-    """
-
-    key: SeriesKey
-    row: int
+    key: SeriesKey  #: of its series
+    row: int  #: place of the record in the report
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +269,10 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoredPoint(Value):
-    """A value that was stored.
+    """A value that was stored."""
 
-    Attributes:
-        time: when its session began, seconds since the epoch.
-        session: the session's id.
-    """
-
-    time: float
-    session: str
+    time: float  #: when its session began, seconds since the epoch
+    session: str  #: the session's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,17 +288,12 @@ class StoredSeries:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session, without its document.
-
-    Attributes:
-        time: when it began, seconds since the epoch; after sessions before it on its machine.
-        clock_back_s: seconds that were added to its time, because its clock had been set back.
-    """
+    """A session, without its document."""
 
     id: str
     kind: str
-    time: float
-    clock_back_s: float
+    time: float  #: when it began, seconds since the epoch; after sessions before it on its machine
+    clock_back_s: float  #: seconds that were added to its time, because its clock had been set back
     machine: str
     host: str
     hardware: str
@@ -333,35 +302,22 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class NewSeries:
-    """A series that began with a session.
-
-    Attributes:
-        after: id of the most similar series before it; empty if there is none.
-        changed: the parts of the key that differ from that one's.
-    """
+    """A series that began with a session."""
 
     key: SeriesKey
-    after: str = ""
-    changed: tuple[str, ...] = ()
+    after: str = ""  #: id of the most similar series before it; empty if there is none
+    changed: tuple[str, ...] = ()  #: the parts of the key that differ from that one's
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The effect of storing a document.
+    """The effect of storing a document."""
 
-    Attributes:
-        session: the session's id.
-        is_new: whether it was not in the store before.
-        n_figures: how many it added to series.
-        began: the series that it began.
-        clock_back_s: as `StoredSession` has it.
-    """
-
-    session: str
-    is_new: bool
-    n_figures: int = 0
-    began: tuple[NewSeries, ...] = ()
-    clock_back_s: float = 0.0
+    session: str  #: the session's id
+    is_new: bool  #: whether it was not in the store before
+    n_figures: int = 0  #: how many it added to series
+    began: tuple[NewSeries, ...] = ()  #: the series that it began
+    clock_back_s: float = 0.0  #: as `StoredSession` has it
 
     def notes(self) -> Iterator[str]:
         """The remarks on it."""

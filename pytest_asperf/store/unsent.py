@@ -35,24 +35,15 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The destination of a report.
+    """The destination of a report."""
 
-    Attributes:
-        address: of the store, without a password.
-        recorded: the store's result; None if the report is kept here instead.
-        sent: how many earlier reports that were kept here are in the store now.
-        removed: how many sessions were too old to stay.
-        error: why it could not be stored.
-        path: the file that it is kept in.
-        history: the latest points of the series that it adds to, if they were requested.
-    """
-
-    address: str
-    recorded: Recorded | None = None
-    sent: int = 0
-    removed: int = 0
-    error: StoreError | None = None
-    path: Path | None = None
+    address: str  #: of the store, without a password
+    recorded: Recorded | None = None  #: the store's result; None if the report is kept here instead
+    sent: int = 0  #: how many earlier reports that were kept here are in the store now
+    removed: int = 0  #: how many sessions were too old to stay
+    error: StoreError | None = None  #: why it could not be stored
+    path: Path | None = None  #: the file that it is kept in
+    #: the latest points of the series that it adds to, if they were requested
     history: tuple[tuple[SeriesKey, list[StoredPoint]], ...] = ()
 
     @property
@@ -93,16 +84,11 @@ def check_store(address: str) -> None:
 
 @dataclass(slots=True)
 class GrowingReport:
-    """A report of a session that runs: its stored part is replaced as it grows.
+    """A report of a session that runs: its stored part is replaced as it grows."""
 
-    Attributes:
-        address: of the store.
-        cache: where the report is kept if the store cannot be used.
-        keep_days: at the end older sessions are removed from the store; None for nothing.
-    """
-
-    address: str
-    cache: Path
+    address: str  #: of the store
+    cache: Path  #: where the report is kept if the store cannot be used
+    #: at the end older sessions are removed from the store; None for nothing
     keep_days: int | None = None
     _id: str = field(default_factory=lambda: uuid4().hex)
     _began: list[NewSeries] = field(default_factory=list)

@@ -37,21 +37,14 @@ _AT_THE_LIMIT: Final = "at the limit"
 
 @dataclass(frozen=True, slots=True)
 class PairedClaim:
-    """The assertion about two variants that run in pairs.
+    """The assertion about two variants that run in pairs."""
 
-    Attributes:
-        names: of the first variant and of the second, which ran as candidate and baseline.
-        what: the quantity, and the model if both variants share it.
-        limits: of `first / second`, or of `first - second`, in the unit to show.
-        is_rate: whether the figures are rates; otherwise times or energies.
-        of_difference: True if the assertion is about `first - second`.
-    """
-
+    #: of the first variant and of the second, which ran as candidate and baseline
     names: tuple[str, str]
-    what: str
-    limits: Limits
-    is_rate: bool
-    of_difference: bool = False
+    what: str  #: the quantity, and the model if both variants share it
+    limits: Limits  #: of `first / second`, or of `first - second`, in the unit to show
+    is_rate: bool  #: whether the figures are rates; otherwise times or energies
+    of_difference: bool = False  #: True if the assertion is about `first - second`
 
     @property
     def sign(self) -> str:

@@ -15,19 +15,12 @@ _IF_NEAR: Final = frozenset({Voids.SPREAD_SENSITIVE, Voids.LOAD_SENSITIVE})
 
 @dataclass(frozen=True, slots=True)
 class GuardedRates:
-    """The runs of one workload on one model.
+    """The runs of one workload on one model."""
 
-    Attributes:
-        rates: of the runs in tok/s, or their times.
-        guard_findings: the guards' findings in them.
-        lost_share: of the runs' time, the most that a busy host can have cost them.
-        are_times: whether `rates` are times.
-    """
-
-    rates: Sequence[float]
-    guard_findings: tuple[GuardFinding, ...]
-    lost_share: float = 0.0
-    are_times: bool = False
+    rates: Sequence[float]  #: of the runs in tok/s, or their times
+    guard_findings: tuple[GuardFinding, ...]  #: the guards' findings in them
+    lost_share: float = 0.0  #: of the runs' time, the most that a busy host can have cost them
+    are_times: bool = False  #: whether `rates` are times
 
     def spared(self, limits: Sequence[float]) -> frozenset[Voids]:
         """The kinds of guard findings that cannot have moved runs across a limit.

@@ -108,15 +108,11 @@ class PhaseRun:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """The runs of all programs for one request.
-
-    Attributes:
-        by_wall: whether whole processes are timed, with start, load and end.
-    """
+    """The runs of all programs for one request."""
 
     phases: tuple[PhaseRun, ...]
     n_output: int
-    by_wall: bool
+    by_wall: bool  #: whether whole processes are timed, with start, load and end
 
     @property
     def last(self) -> PhaseRun:
@@ -400,20 +396,14 @@ _SEARCHED: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The facts that a program printed about itself; None or 0 if it printed none.
-
-    Attributes:
-        n_steps: steps that `generated_ns` is the time of.
-        total_ns: from the loaded model to the last token, or the sum of the parts.
-        has_total: True if the program counts time outside prompt and generation.
-    """
+    """The facts that a program printed about itself; None or 0 if it printed none."""
 
     n_prompt: int = 0
     prompt_ns: int | None = None
-    n_steps: int = 0
+    n_steps: int = 0  #: steps that `generated_ns` is the time of
     generated_ns: int = 0
-    total_ns: int = 0
-    has_total: bool = False
+    total_ns: int = 0  #: from the loaded model to the last token, or the sum of the parts
+    has_total: bool = False  #: True if the program counts time outside prompt and generation
     memory_bytes: int = 0
 
     @property

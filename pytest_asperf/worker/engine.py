@@ -52,18 +52,13 @@ def require_context(n_tokens: int, facts: Facts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogitRow:
-    """Counts of the values in one row of logits.
-
-    Attributes:
-        peak: the largest finite one, None without any.
-        is_flat: all finite ones are equal, but for rounding.
-    """
+    """Counts of the values in one row of logits."""
 
     n_vocab: int
     n_nan: int
     n_inf: int
-    peak: float | None
-    is_flat: bool = False
+    peak: float | None  #: the largest finite one, None without any
+    is_flat: bool = False  #: all finite ones are equal, but for rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,43 +78,27 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The work requested of a server.
+    """The work requested of a server."""
 
-    Attributes:
-        kind: `pp`, `ttft`, `tg`, `itl` or `request`, as in the workload's name.
-        n_tokens: of the prompt for `pp` and `ttft`, otherwise of the counted output.
-        depth: tokens of the prompt, for the others.
-        users: number of simultaneous requests.
-        text: source of prompts.
-        warm: whether each prompt is sent once before, untimed.
-        sampled: one of the ways of `sampling`; empty for the server's own.
-    """
-
-    kind: str
-    n_tokens: int
-    depth: int
-    users: int
-    text: str
-    warm: bool = False
-    sampled: str = ""
+    kind: str  #: `pp`, `ttft`, `tg`, `itl` or `request`, as in the workload's name
+    n_tokens: int  #: of the prompt for `pp` and `ttft`, otherwise of the counted output
+    depth: int  #: tokens of the prompt, for the others
+    users: int  #: number of simultaneous requests
+    text: str  #: source of prompts
+    warm: bool = False  #: whether each prompt is sent once before, untimed
+    sampled: str = ""  #: one of the ways of `sampling`; empty for the server's own
 
 
 class Stepper(Protocol):
-    """A model in a context of its own that is stepped and rolled back.
+    """A model in a context of its own that is stepped and rolled back."""
 
-    Attributes:
-        facts: the context's resolved settings; `memory` is its kind, `rollback` the way to remove
-            rejected tokens: `trim`, or `checkpoint`, which costs time.
-        n_drafted: the first tokens, which a target has too and a draft chooses from; 0 for all.
-        n_past: tokens in the memory.
-        max_outputs: positions of the largest batch that return logits.
-    """
-
+    #: the context's resolved settings; `memory` is its kind, `rollback` the way to remove rejected
+    #: tokens: `trim`, or `checkpoint`, which costs time
     facts: Facts
     n_vocab: int
-    n_drafted: int
-    n_past: int
-    max_outputs: int
+    n_drafted: int  #: the first tokens, which a target has too and a draft chooses from; 0 for all
+    n_past: int  #: tokens in the memory
+    max_outputs: int  #: positions of the largest batch that return logits
 
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
         """Have exactly these tokens in the memory; `fresh` forbids to keep any of it."""
@@ -156,18 +135,14 @@ class Steppable(Protocol):
 
 
 class LoadedModel(Protocol):
-    """A loaded model. Tokens are ids of its own vocabulary.
+    """A loaded model. Tokens are ids of its own vocabulary."""
 
-    Attributes:
-        facts: the resolved facts of the load; `bytes_per_token` if the engine knows the bytes of a
-            step and its file is no GGUF; `loads_each_run` if each timed run has a load of its own;
-            `log_probabilities` if `logits` returns those, cut off at a minimum; `logits_seen`, in
-            words, if not the timed runs but other work shows that they are numbers.
-        context: the last run's resolved context (size, KV types, flash attention).
-    """
-
+    #: the resolved facts of the load; `bytes_per_token` if the engine knows the bytes of a step and
+    #: its file is no GGUF; `loads_each_run` if each timed run has a load of its own;
+    #: `log_probabilities` if `logits` returns those, cut off at a minimum; `logits_seen`, in words,
+    #: if not the timed runs but other work shows that they are numbers
     facts: Facts
-    context: Facts
+    context: Facts  #: the last run's resolved context (size, KV types, flash attention)
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a text, with BOS where the tokenizer adds one."""
@@ -202,13 +177,9 @@ class LoadedModel(Protocol):
 
 
 class LeftByRun(Protocol):
-    """The memory of a model as its last timed run left it.
+    """The memory of a model as its last timed run left it."""
 
-    Attributes:
-        n_held: tokens in the memory by its own count; None if it has none.
-    """
-
-    n_held: int | None
+    n_held: int | None  #: tokens in the memory by its own count; None if it has none
 
     def row(self, position: int) -> NDArray[np.float32] | None:
         """The logits of a position of the run; positions are requested from the highest down.
@@ -236,13 +207,9 @@ class Revisitable(Protocol):
 
 @runtime_checkable
 class Samples(Protocol):
-    """A model whose tokens can be sampled in a timed run.
+    """A model whose tokens can be sampled in a timed run."""
 
-    Attributes:
-        samples: those of the ways of `sampling` that it has.
-    """
-
-    samples: tuple[str, ...]
+    samples: tuple[str, ...]  #: those of the ways of `sampling` that it has
 
     def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
         """As of any model, with a token sampled after each, timed, that is not gone on with."""
@@ -342,12 +309,9 @@ class AnswersRequests(Protocol):
 
 @runtime_checkable
 class RepeatsAnswers(Protocol):
-    """A server that answers a timed request again.
+    """A server that answers a timed request again."""
 
-    Attributes:
-        answered: prompt, seed, tokens and text of the answers to the last timed requests.
-    """
-
+    #: prompt, seed, tokens and text of the answers to the last timed requests
     answered: list[tuple[str, int, int, str]]
 
     def answer_again(self, prompt: str, n_tokens: int, seed: int | None) -> str:

@@ -110,15 +110,10 @@ _GRAPH: Final = re.compile(rb"\[graph_(?:re)?compute\]")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a server, as far as it is known.
+    """The work of a server, as far as it is known."""
 
-    Attributes:
-        n_bytes: bytes that came over the open connections, by the kernel's count (Linux).
-        n_graphs: graphs that it computed, by its log, if it was started here.
-    """
-
-    n_bytes: int | None
-    n_graphs: int | None
+    n_bytes: int | None  #: bytes that came over the open connections, by the kernel's count (Linux)
+    n_graphs: int | None  #: graphs that it computed, by its log, if it was started here
 
 
 class Remote:

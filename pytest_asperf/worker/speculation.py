@@ -34,21 +34,15 @@ _NGRAM_SIZES: Final = (3, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Counts and nanoseconds of one round; the rest of the wall time is the loop's own.
+    """Counts and nanoseconds of one round; the rest of the wall time is the loop's own."""
 
-    Attributes:
-        drafted, accepted, emitted: tokens proposed, kept by the target, and added to the output.
-        draft_ns: time of proposing.
-        verify_ns: time of the target's batch.
-        rollback_ns: time of checkpoints, of removing rejected tokens, and of replays.
-    """
-
+    #: drafted, accepted, emitted: tokens proposed, kept by the target, and added to the output
     drafted: int
     accepted: int
     emitted: int
-    draft_ns: int
-    verify_ns: int
-    rollback_ns: int
+    draft_ns: int  #: time of proposing
+    verify_ns: int  #: time of the target's batch
+    rollback_ns: int  #: time of checkpoints, of removing rejected tokens, and of replays
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,17 +31,11 @@ class Voids(StrEnum):
 
 
 class Guard(StrEnum):
-    """A guard, by its short name.
+    """A guard, by its short name."""
 
-    Attributes:
-        remedy: what to do if it trips.
-        consequence: effect on the verdict, if the evidence is not weaker.
-        voids: the assertions that it voids.
-    """
-
-    remedy: str | Advice
-    consequence: Consequence
-    voids: Voids
+    remedy: str | Advice  #: what to do if it trips
+    consequence: Consequence  #: effect on the verdict, if the evidence is not weaker
+    voids: Voids  #: the assertions that it voids
 
     def __new__(
         cls,

@@ -48,28 +48,20 @@ _LEAST_OVERLAP: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ServedWork:
-    """The work requested of a server, and the part of its replies that is timed.
+    """The work requested of a server, and the part of its replies that is timed."""
 
-    Attributes:
-        n_users: of a closed loop; None if requests arrive at a rate, or if it is unknown.
-        n_prompt: tokens of each prompt; None if the prompts differ, or only the server counts them.
-        n_output: requested number of tokens; None for any number.
-        model: the requested one; empty for any.
-        times_prompt: whether a prompt is timed, which must be new to the server.
-        is_warm: whether the prompt must not be new: the server has read it just before.
-        times_gaps: whether the gaps between tokens are timed.
-        is_ours: True if asperf's client sent the requests, so that its own cost is known.
-        timed_ns: the time that our stamps must not lag behind; None for the gaps between tokens.
-    """
-
+    #: of a closed loop; None if requests arrive at a rate, or if it is unknown
     n_users: int | None = None
+    #: tokens of each prompt; None if the prompts differ, or only the server counts them
     n_prompt: int | None = None
-    n_output: int | None = None
-    model: str = ""
-    times_prompt: bool = True
-    is_warm: bool = False
-    times_gaps: bool = True
+    n_output: int | None = None  #: requested number of tokens; None for any number
+    model: str = ""  #: the requested one; empty for any
+    times_prompt: bool = True  #: whether a prompt is timed, which must be new to the server
+    is_warm: bool = False  #: whether the prompt must not be new: the server has read it just before
+    times_gaps: bool = True  #: whether the gaps between tokens are timed
+    #: True if asperf's client sent the requests, so that its own cost is known
     is_ours: bool = True
+    #: the time that our stamps must not lag behind; None for the gaps between tokens
     timed_ns: float | None = None
 
 

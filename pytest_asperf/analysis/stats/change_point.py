@@ -66,38 +66,26 @@ def alarm_threshold(n_series: int = 1, alarms_per_year: float = 1.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of a series' mean.
+    """A change of a series' mean."""
 
-    Attributes:
-        index: the most likely first run of the new mean.
-        first, last: runs between which it began, with 90 % confidence.
-        seen: the run whose value was evidence enough.
-        log_ratio: log of the new mean over the old one.
-        low, high: 90 % interval of it.
-    """
-
-    index: int
+    index: int  #: the most likely first run of the new mean
+    #: first, last: runs between which it began, with 90 % confidence
     first: int
     last: int
-    seen: int
-    log_ratio: float
+    seen: int  #: the run whose value was evidence enough
+    log_ratio: float  #: log of the new mean over the old one
+    #: low, high: 90 % interval of it
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class NightSeries:
-    """Runs in their order.
+    """Runs in their order."""
 
-    Attributes:
-        values: log ratios, or logs of a rate.
-        gaps: nights since the value before; a missing run makes it 2.
-        weights: inverse of each run's standard deviation, relative to the usual one.
-    """
-
-    values: Floats
-    gaps: Floats
-    weights: Floats
+    values: Floats  #: log ratios, or logs of a rate
+    gaps: Floats  #: nights since the value before; a missing run makes it 2
+    weights: Floats  #: inverse of each run's standard deviation, relative to the usual one
 
     def since(self, index: int) -> NightSeries:
         """The runs from an index on."""

@@ -23,17 +23,12 @@ _FLOOR_CONFIDENCE: Final = 0.995
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of a machine, from pairs of equal builds.
+    """The noise of a machine, from pairs of equal builds."""
 
-    Attributes:
-        spread: `robust_sd` of the pairs' log cost ratios.
-        position: relative change of cost from the first to the second run of a run pair.
-        load_sd: standard deviation from load to load of the log cost, beyond the variation of runs
-            within a load; None if the runs do not show it.
-    """
-
-    spread: float
-    position: Estimate
+    spread: float  #: `robust_sd` of the pairs' log cost ratios
+    position: Estimate  #: relative change of cost from the first to the second run of a run pair
+    #: standard deviation from load to load of the log cost, beyond the variation of runs within a
+    #: load; None if the runs do not show it
     load_sd: float | None
 
 

@@ -23,21 +23,14 @@ RAILS: Final[tuple[Rail, ...]] = ("package", "cpu", "gpu", "ane", "dram")
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One energy counter. It counts up from an arbitrary zero.
+    """One energy counter. It counts up from an arbitrary zero."""
 
-    Attributes:
-        name: for a reader, such as ``GPU 0 (NVML)``.
-        rail: the rail that contains it.
-        read_j: the energy in J, as last published by the hardware.
-        read_w: the power in W from another source, as a check; None if there is none.
-        wraps_at_j: where it begins again at 0; None if it does not.
-    """
-
-    name: str
-    rail: Rail
-    read_j: Callable[[], float]
+    name: str  #: for a reader, such as ``GPU 0 (NVML)``
+    rail: Rail  #: the rail that contains it
+    read_j: Callable[[], float]  #: the energy in J, as last published by the hardware
+    #: the power in W from another source, as a check; None if there is none
     read_w: Callable[[], float] | None = None
-    wraps_at_j: float | None = None
+    wraps_at_j: float | None = None  #: where it begins again at 0; None if it does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +47,11 @@ class MissingRail:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The counters of one source.
-
-    Attributes:
-        missing: rails that this source has on other machines.
-        close: frees the counters' resources.
-    """
+    """The counters of one source."""
 
     counters: tuple[Counter, ...] = ()
-    missing: tuple[MissingRail, ...] = ()
-    close: Callable[[], None] = field(default=lambda: None)
+    missing: tuple[MissingRail, ...] = ()  #: rails that this source has on other machines
+    close: Callable[[], None] = field(default=lambda: None)  #: frees the counters' resources
 
 
 def joined(meters: Sequence[Meter]) -> Meter:
@@ -154,16 +142,11 @@ class CounterWindow:
 
 @dataclass(slots=True)
 class CounterTrace:
-    """Polls one counter; call `poll` again and again.
-
-    Attributes:
-        period_s: usual time between updates, if it is known.
-        updates: seen so far.
-    """
+    """Polls one counter; call `poll` again and again."""
 
     counter: Counter
-    period_s: float | None = None
-    updates: list[Update] = field(default_factory=list)
+    period_s: float | None = None  #: usual time between updates, if it is known
+    updates: list[Update] = field(default_factory=list)  #: seen so far
     _last_j: float | None = None
     _due_s: float = 0.0
 

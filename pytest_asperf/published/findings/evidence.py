@@ -60,22 +60,15 @@ _KEYS: Final = ("metrics", "source", "cv", "se", "by_runs", "because")
 
 @dataclass(frozen=True, slots=True)
 class AssumedSpread:
-    """The spread of figures of a kind.
+    """The spread of figures of a kind."""
 
-    Attributes:
-        metrics: the metrics that it applies to.
-        source: the document that it applies to; empty for all.
-        cv: coefficient of variation of one run.
-        se: standard error of the figure itself, as a share of it; applies to derived figures too.
-        by_runs: whether n counts independent runs, over which the error of a mean falls.
-    """
-
-    metrics: frozenset[str]
-    source: str
+    metrics: frozenset[str]  #: the metrics that it applies to
+    source: str  #: the document that it applies to; empty for all
     because: str
-    cv: float | None = None
+    cv: float | None = None  #: coefficient of variation of one run
+    #: standard error of the figure itself, as a share of it; applies to derived figures too
     se: float | None = None
-    by_runs: bool = True
+    by_runs: bool = True  #: whether n counts independent runs, over which the error of a mean falls
 
     @property
     def is_none(self) -> bool:

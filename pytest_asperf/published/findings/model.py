@@ -23,19 +23,12 @@ def count_text(parameters: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """The assertion of a finding about the ratio of two machines' speeds.
+    """The assertion of a finding about the ratio of two machines' speeds."""
 
-    Attributes:
-        machines: profiles or chips; the first is the faster one.
-        workload: the prefix of its workloads' names, such as `tg`.
-        at_least: of the ratio; None is no limit.
-        at_most: the largest asserted ratio.
-    """
-
-    machines: tuple[str, str]
-    workload: str
-    at_least: float | None
-    at_most: float | None
+    machines: tuple[str, str]  #: profiles or chips; the first is the faster one
+    workload: str  #: the prefix of its workloads' names, such as `tg`
+    at_least: float | None  #: of the ratio; None is no limit
+    at_most: float | None  #: the largest asserted ratio
 
     def text(self) -> str:
         """The assertion in words: `tg of m2ultra over m1max, at least 2x`."""
@@ -47,45 +40,28 @@ class Across:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A published statement with its basis.
-
-    Attributes:
-        statement: the finding in one sentence, in our words.
-        topic: its heading.
-        sources: tables that state it, `source-id/table-id`, in addition to those of its figures.
-        published: ids of the figures that the documents give for it.
-        hardware: profiles or chips that it is about; empty means any.
-        architecture: dense, moe or hybrid; empty means any.
-        engine: the engine that it is about; empty means any.
-        parameters: the least and the most that the model which it is about has; None means any.
-        across: the check for reports of two machines; None if it is not about two.
-        guards: the guards that the figures must pass first.
-        live: test of `pytest_asperf.findings` that measures it; empty if there is none.
-        instead: that test's assertion, if it is not the statement itself.
-        unmeasured: why no test measures it.
-        explanation: its meaning, for a newcomer.
-        expected: the known verdict of the published figures.
-        because: why that one.
-    """
+    """A published statement with its basis."""
 
     id: str
-    statement: str
-    topic: str
+    statement: str  #: the finding in one sentence, in our words
+    topic: str  #: its heading
+    #: tables that state it, `source-id/table-id`, in addition to those of its figures
     sources: tuple[str, ...] = ()
-    published: tuple[str, ...] = ()
-    hardware: tuple[str, ...] = ()
-    architecture: str = ""
-    engine: str = ""
+    published: tuple[str, ...] = ()  #: ids of the figures that the documents give for it
+    hardware: tuple[str, ...] = ()  #: profiles or chips that it is about; empty means any
+    architecture: str = ""  #: dense, moe or hybrid; empty means any
+    engine: str = ""  #: the engine that it is about; empty means any
+    #: the least and the most that the model which it is about has; None means any
     parameters: tuple[float, float] | None = None
     check: FindingCheck
-    across: Across | None
-    guards: tuple[RecordedGuard, ...]
-    live: str = ""
-    instead: str = ""
-    unmeasured: str = ""
-    explanation: str
-    expected: Outcome
-    because: str
+    across: Across | None  #: the check for reports of two machines; None if it is not about two
+    guards: tuple[RecordedGuard, ...]  #: the guards that the figures must pass first
+    live: str = ""  #: test of `pytest_asperf.findings` that measures it; empty if there is none
+    instead: str = ""  #: that test's assertion, if it is not the statement itself
+    unmeasured: str = ""  #: why no test measures it
+    explanation: str  #: its meaning, for a newcomer
+    expected: Outcome  #: the known verdict of the published figures
+    because: str  #: why that one
 
     def suits_engine(self, engine: Engine) -> bool:
         """True if it is about an engine, or about any; a script counts as any of them."""
@@ -105,17 +81,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All findings of a run, and their figures.
+    """All findings of a run, and their figures."""
 
-    Attributes:
-        findings: the shipped ones first, then a project's own.
-        reference: by table or figure, the reason why it has no finding.
-    """
-
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...]  #: the shipped ones first, then a project's own
     records: Records
     evidence: Evidence
-    reference: tuple[tuple[str, str], ...]
+    reference: tuple[tuple[str, str], ...]  #: by table or figure, the reason why it has no finding
 
     def find(self, id: str, *, where: str) -> Finding:  # noqa: A002  # it is what the field is called
         """A finding by its id, which `where` named."""

@@ -16,19 +16,14 @@ _FLOAT_SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """One way in which a figure follows from others.
-
-    Attributes:
-        meaning: for a reader, with the inputs called a, b, c in their order.
-        compute: the value; each of them rises or falls throughout with every single input, so that
-            the extremes over intervals lie at their ends.
-        inputs: the least and the largest number of inputs.
-    """
+    """One way in which a figure follows from others."""
 
     name: str
-    meaning: str
+    meaning: str  #: for a reader, with the inputs called a, b, c in their order
+    #: the value; each of them rises or falls throughout with every single input, so that the
+    #: extremes over intervals lie at their ends
     compute: Callable[..., float]
-    inputs: tuple[int, int]
+    inputs: tuple[int, int]  #: the least and the largest number of inputs
 
     def over(self, boxes: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """The smallest and the largest value over intervals of the inputs.

@@ -26,19 +26,14 @@ _BOUNDS: Final[dict[str, Form]] = {
 
 @dataclass(frozen=True, slots=True)
 class PrintedValue:
-    """One table cell as printed, without its unit.
+    """One table cell as printed, without its unit."""
 
-    Attributes:
-        text: as the document prints it, thousands separators and unit aside.
-        form: `point` (42.4), `approximate` (~14), `range` (18-28, ~79-83), `at-least` (>=2.5, 40+),
-            `at-most` (<3) or `word` (N/A, Tied).
-        low: lower end as printed; None for a word and for at-most.
-        high: upper end as printed; None for a word and for at-least. Equal to `low` for one number.
-    """
-
-    text: str
+    text: str  #: as the document prints it, thousands separators and unit aside
+    #: `point` (42.4), `approximate` (~14), `range` (18-28, ~79-83), `at-least` (>=2.5, 40+),
+    #: `at-most` (<3) or `word` (N/A, Tied)
     form: Form
-    low: Decimal | None = None
+    low: Decimal | None = None  #: lower end as printed; None for a word and for at-most
+    #: Upper end as printed; None for a word and for at-least. Equal to `low` for one number.
     high: Decimal | None = None
 
     @property
@@ -135,46 +130,29 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The scope of a number; the document leaves an empty field open.
+    """The scope of a number; the document leaves an empty field open."""
 
-    Attributes:
-        hardware: id of a profile or chip in `data/hardware.toml`.
-        machine: the machine in words.
-        draft: the draft model of speculative decoding; `model` is then the target.
-        quant: quantization or bits per weight.
-    """
-
-    hardware: str = ""
-    machine: str = ""
+    hardware: str = ""  #: id of a profile or chip in `data/hardware.toml`
+    machine: str = ""  #: the machine in words
     engine: str = ""
     model: str = ""
-    quant: str = ""
-    draft: str = ""
+    quant: str = ""  #: quantization or bits per weight
+    draft: str = ""  #: the draft model of speculative decoding; `model` is then the target
     workload: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The known facts about a number's spread.
+    """The known facts about a number's spread."""
 
-    Attributes:
-        n: measurements behind it; None if unknown.
-        sd: standard deviation of a single measurement, in the number's unit.
-        interval: confidence interval, in the number's unit.
-        confidence: the interval's two-sided confidence, such as 0.95.
-        observed: smallest and largest single measurement.
-        raw: the number with the decimals of the raw data.
-        origin: where that comes from when the document does not print it.
-    """
-
-    n: int | None = None
-    sd: float | None = None
+    n: int | None = None  #: measurements behind it; None if unknown
+    sd: float | None = None  #: standard deviation of a single measurement, in the number's unit
     se: float | None = None
-    interval: tuple[float, float] | None = None
-    confidence: float | None = None
-    observed: tuple[float, float] | None = None
-    raw: float | None = None
-    origin: str = ""
+    interval: tuple[float, float] | None = None  #: confidence interval, in the number's unit
+    confidence: float | None = None  #: the interval's two-sided confidence, such as 0.95
+    observed: tuple[float, float] | None = None  #: smallest and largest single measurement
+    raw: float | None = None  #: the number with the decimals of the raw data
+    origin: str = ""  #: where that comes from when the document does not print it
 
     def __str__(self) -> str:
         parts = []
@@ -193,52 +171,35 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """How a number follows from others.
+    """How a number follows from others."""
 
-    Attributes:
-        formula: a name in `recorded.formulas.FORMULAS`.
-        follows: whether the document's number follows from them.
-        why: why not, if it does not.
-    """
-
-    formula: str
+    formula: str  #: a name in `recorded.formulas.FORMULAS`
     inputs: tuple[str, ...]
-    follows: bool = True
-    why: str = ""
+    follows: bool = True  #: whether the document's number follows from them
+    why: str = ""  #: why not, if it does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The content of a column of a table.
-
-    Attributes:
-        metric: the field's term: TG, PP, PPL, TTFT, size, ...
-        unit: `tok/s`, `ms`, `GB`, `%`, `x` (a ratio), or empty for a count or word.
-        kind: `measured`, `derived`, `estimated`, `specified`, or a stated `claim`.
-    """
+    """The content of a column of a table."""
 
     key: str
-    metric: str
-    unit: str
-    kind: Kind
+    metric: str  #: the field's term: TG, PP, PPL, TTFT, size, ..
+    unit: str  #: `tok/s`, `ms`, `GB`, `%`, `x` (a ratio), or empty for a count or word
+    kind: Kind  #: `measured`, `derived`, `estimated`, `specified`, or a stated `claim`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCell:
-    """One published figure.
+    """One published figure."""
 
-    Attributes:
-        id: `source-id/table-id/row/column`.
-        spread: the known n and spread, from the document or its raw data.
-    """
-
-    id: str
+    id: str  #: `source-id/table-id/row/column`
     metric: str
     unit: str
     kind: Kind
     scope: Scope
     printed: PrintedValue
-    spread: Spread
+    spread: Spread  #: the known n and spread, from the document or its raw data
     derivation: Derivation | None = None
 
     def __str__(self) -> str:

@@ -37,38 +37,28 @@ class NotMeasuredError(BrokenRowError):
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One test.
+    """One test."""
 
-    Attributes:
-        model: file name, or the type that a table shows.
-        device: CPU and GPU, or the backends that were registered.
-        n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them.
-        mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed; a deviation may be left
-            out.
-        mean_ns: of the repetitions' times; None if not printed.
-        samples_ns: each repetition's time; only JSON has them.
-        unresolved: settings of which the file has only the request, with it.
-        settings: the value of every other column, if it is one word or number.
-        resolution: of the rates, tok/s: half a unit of their last printed decimal.
-        title: the line above its table.
-    """
-
-    model: str
+    model: str  #: file name, or the type that a table shows
     model_type: str
     build: str
-    device: str
+    device: str  #: CPU and GPU, or the backends that were registered
+    #: n_prompt, n_gen, n_depth: tokens processed, generated, and in the cache before them
     n_prompt: int
     n_gen: int
     n_depth: int
+    #: mean_rate, sd_rate: of the repetitions' rates in tok/s, as printed; a deviation may be left
+    #: out
     mean_rate: float
     sd_rate: float | None
-    mean_ns: float | None = None
-    samples_ns: tuple[int, ...] = ()
+    mean_ns: float | None = None  #: of the repetitions' times; None if not printed
+    samples_ns: tuple[int, ...] = ()  #: each repetition's time; only JSON has them
     model_bytes: int | None = None
-    unresolved: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()  #: settings of which the file has only the request, with it
+    #: the value of every other column, if it is one word or number
     settings: Mapping[str, str] = field(default_factory=dict)
-    resolution: float = 0.0
-    title: str = ""
+    resolution: float = 0.0  #: of the rates, tok/s: half a unit of their last printed decimal
+    title: str = ""  #: the line above its table
 
     @property
     def test(self) -> str:

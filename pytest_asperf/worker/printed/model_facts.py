@@ -34,31 +34,23 @@ _LEAST_GROUPS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One model as its loader described it; None if the log has no such line.
-
-    Attributes:
-        name: `general.name`.
-        size_bytes: all its tensors, as rounded by the log.
-        layer_period: after how many layers the kinds of layer repeat.
-        offloaded: layers offloaded by the log, and of how many; builds without a GPU log them too.
-        cpu_buffer_bytes: weights that stayed in the CPU's buffers.
-        device_buffer_bytes: weights in those of devices.
-    """
+    """One model as its loader described it; None if the log has no such line."""
 
     file: str
-    name: str | None = None
+    name: str | None = None  #: `general.name`
     level: str | None = None
-    size_bytes: float | None = None
+    size_bytes: float | None = None  #: all its tensors, as rounded by the log
     bits_per_weight: float | None = None
     n_tensors: int | None = None
     n_layers: int | None = None
-    layer_period: int = 1
+    layer_period: int = 1  #: after how many layers the kinds of layer repeat
     n_embd: int | None = None
     n_vocab: int | None = None
     n_experts: int | None = None
+    #: layers offloaded by the log, and of how many; builds without a GPU log them too
     offloaded: tuple[int, int] | None = None
-    cpu_buffer_bytes: float = 0.0
-    device_buffer_bytes: float = 0.0
+    cpu_buffer_bytes: float = 0.0  #: weights that stayed in the CPU's buffers
+    device_buffer_bytes: float = 0.0  #: weights in those of devices
     devices: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -55,25 +55,17 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class PerplexityRun:
-    """One run over a text.
+    """One run over a text."""
 
-    Attributes:
-        running_ppl: PPL over the first 1, 2, … chunks, as printed; the first that is missing,
-            out of order or not finite ends it.
-        n_ctx: tokens in a chunk; half of them are scored.
-        final: PPL and its ± as printed at the end.
-        statistics: lines of the table of `--kl-divergence`.
-        not_finite: the first PPL that is no number; empty if all are.
-        gap: the chunk that is missing or out of order; empty if none is.
-    """
-
+    #: PPL over the first 1, 2, … chunks, as printed; the first that is missing, out of order or not
+    #: finite ends it
     running_ppl: tuple[float, ...]
     planned_chunks: int | None = None
-    n_ctx: int | None = None
-    final: tuple[float, float | None] | None = None
-    statistics: tuple[Statistic, ...] = ()
-    not_finite: str = ""
-    gap: str = ""
+    n_ctx: int | None = None  #: tokens in a chunk; half of them are scored
+    final: tuple[float, float | None] | None = None  #: PPL and its ± as printed at the end
+    statistics: tuple[Statistic, ...] = ()  #: lines of the table of `--kl-divergence`
+    not_finite: str = ""  #: the first PPL that is no number; empty if all are
+    gap: str = ""  #: the chunk that is missing or out of order; empty if none is
 
     @property
     def lacks_chunks(self) -> bool:
@@ -104,11 +96,9 @@ class PerplexityReader:
     """Gathers the runs from a log's lines.
 
     A run begins with its plan, with chunk 1, or with a second final estimate.
-
-    Attributes:
-        unread: lines of the table of `--kl-divergence` that are cut off or in another form.
     """
 
+    #: lines of the table of `--kl-divergence` that are cut off or in another form
     unread: Unread = field(default_factory=Unread)
     _done: list[PerplexityRun] = field(default_factory=list)
     _ppl: array[float] = field(default_factory=lambda: array("d"))

@@ -43,18 +43,13 @@ _MAX_STATISTICS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """The result of one way of drafting, by the last statistics of a log.
+    """The result of one way of drafting, by the last statistics of a log."""
 
-    Attributes:
-        kind: its type, such as `draft-mtp` or `ngram-simple`.
-        n_accepted_drafts: drafts of which some token was accepted.
-        n_accepted: tokens accepted; where a part of a draft is verified again from a checkpoint,
-            it is counted with the target's own token behind it.
-    """
-
-    kind: str
-    n_accepted_drafts: int
+    kind: str  #: its type, such as `draft-mtp` or `ngram-simple`
+    n_accepted_drafts: int  #: drafts of which some token was accepted
     n_drafted: int
+    #: tokens accepted; where a part of a draft is verified again from a checkpoint, it is counted
+    #: with the target's own token behind it
     n_accepted: int
 
     @property
@@ -65,32 +60,23 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationRun:
-    """One generated text with a draft; None if the log lacks the counts.
+    """One generated text with a draft; None if the log lacks the counts."""
 
-    Attributes:
-        k: maximum of drafted tokens per round.
-        n_predict: tokens emitted.
-        prompt: tokens of the prompt and seconds.
-        decoded: tokens that the decode phase emitted and seconds.
-        draft_prompt: tokens that the draft processed in batches.
-        uses_checkpoints: whether the target cannot drop rejected tokens and replays accepted ones.
-        verified: accepted and drafted tokens by the lines of single rounds, replays left out.
-        text: the text's first part, as far as the log shows which lines are text.
-    """
-
-    n_predict: int
+    n_predict: int  #: tokens emitted
     n_drafted: int
     n_accept: int
-    k: int | None = None
-    prompt: tuple[int, float] | None = None
-    decoded: tuple[int, float] | None = None
+    k: int | None = None  #: maximum of drafted tokens per round
+    prompt: tuple[int, float] | None = None  #: tokens of the prompt and seconds
+    decoded: tuple[int, float] | None = None  #: tokens that the decode phase emitted and seconds
     draft_decodes: PrintedTiming | None = None
-    draft_prompt: PrintedTiming | None = None
+    draft_prompt: PrintedTiming | None = None  #: tokens that the draft processed in batches
     total_s: float | None = None
+    #: whether the target cannot drop rejected tokens and replays accepted ones
     uses_checkpoints: bool
     drafters: tuple[Drafter, ...]
+    #: accepted and drafted tokens by the lines of single rounds, replays left out
     verified: tuple[int, int] | None
-    text: str
+    text: str  #: the text's first part, as far as the log shows which lines are text
 
     @property
     def first_verified(self) -> tuple[int, int, int] | None:

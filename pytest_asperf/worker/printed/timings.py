@@ -58,21 +58,17 @@ class PrintedTiming:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a server, or one text of a program.
+    """One request of a server, or one text of a program."""
 
-    Attributes:
-        prompt: tokens of the prompt that were processed, without cached ones; None if unsaid.
-        generated: tokens generated and the time from the first one's logits to the last one.
-        counts_steps: True if decodes are counted instead of tokens, one fewer for a text.
-        is_cut: True if the server reports that it cut the prompt.
-    """
-
+    #: tokens of the prompt that were processed, without cached ones; None if unsaid
     prompt: PrintedTiming | None
+    #: tokens generated and the time from the first one's logits to the last one
     generated: PrintedTiming
     n_drafted: int = 0
     n_accepted: int = 0
+    #: True if decodes are counted instead of tokens, one fewer for a text
     counts_steps: bool = False
-    is_cut: bool = False
+    is_cut: bool = False  #: True if the server reports that it cut the prompt
 
     @property
     def rate(self) -> float | None:
@@ -94,15 +90,13 @@ class RequestReader:
     """Gathers requests by the program that served them, in the forms of its releases since 2023.
 
     They are in the order they ended; `left_out` more are not kept.
-
-    Attributes:
-        unread: lines with a timing that is cut off, in another form, or of no known program.
     """
 
     of: dict[str, list[Request]] = field(default_factory=dict)
     _prompt: PrintedTiming | None = None
     _program: str = ""
     left_out: int = 0
+    #: lines with a timing that is cut off, in another form, or of no known program
     unread: Unread = field(default_factory=Unread)
 
     def feed(self, line: str) -> None:
