@@ -35,6 +35,8 @@ _PLAIN: Final = {
 _WORDS: Final = {**_PLAIN, str: "text"}
 _UNIONS: Final = (Union, types.UnionType)
 _ATTRIBUTE: Final = re.compile(r"^ {4}((?:\w+, )*\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+#: A field's comment: the lines above it, or the end of its line.
+_FIELD: Final = re.compile(r"^((?: {4}#: .*\n)*) {4}(\w+): .*?(?:  #: (.*))?$", re.MULTILINE)
 
 
 def schema() -> Schema:
@@ -155,11 +157,14 @@ def _table(kind: type) -> Iterator[str]:
 
 def _meanings(kind: type) -> Iterator[tuple[str, str]]:
     """Meaning by key, of the class and of those that it is made of."""
-    for each in reversed(kind.__mro__):
+    for each in filter(is_dataclass, reversed(kind.__mro__)):
         listed = inspect.cleandoc(each.__doc__ or "").partition("Attributes:")[2]
-        for names, meaning in _ATTRIBUTE.findall(listed.partition("\n\n")[0]):
+        found = _ATTRIBUTE.findall(listed.partition("\n\n")[0])
+        commented = _FIELD.findall(inspect.getsource(each))
+        found += [(name, above.replace("#:", "") or after) for above, name, after in commented]
+        for names, meaning in found:
             text = " ".join(meaning.split()).removesuffix(".").replace("None", "`null`")
-            yield from ((name, text) for name in names.split(", "))
+            yield from ((name, text) for name in names.split(", ") if text)
 
 
 def _words(declared: Any) -> str:

@@ -24,14 +24,10 @@ SETTING_NAMES: Final[ContextVar[Callable[[str, str], str]]] = ContextVar(
 
 @dataclass(frozen=True, slots=True, init=False)
 class Advice:
-    """An advice, and the settings to change for it: printed as the running program names them.
+    """An advice, and the settings to change for it: printed as the running program names them."""
 
-    Attributes:
-        text: the advice, without the settings.
-        settings: name and helpful value of each; no value if only the user knows it.
-    """
-
-    text: str
+    text: str  #: the advice, without the settings
+    #: name and helpful value of each; no value if only the user knows it
     settings: tuple[tuple[str, str], ...]
 
     def __init__(

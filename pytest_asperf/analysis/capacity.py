@@ -64,20 +64,16 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCapacity:
-    """The memory that weights and KV cache have to lie in.
-
-    Attributes:
-        is_shared: True if the system and other programs use it as well; a graphics card's is its
-            own.
-        gpu_limit_bytes: the system's limit of shared memory for a GPU, Metal's working set; None if
-            it is unknown, and for the CPU.
-        has_working_set: True if models lie in memory that a Mac gives its GPU in part only.
-    """
+    """The memory that weights and KV cache have to lie in."""
 
     nbytes: int
+    #: True if the system and other programs use it as well; a graphics card's is its own
     is_shared: bool
     basis: str
+    #: the system's limit of shared memory for a GPU, Metal's working set; None if it is unknown,
+    #: and for the CPU
     gpu_limit_bytes: int | None = None
+    #: True if models lie in memory that a Mac gives its GPU in part only
     has_working_set: bool = False
 
     @property

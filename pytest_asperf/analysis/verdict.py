@@ -70,25 +70,17 @@ class Judgment(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRecord:
-    """The common part of verdicts, and of measurements that broke.
+    """The common part of verdicts, and of measurements that broke."""
 
-    Attributes:
-        subject: what it is about.
-        advice: what to do, each with the settings to change; empty after a PASS.
-        details: further remarks, one line each.
-        note: remarks on the measurement.
-        about: labels that a plugin gave it: what its test is about.
-        excused: why it fails no test; empty if it does.
-        elapsed_s: its duration.
-    """
-
-    subject: str
+    subject: str  #: what it is about
+    #: what to do, each with the settings to change; empty after a PASS
     advice: tuple[Advice, ...] = ()
-    details: tuple[str, ...] = ()
-    note: str = ""
+    details: tuple[str, ...] = ()  #: further remarks, one line each
+    note: str = ""  #: remarks on the measurement
+    #: labels that a plugin gave it: what its test is about
     about: Mapping[str, str] = field(default_factory=dict)
-    excused: str = ""
-    elapsed_s: float | None = None
+    excused: str = ""  #: why it fails no test; empty if it does
+    elapsed_s: float | None = None  #: its duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

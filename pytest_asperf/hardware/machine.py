@@ -24,17 +24,13 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One graphics processor.
-
-    Attributes:
-        memory_bytes: its own memory; None if it shares the machine's.
-        partitioned: the driver splits it (NVIDIA MIG), so that its published limits do not apply.
-    """
+    """One graphics processor."""
 
     name: str
     cores: int | None = None
-    memory_bytes: int | None = None
+    memory_bytes: int | None = None  #: its own memory; None if it shares the machine's
     driver: str | None = None
+    #: the driver splits it (NVIDIA MIG), so that its published limits do not apply
     partitioned: bool = False
 
 

@@ -46,218 +46,130 @@ def facts_of_builds(every: Iterable[Facts]) -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementRecord:
-    """The common part of measurements that nothing judged.
-
-    Attributes:
-        ran: the run record.
-        facts: the run record, in words.
-        note: remarks on how it was measured, one a line.
-        guards: the guards' findings.
-        watched: the machine during the measurement.
-    """
+    """The common part of measurements that nothing judged."""
 
     outcome: ClassVar[str] = ""
 
-    ran: Ran
-    facts: Facts = ()
-    note: str = ""
-    guards: tuple[GuardFinding, ...] = ()
-    watched: MachineSeen | None = None
+    ran: Ran  #: the run record
+    facts: Facts = ()  #: the run record, in words
+    note: str = ""  #: remarks on how it was measured, one a line
+    guards: tuple[GuardFinding, ...] = ()  #: the guards' findings
+    watched: MachineSeen | None = None  #: the machine during the measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """One request to a server.
+    """One request to a server."""
 
-    Attributes:
-        event_ns: times of the chunks with output, ns since the request was sent.
-        n_prompt: prompt tokens, as the server counts them.
-        n_cached: those of them that were in its cache.
-        n_output: tokens of the reply, as the server counts them.
-    """
-
-    event_ns: tuple[int, ...]
-    n_prompt: int | None = None
-    n_cached: int | None = None
-    n_output: int | None = None
+    event_ns: tuple[int, ...]  #: times of the chunks with output, ns since the request was sent
+    n_prompt: int | None = None  #: prompt tokens, as the server counts them
+    n_cached: int | None = None  #: those of them that were in its cache
+    n_output: int | None = None  #: tokens of the reply, as the server counts them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """One timed run.
+    """One timed run."""
 
-    Attributes:
-        n_tokens: tokens that it computed.
-        elapsed_ns: its time.
-        load: number of the load of the model that it belongs to, from 0.
-        requests: of a server, the requests that the run consists of.
-    """
-
-    n_tokens: int
-    elapsed_ns: int
-    load: int = 0
-    requests: tuple[RequestFacts, ...] = ()
+    n_tokens: int  #: tokens that it computed
+    elapsed_ns: int  #: its time
+    load: int = 0  #: number of the load of the model that it belongs to, from 0
+    requests: tuple[RequestFacts, ...] = ()  #: of a server, the requests that the run consists of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRecord(MeasurementRecord):
-    """Runs of one workload on one model.
-
-    Attributes:
-        workload: the timed work.
-        estimate: the median rate or time.
-        prefill_share: of a whole request, the part until its first token.
-        effective_rate: of a whole request, tok/s.
-        user_rate: of several users, the rate that each gets.
-        loads: how often the model was loaded.
-        warm_ups: the runs that do not count.
-        runs: the runs that count.
-        bytes_per_token: that one step of TG reads.
-        peak_rss_bytes: the worker's peak resident memory.
-    """
+    """Runs of one workload on one model."""
 
     kind: ClassVar[str] = "throughput"
 
-    workload: str
-    estimate: Estimate
-    prefill_share: Estimate | None = None
-    effective_rate: Estimate | None = None
-    user_rate: Estimate | None = None
-    loads: int = 1
-    warm_ups: tuple[RunFacts, ...] = ()
-    runs: tuple[RunFacts, ...] = ()
-    bytes_per_token: int | None = None
-    peak_rss_bytes: int | None = None
+    workload: str  #: the timed work
+    estimate: Estimate  #: the median rate or time
+    prefill_share: Estimate | None = None  #: of a whole request, the part until its first token
+    effective_rate: Estimate | None = None  #: of a whole request, tok/s
+    user_rate: Estimate | None = None  #: of several users, the rate that each gets
+    loads: int = 1  #: how often the model was loaded
+    warm_ups: tuple[RunFacts, ...] = ()  #: the runs that do not count
+    runs: tuple[RunFacts, ...] = ()  #: the runs that count
+    bytes_per_token: int | None = None  #: that one step of TG reads
+    peak_rss_bytes: int | None = None  #: the worker's peak resident memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFacts:
-    """The sums of one scored chunk, nats.
+    """The sums of one scored chunk, nats."""
 
-    Attributes:
-        n_tokens: scored tokens.
-        nll_sum: negative log-likelihood.
-        baseline_nll_sum: the baseline's.
-        kld_sum: KLD from the baseline.
-    """
-
-    n_tokens: int
-    nll_sum: float
-    baseline_nll_sum: float
-    kld_sum: float | None = None
+    n_tokens: int  #: scored tokens
+    nll_sum: float  #: negative log-likelihood
+    baseline_nll_sum: float  #: the baseline's
+    kld_sum: float | None = None  #: KLD from the baseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantRecord(MeasurementRecord):
-    """A quantization that was scored against its baseline.
-
-    Attributes:
-        baseline: run record of the baseline.
-        baseline_name: the test's name for the baseline.
-        text: the scored text.
-        ppl: perplexity.
-        ppl_baseline: perplexity of the baseline.
-        delta_ppl: relative change of PPL.
-        kld_mean: mean KLD, nats.
-        same_top: share of positions with the same likeliest token.
-        size_bytes: size of the file.
-        peak_rss_bytes: the worker's peak resident memory.
-        chunks: sums of each chunk.
-    """
+    """A quantization that was scored against its baseline."""
 
     kind: ClassVar[str] = "quant"
 
-    baseline: Ran
-    baseline_name: str = ""
-    text: ScoredText | None = None
-    ppl: float
-    ppl_baseline: float
-    delta_ppl: Estimate
-    kld_mean: Estimate | None = None
-    same_top: Estimate | None = None
-    size_bytes: int
-    peak_rss_bytes: int | None = None
-    chunks: tuple[ChunkFacts, ...] = ()
+    baseline: Ran  #: run record of the baseline
+    baseline_name: str = ""  #: the test's name for the baseline
+    text: ScoredText | None = None  #: the scored text
+    ppl: float  #: perplexity
+    ppl_baseline: float  #: perplexity of the baseline
+    delta_ppl: Estimate  #: relative change of PPL
+    kld_mean: Estimate | None = None  #: mean KLD, nats
+    same_top: Estimate | None = None  #: share of positions with the same likeliest token
+    size_bytes: int  #: size of the file
+    peak_rss_bytes: int | None = None  #: the worker's peak resident memory
+    chunks: tuple[ChunkFacts, ...] = ()  #: sums of each chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RailFacts:
-    """The energy of one rail.
+    """The energy of one rail."""
 
-    Attributes:
-        joules_per_token: while the model worked.
-        net_joules_per_token: without the idle machine's energy.
-        watts: mean power while the model worked.
-        idle_watts: mean power of the idle machine.
-    """
-
-    joules_per_token: Estimate
-    net_joules_per_token: Estimate
-    watts: Estimate
-    idle_watts: float
+    joules_per_token: Estimate  #: while the model worked
+    net_joules_per_token: Estimate  #: without the idle machine's energy
+    watts: Estimate  #: mean power while the model worked
+    idle_watts: float  #: mean power of the idle machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFacts:
-    """One kind of work while counters were sampled.
+    """One kind of work while counters were sampled."""
 
-    Attributes:
-        wall_s: duration of the phase.
-        busy_s: time of it that the engine computed.
-        n_tokens: tokens that it computed; 0 for an idle machine.
-        windows: energy between updates of each counter.
-    """
-
-    wall_s: float
-    busy_s: float
-    n_tokens: int
-    windows: tuple[CounterWindow, ...] = ()
+    wall_s: float  #: duration of the phase
+    busy_s: float  #: time of it that the engine computed
+    n_tokens: int  #: tokens that it computed; 0 for an idle machine
+    windows: tuple[CounterWindow, ...] = ()  #: energy between updates of each counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyRecord(MeasurementRecord):
-    """The energy of one workload on one model.
-
-    Attributes:
-        workload: the metered work.
-        joules_per_token: of all measured rails.
-        net_joules_per_token: without the idle machine's energy.
-        rails: by name.
-        unmeasured: the reason by rail.
-        idle: the idle machine, with the model loaded.
-        phases: in the order they ran.
-    """
+    """The energy of one workload on one model."""
 
     kind: ClassVar[str] = "energy"
 
-    workload: str
-    joules_per_token: Estimate
-    net_joules_per_token: Estimate | None = None
-    rails: Mapping[str, RailFacts] = field(default_factory=dict)
-    unmeasured: Mapping[str, str] = field(default_factory=dict)
-    idle: PhaseFacts | None = None
-    phases: tuple[PhaseFacts, ...] = ()
+    workload: str  #: the metered work
+    joules_per_token: Estimate  #: of all measured rails
+    net_joules_per_token: Estimate | None = None  #: without the idle machine's energy
+    rails: Mapping[str, RailFacts] = field(default_factory=dict)  #: by name
+    unmeasured: Mapping[str, str] = field(default_factory=dict)  #: the reason by rail
+    idle: PhaseFacts | None = None  #: the idle machine, with the model loaded
+    phases: tuple[PhaseFacts, ...] = ()  #: in the order they ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord(MeasurementRecord):
-    """The memory of a model with `n_ctx` positions filled, by the engine's own count.
-
-    Attributes:
-        n_ctx: positions of the context.
-        weights_bytes: the weights.
-        kv_bytes: the KV cache.
-        compute_bytes: the compute buffers.
-        peak_rss_bytes: the worker's peak resident memory, all of them included.
-    """
+    """The memory of a model with `n_ctx` positions filled, by the engine's own count."""
 
     kind: ClassVar[str] = "memory"
 
-    n_ctx: int
-    weights_bytes: int
-    kv_bytes: int
-    compute_bytes: int
-    peak_rss_bytes: int
+    n_ctx: int  #: positions of the context
+    weights_bytes: int  #: the weights
+    kv_bytes: int  #: the KV cache
+    compute_bytes: int  #: the compute buffers
+    peak_rss_bytes: int  #: the worker's peak resident memory, all of them included
 
     @property
     def total_bytes(self) -> int:
@@ -282,19 +194,12 @@ class PromptFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergenceFacts:
-    """The first difference of two outputs.
+    """The first difference of two outputs."""
 
-    Attributes:
-        prompt: its index.
-        position: of the token after the prompt.
-        tokens: of the target alone and with the draft.
-        margin: distance from a tie, in logits.
-    """
-
-    prompt: int
-    position: int
-    tokens: tuple[int, int]
-    margin: float
+    prompt: int  #: its index
+    position: int  #: of the token after the prompt
+    tokens: tuple[int, int]  #: of the target alone and with the draft
+    margin: float  #: distance from a tie, in logits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,86 +207,52 @@ class SpeculationRecord(MeasurementRecord):
     """A draft and its target, against the target alone.
 
     Costs are in steps of the target alone.
-
-    Attributes:
-        label: the pairing.
-        draft: model spec of the draft; None for lookup in the text.
-        target: model spec of the target.
-        k: tokens drafted in a round.
-        temperature: of the sampler; 0 is greedy.
-        n_tokens: generated after each prompt.
-        categories: of each prompt.
-        gain: rate with the draft over that of the target alone, less 1.
-        alone_rate: of the target alone, tok/s.
-        speculative_rate: with the draft, tok/s.
-        predicted_gain: from acceptance and the costs of steps.
-        ratio: rate of the draft over that of the target.
-        break_even_ratio: ratio from which the pair gains; None if there is none.
-        best_k: k with the highest predicted gain.
-        best_k_gain: that gain.
-        drafted: tokens of all rounds.
-        accepted: those of them that the target accepted.
-        acceptance: accepted of drafted tokens.
-        acceptance_by_category: the acceptance by category of prompt.
-        acceptance_by_position: the acceptance by position in a round.
-        mean_length: tokens that a round emits.
-        mean_length_by_category: the same by category of prompt.
-        n_rounds: of all runs.
-        drafting: mean cost of the drafts of a round.
-        verifying: mean cost of verifying a round.
-        draft_step: cost of a step of the draft, c.
-        verify: cost of verifying a batch by its size, C.
-        time_split: shares of the time.
-        rollback: by context, how rejected tokens are removed.
-        contexts: by context, the engine's own words.
-        draft_ran: run record of the draft.
-        divergences: where outputs part.
-        seed: of the random order.
-        reloads: whether each pair began with a load.
-        interrupted: whether it was stopped.
-        comparison: the whole suite, in pairs.
-        prompts: of each pair, each prompt.
     """
 
     kind: ClassVar[str] = "speculation"
 
-    label: str
-    draft: str | None = None
-    target: str = ""
-    k: int
-    temperature: float = 0.0
-    n_tokens: int = 0
-    categories: tuple[str, ...] = ()
-    gain: Estimate
-    alone_rate: float | None = None
-    speculative_rate: float | None = None
-    predicted_gain: Estimate
-    ratio: Estimate
-    break_even_ratio: float | None = None
-    best_k: int
-    best_k_gain: float
-    drafted: int = 0
-    accepted: int = 0
-    acceptance: float
+    label: str  #: the pairing
+    draft: str | None = None  #: model spec of the draft; None for lookup in the text
+    target: str = ""  #: model spec of the target
+    k: int  #: tokens drafted in a round
+    temperature: float = 0.0  #: of the sampler; 0 is greedy
+    n_tokens: int = 0  #: generated after each prompt
+    categories: tuple[str, ...] = ()  #: of each prompt
+    gain: Estimate  #: rate with the draft over that of the target alone, less 1
+    alone_rate: float | None = None  #: of the target alone, tok/s
+    speculative_rate: float | None = None  #: with the draft, tok/s
+    predicted_gain: Estimate  #: from acceptance and the costs of steps
+    ratio: Estimate  #: rate of the draft over that of the target
+    break_even_ratio: float | None = None  #: ratio from which the pair gains; None if there is none
+    best_k: int  #: k with the highest predicted gain
+    best_k_gain: float  #: that gain
+    drafted: int = 0  #: tokens of all rounds
+    accepted: int = 0  #: those of them that the target accepted
+    acceptance: float  #: accepted of drafted tokens
+    #: the acceptance by category of prompt
     acceptance_by_category: Mapping[str, float] = field(default_factory=dict)
-    acceptance_by_position: tuple[float, ...] = ()
-    mean_length: float
+    acceptance_by_position: tuple[float, ...] = ()  #: the acceptance by position in a round
+    mean_length: float  #: tokens that a round emits
+    #: the same by category of prompt
     mean_length_by_category: Mapping[str, float] = field(default_factory=dict)
-    n_rounds: int = 0
-    drafting: float
-    verifying: float
-    draft_step: Estimate | None = None
+    n_rounds: int = 0  #: of all runs
+    drafting: float  #: mean cost of the drafts of a round
+    verifying: float  #: mean cost of verifying a round
+    draft_step: Estimate | None = None  #: cost of a step of the draft, c
+    #: cost of verifying a batch by its size, C
     verify: Mapping[str, Estimate] = field(default_factory=dict)
-    time_split: Mapping[str, float] = field(default_factory=dict)
+    time_split: Mapping[str, float] = field(default_factory=dict)  #: shares of the time
+    #: by context, how rejected tokens are removed
     rollback: Mapping[str, str] = field(default_factory=dict)
+    #: by context, the engine's own words
     contexts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    draft_ran: Ran | None = None
-    divergences: tuple[DivergenceFacts, ...] = ()
-    seed: int | None = None
-    reloads: bool = False
-    interrupted: bool = False
-    comparison: ComparedPairs | None = None
-    prompts: tuple[tuple[PromptFacts, ...], ...] = ()
+    draft_ran: Ran | None = None  #: run record of the draft
+    divergences: tuple[DivergenceFacts, ...] = ()  #: where outputs part
+    seed: int | None = None  #: of the random order
+    reloads: bool = False  #: whether each pair began with a load
+    interrupted: bool = False  #: whether it was stopped
+    comparison: ComparedPairs | None = None  #: the whole suite, in pairs
+    prompts: tuple[tuple[PromptFacts, ...], ...] = ()  #: of each pair, each prompt
 
     @property
     def is_invalid(self) -> bool:
@@ -391,19 +262,13 @@ class SpeculationRecord(MeasurementRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRecord(JudgedRecord):
-    """A measurement that broke, or that could not run.
-
-    Attributes:
-        outcome: INVALID, or NOT RUN.
-        found: the event.
-        watched: the machine during the measurement.
-    """
+    """A measurement that broke, or that could not run."""
 
     kind: ClassVar[str] = "broken"
 
-    outcome: Literal["INVALID", "NOT RUN"] = "INVALID"
-    found: str
-    watched: MachineSeen | None = None
+    outcome: Literal["INVALID", "NOT RUN"] = "INVALID"  #: INVALID, or NOT RUN
+    found: str  #: the event
+    watched: MachineSeen | None = None  #: the machine during the measurement
 
 
 AnyRecord: TypeAlias = (

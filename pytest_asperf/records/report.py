@@ -19,17 +19,11 @@ _REMEDY: Final = "name a JSON report of pytest or of asperf gate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """The hardware and the system of a machine.
+    """The hardware and the system of a machine."""
 
-    Attributes:
-        id: its fingerprint; empty if it never reported its facts.
-        hardware: the name that figures are compared with.
-        profile: the hardware profile; None if there is none.
-    """
-
-    id: str = ""
-    hardware: str = ""
-    profile: str | None = None
+    id: str = ""  #: its fingerprint; empty if it never reported its facts
+    hardware: str = ""  #: the name that figures are compared with
+    profile: str | None = None  #: the hardware profile; None if there is none
     os: str = ""
     os_version: str = ""
     arch: str = ""
@@ -54,113 +48,68 @@ class MachineMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """When, where and how a session was run.
+    """When, where and how a session was run."""
 
-    Attributes:
-        version: of pytest-asperf.
-        command: the command line.
-        options: the options that repeat a measurement.
-        time: when the session began, ISO 8601.
-        duration_s: seconds until the report was written.
-        host: the machine's name on the network.
-        python: version of the interpreter.
-        seed: of every random order; None if each xdist worker drew its own.
-        machine: that measured.
-        machines: by name, if there are several.
-    """
-
-    version: str
-    command: str = ""
-    options: tuple[str, ...] = ()
-    time: str = ""
-    duration_s: float | None = None
-    host: str = ""
-    python: str = ""
-    seed: int | None = None
-    machine: MachineFacts = field(default_factory=MachineFacts)
+    version: str  #: of pytest-asperf
+    command: str = ""  #: the command line
+    options: tuple[str, ...] = ()  #: the options that repeat a measurement
+    time: str = ""  #: when the session began, ISO 8601
+    duration_s: float | None = None  #: seconds until the report was written
+    host: str = ""  #: the machine's name on the network
+    python: str = ""  #: version of the interpreter
+    seed: int | None = None  #: of every random order; None if each xdist worker drew its own
+    machine: MachineFacts = field(default_factory=MachineFacts)  #: that measured
+    #: by name, if there are several
     machines: Mapping[str, MachineMeta] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFacts:
-    """One check of a gate.
+    """One check of a gate."""
 
-    Attributes:
-        workload: its name, such as `tg128`.
-        model: the model spec.
-        settings: the engine settings that belong to the check.
-        elapsed_s: its duration.
-    """
-
-    workload: str
-    model: str
+    workload: str  #: its name, such as `tg128`
+    model: str  #: the model spec
+    #: the engine settings that belong to the check
     settings: Mapping[str, str] = field(default_factory=dict)
-    elapsed_s: float
+    elapsed_s: float  #: its duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOutFacts:
-    """A check that a gate left out.
+    """A check that a gate left out."""
 
-    Attributes:
-        check: what it is about.
-        reason: why no build can run it.
-    """
-
-    check: str
-    reason: str
+    check: str  #: what it is about
+    reason: str  #: why no build can run it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFacts:
-    """A gate as a whole.
+    """A gate as a whole."""
 
-    Attributes:
-        baseline: name of the build that was compared with.
-        candidate: name of the build that was judged.
-        limits: the accepted limits, in words.
-        answer: the verdict on the gate, with its counts and seconds, as it was printed.
-        counts: how many checks have each outcome, in words.
-        exit_code: of the command.
-        elapsed_s: time of all checks.
-        interrupted: whether it was stopped.
-        checks: the checks, in the order of their verdicts.
-        left_out: checks that were not compared.
-    """
-
-    baseline: str
-    candidate: str
-    limits: str = ""
-    answer: str = ""
-    counts: str = ""
-    exit_code: int
-    elapsed_s: float
-    interrupted: bool = False
-    checks: tuple[CheckFacts, ...] = ()
-    left_out: tuple[LeftOutFacts, ...] = ()
+    baseline: str  #: name of the build that was compared with
+    candidate: str  #: name of the build that was judged
+    limits: str = ""  #: the accepted limits, in words
+    answer: str = ""  #: the verdict on the gate, with its counts and seconds, as it was printed
+    counts: str = ""  #: how many checks have each outcome, in words
+    exit_code: int  #: of the command
+    elapsed_s: float  #: time of all checks
+    interrupted: bool = False  #: whether it was stopped
+    checks: tuple[CheckFacts, ...] = ()  #: the checks, in the order of their verdicts
+    left_out: tuple[LeftOutFacts, ...] = ()  #: checks that were not compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightlyFacts:
-    """The notes of a nightly run.
+    """The notes of a nightly run."""
 
-    Attributes:
-        job: its name.
-        facts: that results depend on, by name.
-        changes: name, earlier text and present text of each fact that changed.
-        missed: how many runs are missing since the last one.
-        unfinished: how an earlier run ended.
-        build: a name of the measured build that remains valid.
-        answer: the answer, as it was printed.
-    """
-
-    job: str
-    facts: Mapping[str, str]
+    job: str  #: its name
+    facts: Mapping[str, str]  #: that results depend on, by name
+    #: name, earlier text and present text of each fact that changed
     changes: tuple[tuple[str, str, str], ...] = ()
-    missed: int = 0
-    unfinished: str = ""
-    build: str
-    answer: str = ""
+    missed: int = 0  #: how many runs are missing since the last one
+    unfinished: str = ""  #: how an earlier run ended
+    build: str  #: a name of the measured build that remains valid
+    answer: str = ""  #: the answer, as it was printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

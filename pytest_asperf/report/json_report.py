@@ -23,65 +23,35 @@ JsonReport = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertion:
-    """A verdict without nested objects, for a table.
+    """A verdict without nested objects, for a table."""
 
-    Attributes:
-        row: place of its record in the report, from 0.
-        test: that noted it.
-        machine: name of the machine, if there are several.
-        subject: of the verdict.
-        limit: the limit in words.
-        outcome: the verdict.
-        source: where the figures are from.
-        measured: the result in words.
-        figure: label of the first figure.
-        value: of the first figure.
-        low: lower bound of its interval.
-        high: upper bound of its interval.
-        n: independent observations that it rests on.
-        counted: the unit of `n`, in the plural.
-        unit: of the figure.
-        confidence: two-sided coverage of the interval.
-        at_least: the limit from below, if there is one.
-        at_most: the limit from above, if there is one.
-        model: model spec; this and the next four are the candidate's in a gate.
-        sha256: of the model's file.
-        engine: library and version.
-        build: the user's name for the build.
-        settings: the requested settings, `key=value,…`.
-        advice: the remedy.
-        about: its test's subject: the first of a plugin's labels.
-        excused: why it fails no test.
-        repeat: the command that measures it again.
-    """
-
-    row: int
-    test: str
-    machine: str
-    subject: str
-    limit: str
-    outcome: str
-    source: str
-    measured: str
-    figure: str | None = None
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-    counted: str | None = None
-    unit: str | None = None
-    confidence: float | None = None
-    at_least: float | None = None
-    at_most: float | None = None
-    model: str
-    sha256: str
-    engine: str
-    build: str
-    settings: str
-    advice: str
-    about: str
-    excused: str
-    repeat: str
+    row: int  #: place of its record in the report, from 0
+    test: str  #: that noted it
+    machine: str  #: name of the machine, if there are several
+    subject: str  #: of the verdict
+    limit: str  #: the limit in words
+    outcome: str  #: the verdict
+    source: str  #: where the figures are from
+    measured: str  #: the result in words
+    figure: str | None = None  #: label of the first figure
+    value: float | None = None  #: of the first figure
+    low: float | None = None  #: lower bound of its interval
+    high: float | None = None  #: upper bound of its interval
+    n: int | None = None  #: independent observations that it rests on
+    counted: str | None = None  #: the unit of `n`, in the plural
+    unit: str | None = None  #: of the figure
+    confidence: float | None = None  #: two-sided coverage of the interval
+    at_least: float | None = None  #: the limit from below, if there is one
+    at_most: float | None = None  #: the limit from above, if there is one
+    model: str  #: model spec; this and the next four are the candidate's in a gate
+    sha256: str  #: of the model's file
+    engine: str  #: library and version
+    build: str  #: the user's name for the build
+    settings: str  #: the requested settings, `key=value,…`
+    advice: str  #: the remedy
+    about: str  #: its test's subject: the first of a plugin's labels
+    excused: str  #: why it fails no test
+    repeat: str  #: the command that measures it again
 
 
 #: Words of each row, for any kind; a record that has the key keeps its own.

@@ -24,21 +24,13 @@ from pytest_asperf.report.lines import first_line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantRun:
-    """One run of a variant in a pair.
+    """One run of a variant in a pair."""
 
-    Attributes:
-        pair: number of the pair, from 0.
-        parts: that the run was timed in.
-        n_tokens: tokens of one part.
-        elapsed_ns: time of one part.
-        energy_nj: energy of one part, if that is compared.
-    """
-
-    pair: int
-    parts: int
-    n_tokens: int
-    elapsed_ns: int | None = None
-    energy_nj: int | None = None
+    pair: int  #: number of the pair, from 0
+    parts: int  #: that the run was timed in
+    n_tokens: int  #: tokens of one part
+    elapsed_ns: int | None = None  #: time of one part
+    energy_nj: int | None = None  #: energy of one part, if that is compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,53 +45,29 @@ Run: TypeAlias = RunFacts | VariantRun | ChunkFacts | ChunkChange | PhaseFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry of the table.
+    """One entry of the table."""
 
-    Attributes:
-        row: place of its record in the report, from 0.
-        test: that noted it.
-        machine: name of the machine, if there are several.
-        workload: the timed or scored work.
-        variant: the variant in a comparison; empty if nothing was compared.
-        model: its name.
-        title: its own name in its file.
-        sha256: of the file.
-        engine: library and version.
-        backend: buffers of the weights.
-        settings: the requested settings, `key=value,…`.
-        threads: that computed.
-        size_bytes: of the weights.
-        n_params: parameters of the model.
-        value: the estimate; for a variant in pairs the median of its runs.
-        low: lower bound of the estimate's interval.
-        high: upper bound of the estimate's interval.
-        unit: of the estimate.
-        n: independent observations that it rests on.
-        counted: the unit of `n`, in the plural.
-        runs: every count and time.
-    """
-
-    row: int
-    test: str
-    machine: str
-    workload: str
-    variant: str = ""
-    model: str
-    title: str
-    sha256: str
-    engine: str
-    backend: str
-    settings: str
-    threads: int | None
-    size_bytes: int | None
-    n_params: int | None
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    unit: str = ""
-    n: int = 0
-    counted: str = ""
-    runs: tuple[Run, ...] = ()
+    row: int  #: place of its record in the report, from 0
+    test: str  #: that noted it
+    machine: str  #: name of the machine, if there are several
+    workload: str  #: the timed or scored work
+    variant: str = ""  #: the variant in a comparison; empty if nothing was compared
+    model: str  #: its name
+    title: str  #: its own name in its file
+    sha256: str  #: of the file
+    engine: str  #: library and version
+    backend: str  #: buffers of the weights
+    settings: str  #: the requested settings, `key=value,…`
+    threads: int | None  #: that computed
+    size_bytes: int | None  #: of the weights
+    n_params: int | None  #: parameters of the model
+    value: float | None = None  #: the estimate; for a variant in pairs the median of its runs
+    low: float | None = None  #: lower bound of the estimate's interval
+    high: float | None = None  #: upper bound of the estimate's interval
+    unit: str = ""  #: of the estimate
+    n: int = 0  #: independent observations that it rests on
+    counted: str = ""  #: the unit of `n`, in the plural
+    runs: tuple[Run, ...] = ()  #: every count and time
 
 
 def table(rows: Sequence[Noted]) -> list[Entry]:

@@ -194,19 +194,12 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardFinding:
-    """A guard that tripped.
+    """A guard that tripped."""
 
-    Attributes:
-        guard: its name.
-        consequence: effect on the verdict.
-        found: what happened, one sentence with its figures.
-        rule: the rule that it breaks, with its constant.
-    """
-
-    guard: str
-    consequence: Consequence
-    found: str
-    rule: str
+    guard: str  #: its name
+    consequence: Consequence  #: effect on the verdict
+    found: str  #: what happened, one sentence with its figures
+    rule: str  #: the rule that it breaks, with its constant
 
     def __str__(self) -> str:
         return f"{self.guard}: {self.found} ({self.rule})"

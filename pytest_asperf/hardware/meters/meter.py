@@ -113,21 +113,15 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class CounterWindow:
-    """The energy between two updates of a counter.
-
-    Attributes:
-        n_updates: that it covers.
-        power_w: mean of the power that another source gave, if there is one.
-        restarted: True if the counter fell, so that the energy is unknown.
-    """
+    """The energy between two updates of a counter."""
 
     name: str
     rail: Rail
     seconds: float
     joules: float
-    n_updates: int
-    power_w: float | None = None
-    restarted: bool = False
+    n_updates: int  #: that it covers
+    power_w: float | None = None  #: mean of the power that another source gave, if there is one
+    restarted: bool = False  #: True if the counter fell, so that the energy is unknown
 
     @property
     def watts(self) -> float:
