@@ -176,11 +176,7 @@ _NUMBER: Final = re.compile(r"\bb?(\d{4,6})\b", re.ASCII)
 
 
 def declared_archive(source: Archive, cache: Path) -> dict[str, Any]:
-    """The facts that decide a release.
-
-    Raises:
-        BuildError: there is no such file.
-    """
+    """The facts that decide a release; BuildError if there is no such file."""
     return {
         "kind": "release",
         "files": {source.path.name: file_digest(source.path, cache)},

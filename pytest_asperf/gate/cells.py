@@ -171,11 +171,7 @@ class CellResult:
         return ", ".join(sorted(most.values()))
 
     def unbroken(self) -> Verdict:
-        """The verdict, unless the measurement broke.
-
-        Raises:
-            AsperfError: it did, or there was none.
-        """
+        """The verdict, unless the measurement broke; AsperfError if it did, or there was none."""
         if self.error is not None:
             raise self.error
         if self.verdict is None:
@@ -184,11 +180,7 @@ class CellResult:
 
 
 def parse_gated(name: str, *, where: str) -> Workload | GateCheck:
-    """Read the name of a gate's check.
-
-    Raises:
-        ConfigError: it names nothing that a gate can decide.
-    """
+    """Read the name of a gate's check; ConfigError if it names nothing that a gate can decide."""
     for check in _CHECKS:
         if name == str(check):
             return check

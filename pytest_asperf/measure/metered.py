@@ -117,11 +117,7 @@ class EnergyMeter:
 
     @classmethod
     def here(cls) -> EnergyMeter:
-        """The counters of this machine.
-
-        Raises:
-            HardwareError: there is none.
-        """
+        """The counters of this machine; HardwareError if there is none."""
         return cls(open_meters())
 
     def idle(self) -> PhaseEnergy:

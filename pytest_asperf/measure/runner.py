@@ -110,11 +110,7 @@ class _ArmFactory:
         return facts.cannot.get(request, "") if facts else ""
 
     def ready(self, build: Build | None) -> ReadyBuild:
-        """Make a build; the own one is there.
-
-        Raises:
-            BuildError: it cannot be made.
-        """
+        """Make a build; the own one is there; BuildError if it cannot be made."""
         if build is None:
             return ReadyBuild(self._own)
         return self._keyed(self._build_cache.ready(build, self._own.engine))

@@ -149,11 +149,7 @@ class OutputsExperiment:
     n_tokens: int
 
     def run(self, lease: MachineLease) -> Outputs:
-        """The outputs of both.
-
-        Raises:
-            EngineError: an engine shows no output, or died.
-        """
+        """The outputs of both; EngineError if an engine shows no output, or died."""
         with ExitStack() as stack:
             arms = open_together(stack, [partial(RunningArm, arm, lease) for (arm,) in lease.sides])
             texts = []

@@ -103,11 +103,7 @@ def trained_context(ref: ModelRef) -> int | None:
 
 
 def _source_path(ref: ModelRef) -> Path:
-    """The file or folder that a model is made of.
-
-    Raises:
-        ModelError: there is none.
-    """
+    """The file or folder that a model is made of; ModelError if there is none."""
     spec = ref.spec
     if spec.files:
         path = published(ref)[1]

@@ -153,11 +153,7 @@ WRITERS: Final[Mapping[str, Writer]] = {
 
 
 def write(target: ReportTarget, reports: Sequence[ReportData]) -> None:
-    """Write the reports to a file, or to the terminal.
-
-    Raises:
-        CacheError: it cannot be written.
-    """
+    """Write the reports to a file, or to the terminal; CacheError if it cannot be written."""
     content = WRITERS[target.format](reports)
     if target.is_terminal:
         sys.stdout.write(content.decode())

@@ -135,11 +135,7 @@ class RunningSum:
         self.has_begun.set()
 
     def read_j(self, rail: Rail) -> float:
-        """The energy of a rail so far.
-
-        Raises:
-            HardwareError: powermetrics has ended.
-        """
+        """The energy of a rail so far; HardwareError if powermetrics has ended."""
         if not self._thread.is_alive():
             raise HardwareError(
                 "powermetrics has ended",
