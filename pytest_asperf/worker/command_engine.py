@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from .engine import Asked, Facts, RefusalError, Timing, files_sha256
+from .engine import Asked, Facts, LoadedModel, RefusalError, Timing, files_sha256
 from .printed import number_of
 from .served_model import served_facts, sizes_of, unseen_context
 from .served_prompts import is_near, new_beginning
@@ -177,7 +177,7 @@ class PipelineRun:
         )
 
 
-class CommandModel:
+class CommandModel(LoadedModel):
     """A pipeline whose programs were found.
 
     Args:
@@ -237,7 +237,7 @@ class CommandModel:
         return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word)
 
     def serve(self, work: Asked) -> Timing:
-        """Time one request; see `AnswersRequests`."""
+        """Time one request; see `LoadedModel.serve`."""
         n_prompt, n_output = _sizes(work)
         run = self._fitting(work.text, n_prompt, n_output)
         timing = run.timing(work)
@@ -356,7 +356,7 @@ class CommandModel:
     def close(self) -> None:
         """Nothing runs between two requests."""
 
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise RefusalError("unsupported", _CANNOT["generate"])
 
     tokenize = prompt = generate = first_token = logits = _refuse

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -126,56 +127,6 @@ class Stepper(Protocol):
         """Free the context."""
 
 
-@runtime_checkable
-class Steppable(Protocol):
-    """A loaded model that speculation can be measured on."""
-
-    def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> Stepper:
-        """Open a context for `n_ctx` tokens; an error if it cannot be rolled back as requested."""
-
-
-class LoadedModel(Protocol):
-    """A loaded model. Tokens are ids of its own vocabulary."""
-
-    #: the resolved facts of the load; `bytes_per_token` if the engine knows the bytes of a step and
-    #: its file is no GGUF; `loads_each_run` if each timed run has a load of its own;
-    #: `log_probabilities` if `logits` returns those, cut off at a minimum; `logits_seen`, in words,
-    #: if not the timed runs but other work shows that they are numbers
-    facts: Facts
-    context: Facts  #: the last run's resolved context (size, KV types, flash attention)
-
-    def tokenize(self, text: str) -> list[int]:
-        """The ids of a text, with BOS where the tokenizer adds one."""
-
-    def prompt(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
-        """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed.
-
-        The context has room for `n_ctx` tokens, so that a next call can go on with more.
-        """
-
-    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
-        """Decode `tokens[depth:]` one at a time, timed, after `tokens[:depth]`, untimed.
-
-        The context has room for `n_ctx` tokens, so that a next call can go on with more.
-        """
-
-    def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
-        """Decode a prompt and choose the likeliest next token, both timed.
-
-        The context has room for `n_ctx` tokens, so that a next call can go on with more.
-        """
-
-    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
-        """Logits of positions `first …` of a fresh context, shape (n - first, n_vocab).
-
-        The first token is replaced by BOS where the tokenizer adds one. The array may be a view
-        that the next call overwrites.
-        """
-
-    def close(self) -> None:
-        """Free the model."""
-
-
 class LeftByRun(Protocol):
     """The memory of a model as its last timed run left it."""
 
@@ -189,63 +140,6 @@ class LeftByRun(Protocol):
         """
 
 
-@runtime_checkable
-class Revisitable(Protocol):
-    """A model whose timed runs can be examined afterwards."""
-
-    def left_by_run(self) -> LeftByRun:
-        """The memory as the last timed run left it; the next run fills its memory anew."""
-
-    def recompute(
-        self, tokens: Sequence[int], positions: Sequence[int]
-    ) -> Iterator[NDArray[np.float32]]:
-        """The logits of ascending positions of a text, from a fresh memory and in large batches.
-
-        A row may be a view that the next one overwrites.
-        """
-
-
-@runtime_checkable
-class Samples(Protocol):
-    """A model whose tokens can be sampled in a timed run."""
-
-    samples: tuple[str, ...]  #: those of the ways of `sampling` that it has
-
-    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
-        """As of any model, with a token sampled after each, timed, that is not gone on with."""
-
-
-@runtime_checkable
-class TakesSequences(Protocol):
-    """A model that can decode several sequences in one call."""
-
-    context: Facts
-
-    def together(
-        self, sequences: Sequence[Sequence[int]], n_prompt: int
-    ) -> Iterator[NDArray[np.float32]]:
-        """The logits of sequences of one length, decoded together in a fresh memory.
-
-        The first `n_prompt` tokens of all are one batch, and then the next token of each, until
-        there are none. For each call, rows of the shape (sequences, positions, n_vocab). A row may
-        be a view that the next one overwrites.
-        """
-
-
-@runtime_checkable
-class Embeds(Protocol):
-    """A model that gives one vector of a text."""
-
-    context: Facts
-
-    def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
-        """The vector of each text, computed alone or with others in one call or request.
-
-        The tokenizer adds its own special tokens to a text. `context["pooling"]` says in words how
-        the vectors of tokens become that of the text.
-        """
-
-
 class Answers(Protocol):
     """Answers prompts, and continues from the last one's state of the caches."""
 
@@ -255,48 +149,105 @@ class Answers(Protocol):
         """The likeliest tokens after a prompt, and the rows that they were chosen by."""
 
 
-@runtime_checkable
-class Converses(Protocol):
-    """A model that reuses the beginning of a prompt as it does for its engine's own users."""
+def _unsupported(why: str) -> RefusalError:
+    return RefusalError("unsupported", why)
 
-    def conversation(self, n_ctx: int) -> AbstractContextManager[Answers]:
-        """Open empty caches with room for so many tokens."""
+
+class LoadedModel(ABC):
+    """A loaded model. An engine cannot do the operations that it does not override.
+
+    Tokens are ids of the model's own vocabulary. The next call may overwrite an array.
+    """
+
+    #: the resolved facts of the load; `bytes_per_token` if the engine knows the bytes of a step and
+    #: its file is no GGUF; `loads_each_run` if each timed run has a load of its own;
+    #: `log_probabilities` if `logits` returns those, cut off at a minimum; `logits_seen`, in words,
+    #: if not the timed runs but other work shows that they are numbers
+    facts: Facts
+    context: Facts  #: the last run's resolved context (size, KV types, flash attention)
+    samples: tuple[str, ...] = ()  #: those of the ways of `sampling` that timed runs can have
+    #: prompt, seed, tokens and text of a server's answers to the last timed requests
+    answered: Sequence[tuple[str, int, int, str]] = ()
+
+    @abstractmethod
+    def tokenize(self, text: str) -> list[int]:
+        """The ids of a text, with BOS where the tokenizer adds one."""
+
+    @abstractmethod
+    def prompt(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
+        """Decode `tokens[depth:]` in batches, timed, after `tokens[:depth]`, untimed.
+
+        The context has room for `n_ctx` tokens, so that a next call can go on with more.
+        """
+
+    @abstractmethod
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, sampled: str = "") -> Timing:
+        """As `prompt`, one token at a time.
+
+        With one of its `samples`, a token is sampled after each, timed, and not gone on with.
+        """
+
+    @abstractmethod
+    def first_token(self, tokens: Sequence[int], n_ctx: int) -> Timing:
+        """As `prompt` from an empty context; the likeliest next token is chosen, timed too."""
+
+    @abstractmethod
+    def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
+        """Logits of positions `first …` of a fresh context, shape (n - first, n_vocab).
+
+        The first token is replaced by BOS where the tokenizer adds one.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the model."""
+
+    def look_ahead(self, tokens: Sequence[int], first: int) -> None:
+        """Compute the next rows of `logits` while the last are read, unless the CPU would."""
+
+    def nll(self, tokens: Sequence[int], first: int) -> list[float] | None:
+        """The NLL of `tokens[first + 1:]` in nats, if the engine computes that by itself."""
+        return None
+
+    def left_by_run(self) -> LeftByRun | None:
+        """The memory as the last timed run left it; the next run fills its memory anew."""
+        return None
 
     def recompute(
         self, tokens: Sequence[int], positions: Sequence[int]
     ) -> Iterator[NDArray[np.float32]]:
-        """As of a `Revisitable`."""
+        """The logits of ascending positions of a text, from a fresh memory and in large batches."""
+        raise _unsupported("this engine shows no logits inside of a text")
 
+    def together(
+        self, sequences: Sequence[Sequence[int]], n_prompt: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The logits of sequences of one length, decoded together in a fresh memory.
 
-@runtime_checkable
-class LooksAhead(Protocol):
-    """A model that can compute the next chunk while the logits of the last are read."""
+        The first `n_prompt` tokens of all are one batch, and then the next token of each, until
+        there are none. For each call, rows of the shape (sequences, positions, n_vocab).
+        """
+        raise _unsupported("this engine computes one sequence at a time here")
 
-    def look_ahead(self, tokens: Sequence[int], first: int) -> None:
-        """Compute the next rows of `logits` in advance, unless the CPU would compute them."""
+    def embed(self, texts: Sequence[str], *, together: bool) -> Iterator[list[float]]:
+        """The vector of each text, computed alone or with others in one call or request.
 
+        The tokenizer adds its own special tokens to a text. `context["pooling"]` says in words how
+        the vectors of tokens become that of the text.
+        """
+        raise _unsupported("this engine gives no vectors of texts here")
 
-@runtime_checkable
-class ScoresInOrder(Protocol):
-    """A model that goes through a text from its beginning, and cannot go back cheaply."""
+    def conversation(self, n_ctx: int) -> AbstractContextManager[Answers]:
+        """Open empty caches that reuse the beginning of a prompt, as for the engine's own users."""
+        raise _unsupported("this engine keeps nothing from prompt to prompt")
 
-    context: Facts
-
-    def nll(self, tokens: Sequence[int], first: int) -> list[float]:
-        """The NLL of `tokens[first + 1:]` in nats, for any order of such requests."""
-
-
-@runtime_checkable
-class SpeculatesByItself(Protocol):
-    """A model whose engine runs a whole speculation in one program, and cannot be stepped."""
+    def stepper(self, n_ctx: int, max_outputs: int, rollback: str) -> Stepper:
+        """Open a context for `n_ctx` tokens; an error if it cannot be rolled back as requested."""
+        raise RefusalError("speculation", "this engine cannot be stepped and rolled back here")
 
     def speculate(self, draft: Any, prompt: str, n_new: int, k: int) -> Facts:
         """Generate `n_new` tokens greedily with a draft of k tokens a round, and count them."""
-
-
-@runtime_checkable
-class AnswersRequests(Protocol):
-    """A model behind a server, which receives texts and generates by sampling."""
+        raise _unsupported("only llama_tools has binaries that speculate")
 
     def serve(self, work: Asked) -> Timing:
         """Time one request of each user, all sent at once.
@@ -305,25 +256,15 @@ class AnswersRequests(Protocol):
         mean over the users; of `pp` until every user has the first output; of `tg` and `itl` from
         the first output of any user to the last one of all.
         """
-
-
-@runtime_checkable
-class RepeatsAnswers(Protocol):
-    """A server that answers a timed request again."""
-
-    #: prompt, seed, tokens and text of the answers to the last timed requests
-    answered: list[tuple[str, int, int, str]]
+        raise _unsupported("only a server answers requests")
 
     def answer_again(self, prompt: str, n_tokens: int, seed: int | None) -> str:
         """The answer to a request like a timed one; the likeliest text without a seed."""
-
-
-@runtime_checkable
-class ShowsOutput(Protocol):
-    """A model that returns its generated text."""
+        raise _unsupported("only a server answers requests")
 
     def output(self, prompt: str, n_tokens: int) -> str:
         """The text of so many tokens after a prompt."""
+        raise _unsupported("only the engine command keeps what is generated")
 
 
 class Engine(Protocol):

@@ -47,7 +47,7 @@ def together(
     n_vocab: int,
     complaint: Callable[[], str],
 ) -> Iterator[NDArray[np.float32]]:
-    """Decode sequences together; the rows of each call as `TakesSequences` has them."""
+    """Decode sequences together; the rows of each call as `LoadedModel` has them."""
     length = len(sequences[0])
     for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
         entries = [

@@ -113,16 +113,6 @@ class Encoder:
         self._context, self._n_ctx = None, 0
 
 
-class NothingLeft:
-    """The state after a run of an encoder: no memory that could be examined."""
-
-    n_held: int | None = None
-
-    def row(self, position: int) -> NDArray[np.float32] | None:  # noqa: ARG002  # as others have it
-        """None: there are no logits."""
-        return None
-
-
 def open_pooling(open_with: Callable[[int], tuple[Any, Facts]]) -> tuple[Any, Facts]:
     """A context that pools as the file says, otherwise by the mean, and its facts.
 

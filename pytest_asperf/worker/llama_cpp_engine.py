@@ -31,7 +31,7 @@ from .llama_cpp_batch import decode_chunk, rows_of, together
 from .llama_cpp_bindings import llama_cpp, llama_cpp_version
 from .llama_cpp_compat import LibraryLog
 from .llama_cpp_conversation import LlamaConversation
-from .llama_cpp_embedding import Encoder, NothingLeft, encodes, open_pooling, packed, vectors_of
+from .llama_cpp_embedding import Encoder, encodes, open_pooling, packed, vectors_of
 from .llama_cpp_prefix import SavedPrefixes
 from .llama_cpp_remote import device_list, require_rpc
 from .llama_cpp_sampler import TimedSampler
@@ -130,7 +130,7 @@ class LlamaCppEngine:
             raise RefusalError("quantize", self._log.complaint())
 
 
-class LlamaCppModel:
+class LlamaCppModel(LoadedModel):
     """A loaded GGUF file, with one context that is remade when a request needs another."""
 
     samples = (TOP_K_OFF, BY_GRAMMAR)
@@ -270,10 +270,10 @@ class LlamaCppModel:
             with contextlib.suppress(RefusalError):
                 self._chunks.look_ahead(tokens, first)
 
-    def left_by_run(self) -> ContextLeftByRun | NothingLeft:
+    def left_by_run(self) -> ContextLeftByRun | None:
         """The context as the last timed run left it; the next run fills it anew."""
         if self.facts["encodes"]:
-            return NothingLeft()
+            return None
         tokens, self._resident = self._resident, []
         decode = partial(self._decode_all, n_batch=1)
         return ContextLeftByRun(self._context, tokens, self._row, decode)

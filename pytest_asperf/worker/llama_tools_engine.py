@@ -150,7 +150,7 @@ class LlamaToolsEngine:
             raise RefusalError("quantize", str(run.failure("exited with 0 and wrote no file")))
 
 
-class LlamaToolsModel:
+class LlamaToolsModel(LoadedModel):
     """A GGUF file that each request loads again; `texts` are shared by all models of the engine."""
 
     def __init__(
@@ -245,7 +245,9 @@ class LlamaToolsModel:
         """Time a prompt of as many random tokens, at that depth."""
         return self._timed(len(tokens), depth, n_gen=0)
 
-    def generate(self, tokens: Sequence[int], depth: int, _n_ctx: int) -> Timing:
+    def generate(
+        self, tokens: Sequence[int], depth: int, _n_ctx: int, _sampled: str = ""
+    ) -> Timing:
         """Time the generation of as many tokens, at that depth; random ones are fed."""
         return self._timed(len(tokens), depth, n_gen=len(tokens) - depth)
 

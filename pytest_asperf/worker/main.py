@@ -18,19 +18,7 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import (
-    AnswersRequests,
-    Asked,
-    Embeds,
-    Engine,
-    LoadedModel,
-    RefusalError,
-    RepeatsAnswers,
-    Samples,
-    ShowsOutput,
-    SpeculatesByItself,
-    Timing,
-)
+from .engine import Asked, Engine, LoadedModel, RefusalError, Timing
 from .priority import priority, take_priority
 from .resident import own_peak
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
@@ -71,11 +59,11 @@ class Server:
             "generate": self._generate,
             "first_token": self._first_token,
             "serve": self._serve,
-            "answered": partial(_answered, self._model),
-            "answer_again": partial(_answer_again, self._model),
+            "answered": lambda model: {"answers": self._model(model).answered},
+            "answer_again": self._answer_again,
             "output": self._output,
             "score": self._score,
-            "embed": partial(_embed, self._model),
+            "embed": lambda model, **asked: _embedded(self._model(model), **asked),
             "quantize": self._quantize,
             "speculate": self._speculate,
         }
@@ -156,9 +144,7 @@ class Server:
         self, model: str, tokens: list[int], depth: int, n_ctx: int, sampled: str = ""
     ) -> dict[str, Any]:
         loaded = self._model(model)
-        if not sampled:
-            return _timed(loaded.generate(tokens, depth, n_ctx), loaded)
-        if not isinstance(loaded, Samples) or sampled not in loaded.samples:
+        if sampled and sampled not in loaded.samples:
             raise RefusalError(
                 "unsupported", f"@{sampled} is timed on llama_cpp or llama_server, and not here"
             )
@@ -172,15 +158,13 @@ class Server:
 
     def _serve(self, model: str, **request: Any) -> dict[str, Any]:
         served = self._model(model)
-        if not isinstance(served, AnswersRequests):
-            raise RefusalError("unsupported", "only a server answers requests")
         return _timed(served.serve(Asked(**request)), served)
 
+    def _answer_again(self, model: str, **request: Any) -> dict[str, Any]:
+        return {"text": self._model(model).answer_again(**request)}
+
     def _output(self, model: str, prompt: str, n_tokens: int) -> dict[str, Any]:
-        loaded = self._model(model)
-        if not isinstance(loaded, ShowsOutput):
-            raise RefusalError("unsupported", "only the engine command keeps what is generated")
-        return {"text": loaded.output(prompt, n_tokens)}
+        return {"text": self._model(model).output(prompt, n_tokens)}
 
     def _score(self, models: list[str], **request: Any) -> dict[str, Any]:
         """Score one chunk with every model; all after the first are compared with the first."""
@@ -195,10 +179,7 @@ class Server:
         return {}
 
     def _speculate(self, model: str, draft: str, prompt: str, n_new: int, k: int) -> dict[str, Any]:
-        target = self._model(model)
-        if not isinstance(target, SpeculatesByItself):
-            raise RefusalError("unsupported", "only llama_tools has binaries that speculate")
-        return target.speculate(self._model(draft), prompt, n_new, k)
+        return self._model(model).speculate(self._model(draft), prompt, n_new, k)
 
     def _model(self, name: str) -> LoadedModel:
         try:
@@ -241,27 +222,8 @@ def _timed(timing: Timing, model: LoadedModel) -> dict[str, Any]:
     }
 
 
-def _answered(find: Callable[[str], LoadedModel], model: str) -> dict[str, Any]:
-    """The answers to the last timed requests; none of an engine that is no server."""
-    served = find(model)
-    return {"answers": served.answered if isinstance(served, RepeatsAnswers) else []}
-
-
-def _answer_again(find: Callable[[str], LoadedModel], model: str, **request: Any) -> dict[str, Any]:
-    """The answer to a request like a timed one."""
-    served = find(model)
-    if not isinstance(served, RepeatsAnswers):
-        raise RefusalError("unsupported", "only a server answers requests")
-    return {"text": served.answer_again(**request)}
-
-
-def _embed(
-    find: Callable[[str], LoadedModel], model: str, texts: list[str], *, together: bool
-) -> dict[str, Any]:
+def _embedded(loaded: LoadedModel, texts: list[str], *, together: bool) -> dict[str, Any]:
     """The vector of each text; an error if they do not depend on the texts."""
-    loaded = find(model)
-    if not isinstance(loaded, Embeds):
-        raise RefusalError("unsupported", "this engine gives no vectors of texts here")
     vectors = list(loaded.embed(texts, together=together))
     if not all(math.isfinite(number) for vector in vectors for number in vector):
         raise RefusalError("vectors", "a vector has numbers that are not finite")

@@ -143,7 +143,7 @@ class MlxEngine:
             mlx_lm.convert(source, target, **conversion)
 
 
-class MlxModel:
+class MlxModel(LoadedModel):
     """A loaded model, with one cache that is reused where a request begins as the last one did."""
 
     samples = (TOP_K_OFF,)

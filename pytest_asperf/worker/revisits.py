@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .engine import Converses, LoadedModel, RefusalError, Revisitable, TakesSequences
+from .engine import LoadedModel, RefusalError
 from .served_model import ServedModel
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ class Revisits:
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
         """The traces of the last timed run; no rows if the engine does not show them."""
-        loaded = self._find(model)
-        if not isinstance(loaded, Revisitable):
+        left = self._find(model).left_by_run()
+        if left is None:
             return {"n_held": None, "rows": {}}
-        left = loaded.left_by_run()
         rows = {}
         for position in sorted(positions, reverse=True):
             if (row := left.row(position)) is None:
@@ -52,18 +51,13 @@ class Revisits:
 
     def _recompute(self, model: str, tokens: list[int], positions: list[int]) -> dict[str, Any]:
         """The rows of some positions of a text, computed anew."""
-        loaded = self._find(model)
-        if not isinstance(loaded, Revisitable):
-            raise RefusalError("unsupported", "this engine shows no logits inside of a text")
         ascending = sorted(positions)
-        rows = map(_grouped, loaded.recompute(tokens, ascending))
+        rows = map(_grouped, self._find(model).recompute(tokens, ascending))
         return {"rows": dict(zip(map(str, ascending), rows, strict=True))}
 
     def _together(self, model: str, sequences: list[list[int]], n_prompt: int) -> dict[str, Any]:
         """The rows of sequences that are decoded together: of each, by position."""
         loaded = self._find(model)
-        if not isinstance(loaded, TakesSequences):
-            raise RefusalError("unsupported", "this engine computes one sequence at a time here")
         rows: list[list[list[float]]] = [[] for _ in sequences]
         for call in loaded.together(sequences, n_prompt):
             for of_one, more in zip(rows, call, strict=True):
@@ -79,8 +73,6 @@ class Revisits:
         """
         loaded = self._find(model)
         source = loaded.probabilities if isinstance(loaded, ServedModel) else loaded
-        if not isinstance(source, Converses):
-            raise RefusalError("unsupported", "this engine keeps nothing from prompt to prompt")
         conversations: dict[int, list[int]] = {}
         kept, texts = [], []
         with source.conversation(n_ctx) as caches:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .engine import LoadedModel, LooksAhead, RefusalError, ScoresInOrder
+from .engine import LoadedModel, RefusalError
 from .logits import require_preference
 from .priority import usable_cores
 
@@ -76,8 +76,8 @@ class ChunkScorer:
         loaded = [self._find(name) for name in models]
         base = loaded[0]
         is_alone = len(models) == 1 and not keep and not against
-        if is_alone and isinstance(base, ScoresInOrder):
-            return {models[0]: {"nll": base.nll(tokens, first)}}
+        if is_alone and (nll := base.nll(tokens, first)) is not None:
+            return {models[0]: {"nll": nll}}
         # The last position's logits predict a token of the next chunk, which is not scored.
         n_scored = len(tokens) - 1 - first
         targets = np.asarray(tokens[first + 1 :], np.intp)
@@ -93,11 +93,8 @@ class ChunkScorer:
                 if matrix.shape != logits[0].shape:
                     what = f"{name} and {names[0]} differ in vocabulary size"
                     raise RefusalError("vocabulary", what)
-            ahead = [
-                pool.submit(model.look_ahead, following, first)
-                for model in loaded
-                if following and isinstance(model, LooksAhead)
-            ]
+            seen = loaded if following else ()
+            ahead = [pool.submit(model.look_ahead, following, first) for model in seen]
             weigh = _saved if base.facts.get("log_probabilities") else _softmax
             by_model = self._score_chunk(logits, targets, weigh)
             for done in ahead:

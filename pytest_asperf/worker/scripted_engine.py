@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine import Facts, LogitRow, RefusalError, Timing
+from .engine import Facts, LoadedModel, LogitRow, RefusalError, Timing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,7 @@ class ScriptedEngine:
         Path(target).write_text(json.dumps(script), "utf-8")
 
 
-class ScriptedModel:
+class ScriptedModel(LoadedModel):
     """A model with a vocabulary of bytes, and BOS after them."""
 
     def __init__(
@@ -145,7 +145,7 @@ class ScriptedModel:
         self.begin("prompt")
         return self._timing(tokens, depth, n_ctx, self._script.get("pp_ns_per_token", 10_000))
 
-    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int) -> Timing:
+    def generate(self, tokens: Sequence[int], depth: int, n_ctx: int, _sampled: str = "") -> Timing:
         """The script's time for a generation."""
         self.begin("generate")
         return self._timing(tokens, depth, n_ctx, self._script.get("tg_ns_per_token", 1_000_000))

@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from .engine import Asked, Facts, RefusalError, Timing
+from .engine import Asked, Facts, LoadedModel, RefusalError, Timing
 from .posted import posted
 from .sampling import (
     BY_GRAMMAR,
@@ -118,11 +118,11 @@ class Api:
         )
 
 
-def _refuse(*_: object) -> NoReturn:
+def _refuse(*_: object, **__: object) -> NoReturn:
     raise RefusalError("unsupported", CANNOT["generate"])
 
 
-class ServedModel:
+class ServedModel(LoadedModel):
     """A model that a server has loaded.
 
     Args:
@@ -157,7 +157,7 @@ class ServedModel:
         self.context: Facts = dict(context)
 
     def serve(self, work: Asked) -> Timing:
-        """Time one request of each user; see `AnswersRequests`."""
+        """Time one request of each user; see `LoadedModel.serve`."""
         why = "a server's prompt is timed from an empty context: leave out @d"
         n_prompt, n_output = sizes_of(work, _AFTER_PROMPT, why)
         cost = client_cost(work.users)
@@ -441,7 +441,7 @@ def times_prompt(kind: str) -> bool:
 
 
 def timing(work: Asked, answers: Sequence[TimedReply], lag_ns: int) -> Timing:
-    """The time of all users' requests together; see `AnswersRequests`.
+    """The time of all users' requests together; see `LoadedModel.serve`.
 
     The lag is that of our own stamps.
     """

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from .engine import Facts, LoadedModel, RefusalError, Steppable, Stepper
+from .engine import Facts, LoadedModel, RefusalError, Stepper
 from .speculation import (
     AcceptanceRule,
     Choice,
@@ -224,10 +224,7 @@ class Pairs:
         return {"places": places}
 
     def _stepper(self, name: str, n_ctx: int, k: int, rollback: str) -> Stepper:
-        model = self._find(name)
-        if not isinstance(model, Steppable):
-            raise RefusalError("speculation", "this engine cannot be stepped and rolled back here")
-        return model.stepper(n_ctx, k + 1, rollback)
+        return self._find(name).stepper(n_ctx, k + 1, rollback)
 
     def _pair(self, name: str) -> _Pair:
         try:
