@@ -22,6 +22,17 @@ SETTING_NAMES: Final[ContextVar[Callable[[str, str], str]]] = ContextVar(
 )
 
 
+def _forget(error: "AsperfError") -> None:
+    """Note no error: outside of a test nothing needs them."""
+
+
+#: Called with each error that is made, or raised again; pytest's plugin sets it, for a test that
+#: catches one.
+NOTE_ERROR: Final[ContextVar[Callable[["AsperfError"], object]]] = ContextVar(
+    "note_error", default=_forget
+)
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Advice:
     """An advice, and the settings to change for it: printed as the running program names them."""
@@ -86,6 +97,7 @@ class AsperfError(Exception):
         self.opt_out = None if opt_out is None else _bounded(str(opt_out))
         self.detail = None if detail is None else _bounded(detail, _LONGEST_DETAIL)
         super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)
+        NOTE_ERROR.get()(self)
 
     def __str__(self) -> str:
         parts = [self.what, *([f"  why it matters: {self.why}"] if self.why else [])]

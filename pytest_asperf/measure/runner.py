@@ -16,7 +16,7 @@ from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import EngineBuild, EngineFacts, EngineRefusedError
-from pytest_asperf.errors import AsperfError, BuildError, EngineError
+from pytest_asperf.errors import NOTE_ERROR, AsperfError, BuildError, EngineError
 from pytest_asperf.hardware.in_force import detect
 from pytest_asperf.hardware.machine_lock import MachineQueue
 from pytest_asperf.hardware.watch import MachineWatch
@@ -402,6 +402,7 @@ class MeasurementRunner:
                 self._notify.done()
         done = self._done[key]
         if isinstance(done, AsperfError):
+            NOTE_ERROR.get()(done)  # it may be of another test, or of a thread
             raise done.with_traceback(None)  # each test's own, not those before it too
         return done  # type: ignore[return-value]  # stored under this key by this very call
 

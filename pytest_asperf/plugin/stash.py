@@ -118,14 +118,20 @@ class _Course:
     forgotten: list[Verdict] = field(default_factory=list)
     undecided: list[Verdict] = field(default_factory=list)
     raised: list[VerdictError] = field(default_factory=list)
+    errors: list[AsperfError] = field(default_factory=list)
     is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """Collects a test's measurements and assertions, through its fixtures."""
+    """Collects a test's measurements and assertions, through its fixtures, and the errors made."""
 
     item: pytest.Item
+
+    def __post_init__(self) -> None:
+        from pytest_asperf.errors import NOTE_ERROR
+
+        NOTE_ERROR.set(_course_of(self.item).errors.append)
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
@@ -254,41 +260,62 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
 def require_none_caught(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> None:
-    """Reject a report that hides a verdict which was raised, and which the test caught.
+    """Reject a report that hides a verdict, or a broken measurement, which the test caught.
 
     An error that pytest reports shows its verdict, and another failure keeps the test red.
     """
     course = item.stash.get(_COURSE, None)
-    if course is None or not course.raised:
+    if course is None or not (course.raised or course.errors):
         return
     error = call.excinfo.value if call.excinfo is not None else None
     is_ended_early = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
     ended = [] if is_ended_early else list(_with_causes(error))
-    hidden = [error for error in course.raised if error not in ended]
-    is_red = report.failed and not any(error.verdict in course.undecided for error in ended)
-    if is_red or not hidden:
-        course.raised.clear()
-        return
-    from pytest_asperf.errors import ConfigError, printable
+    waiting = [getattr(error, "verdict", None) in course.undecided for error in ended]
+    broken = [error for error in course.errors if _was_caught_outside(error)]
+    caught: list[AsperfError | VerdictError] = [*course.raised, *broken]
+    hidden = [error for error in caught if error not in ended]
+    course.raised.clear()
+    course.errors.clear()
+    if hidden and (not report.failed or any(waiting)):
+        raise _caught(item.name, hidden[0])
+
+
+def _was_caught_outside(error: AsperfError) -> bool:
+    """True if an error says that a measurement is broken, and code of others caught it.
+
+    Its traceback begins where it was caught.
+    """
+    if not error.breaks_measurement or error.__traceback__ is None:
+        return False
+    caught_in = Path(error.__traceback__.tb_frame.f_code.co_filename)
+    return Path(__file__).parents[1] not in caught_in.parents
+
+
+def _caught(name: str, error: AsperfError | VerdictError) -> AsperfError:
+    """The error of a test that caught a verdict, or a broken measurement."""
+    from pytest_asperf.errors import AsperfError, ConfigError, printable
     from pytest_asperf.report.verdict_text import claim_text
 
-    verdict = hidden[0].verdict.plain()
-    course.raised.clear()
-    raise ConfigError(
-        f"{item.name} caught the {verdict.outcome} of: {printable(claim_text(verdict), 120)}",
+    if isinstance(error, AsperfError):
+        return ConfigError(
+            f"{name} caught that a measurement is INVALID: {printable(error.what, 120)}",
+            why="the test would pass with every broken measurement",
+            remedy="leave the error uncaught; if it is expected, mark the test with "
+            f"@pytest.mark.xfail(raises={type(error).__name__}, strict=True)",
+        )
+    verdict = error.verdict.plain()
+    return ConfigError(
+        f"{name} caught the {verdict.outcome} of: {printable(claim_text(verdict), 120)}",
         why="the test would pass with every verdict",
         remedy="leave the assertion uncaught, or compare its outcome: verdict.outcome == "
         f'"{verdict.outcome}"',
     )
 
 
-def _with_causes(error: BaseException | None) -> Iterator[VerdictError]:
-    """The verdicts among an exception, its causes and the members of its group."""
-    from pytest_asperf.report.verdict_text import VerdictError
-
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, its causes, and the members of its group."""
     while error is not None:
-        if isinstance(error, VerdictError):
-            yield error
+        yield error
         if isinstance(error, BaseExceptionGroup):
             for member in error.exceptions:
                 yield from _with_causes(member)

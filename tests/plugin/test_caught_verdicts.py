@@ -139,3 +139,44 @@ def test_a_rerun_does_not_hide_a_caught_verdict(project: Project) -> None:
     result = plugin.run("--reruns=1")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"*{NAMED}*"])
+
+
+#: Ways to catch the error of a rate above the roofline.
+INVALID = "caught that a measurement is INVALID: tg8 fake:F16: roofline-high"
+CAUGHT_INVALID = (
+    "try:\n        assert rate >= 1\n    except MeasurementError:\n        pass\n",
+    "try:\n        rate.estimate\n    except Exception:\n        pass\n",
+    "with __import__('contextlib').suppress(MeasurementError):\n        assert rate >= 1\n",
+    "with pytest.raises(MeasurementError, match='roofline'):\n        assert rate >= 1\n",
+    "try:\n        assert rate >= 1\n    except MeasurementError:\n        pytest.skip('today')\n",
+    "with pytest.raises(MeasurementError):\n        assert_monotonic([rate, rate])\n",
+)
+#: Tests that an INVALID ends, or that catch another error: the letter of each.
+SEEN_INVALID = {
+    "@pytest.mark.xfail(raises=MeasurementError, strict=True)\n"
+    "def test_it(throughput):\n    assert throughput('tg8') >= 1\n": "x",
+    "def test_it(throughput):\n    try:\n        assert throughput('tg8') >= 1\n"
+    "    except MeasurementError as error:\n        raise RuntimeError('fast') from error\n": "F",
+    "def test_it(throughput):\n    with pytest.raises(ConfigError):\n"
+    "        assert throughput('tg8', quant='Q9') >= 1\n"
+    "    assert throughput('pp8') >= 1\n": ".",
+}
+ON_M1 = ("--asperf-hardware=m1", "--asperf-source=live")
+F16 = '@pytest.mark.quant("F16")\n'
+
+
+def test_a_caught_broken_measurement_is_an_error_of_its_test(project: Project) -> None:
+    """Each way to catch it, in tests that share the measurement; the error names an xfail."""
+    project.script("f16", bytes_per_token=11 * 10**9)
+    head = f"{F16}def test_it(throughput):\n    rate = throughput('tg8')\n"
+    head += "    assert throughput('pp8') >= 1\n    {}"
+    project.rejects(head, dict.fromkeys(CAUGHT_INVALID, INVALID), *ON_M1)
+    project.run(*ON_M1).stdout.fnmatch_lines(["*xfail(raises=MeasurementError, strict=True)*"])
+
+
+def test_a_broken_measurement_that_ends_its_test_is_not_caught(project: Project) -> None:
+    """An expected one, one that is another error's cause, and the error of a bad name."""
+    project.script("f16", bytes_per_token=11 * 10**9)
+    tests = [F16 + source for source in SEEN_INVALID]
+    assert project.judged("{}", tests, *ON_M1) == "".join(SEEN_INVALID.values())
+    assert "caught that" not in project.run(*ON_M1).stdout.str()
