@@ -56,17 +56,12 @@ class NightReport:
     Args:
         began: start of the run, seconds since the epoch.
         notify: the user's command, or None.
-
-    Attributes:
-        began: as above.
-        exit_code: of the command.
-        missed: nights without a measurement since the last one.
     """
 
     def __init__(self, began: float, notify: str | None) -> None:
         self.began = began
-        self.exit_code = ExitCode.DONE
-        self.missed = 0
+        self.exit_code = ExitCode.DONE  #: of the command
+        self.missed = 0  #: nights without a measurement since the last one
         self._notify = _words(notify)
         self._error = ""
         self._is_remarkable = False

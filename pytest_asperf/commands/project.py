@@ -91,16 +91,12 @@ def history_of(*, create: bool = False) -> Store:
 
 
 class GateHistory:
-    """Keeps a gate in the project's history, check by check; does nothing without one.
-
-    Attributes:
-        made: gives the report of an outcome.
-    """
+    """Keeps a gate in the project's history, check by check; does nothing without one."""
 
     def __init__(self, project: Workspace, made: Callable[[GateOutcome], Report]) -> None:
         address, keep_days = project.settings.store, project.settings.store_keep
         self._growing = GrowingReport(address, project.cache, keep_days) if address else None
-        self.made = made
+        self.made = made  #: gives the report of an outcome
 
     def update(self, outcome: GateOutcome) -> None:
         """Store the checks so far; if that fails, the end of the gate reports it."""

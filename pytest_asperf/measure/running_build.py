@@ -23,9 +23,6 @@ class RunningBuild:
         engine: the build.
         lease: has the deadline of one call to the engine.
         passes_on: a folder through which processes of the build share filled caches.
-
-    Attributes:
-        worker: the process.
     """
 
     def __init__(
@@ -34,7 +31,7 @@ class RunningBuild:
         self._arms: dict[str, Arm] = {}
         self._loaded: dict[str, LoadedFacts] = {}
         self._ran: dict[str, Provenance] = {}
-        self.worker = Worker(engine, call_timeout_s=lease.plan.call_timeout_s)
+        self.worker = Worker(engine, call_timeout_s=lease.plan.call_timeout_s)  #: the process
         if passes_on is not None:
             with self.ended_on_error():
                 self.worker.share(passes_on)

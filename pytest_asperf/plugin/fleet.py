@@ -46,16 +46,12 @@ class Absent:
 
 
 class Fleet:
-    """Watches the machines of a session; pytest's plugin on the controller.
-
-    Attributes:
-        unreached: machines that were left out before the first test.
-        names: of the machine of each worker, in the order of --tx; empty until they are known.
-    """
+    """Watches the machines of a session; pytest's plugin on the controller."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self.unreached: list[Absent] = []
+        self.unreached: list[Absent] = []  #: machines that were left out before the first test
+        #: of the machine of each worker, in the order of --tx; empty until they are known
         self.names: dict[str, str] = {}
         self._collected: dict[str, int] = {}
         self._finished: Counter[str] = Counter()

@@ -142,18 +142,10 @@ class TerminalNotify:
 
 
 class Session:
-    """The state that a session's tests share. Nothing is detected or loaded before it is needed.
-
-    Attributes:
-        folder: of the configuration file, where relative paths start.
-        written: at the end of the session, the report files.
-        unwritten: at the end of the session, the reports that could not be written, and why.
-        stored: at the end of the session, its part in the history.
-        closing: the session's last lines, at any verbosity.
-    """
+    """The state that a session's tests share. Nothing is detected or loaded before it is needed."""
 
     def __init__(self, config: pytest.Config, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder  #: of the configuration file, where relative paths start
         self._named_outside = SETTING_NAMES.get()
         SETTING_NAMES.set(named_in_session)
         # Paths on the command line start at the working folder, those in the file at its own.
@@ -164,10 +156,11 @@ class Session:
         self._runners: dict[Engine, MeasurementRunner] = {}
         self._growing: dict[str, GrowingReport] = {}
         self.notify = TerminalNotify(config)
-        self.written: list[Path] = []
+        self.written: list[Path] = []  #: at the end of the session, the report files
+        #: at the end of the session, the reports that could not be written, and why
         self.unwritten: dict[Path, AsperfError] = {}
-        self.stored: list[str] = []
-        self.closing: list[str] = []
+        self.stored: list[str] = []  #: at the end of the session, its part in the history
+        self.closing: list[str] = []  #: the session's last lines, at any verbosity
         # For an xdist worker, whose reports another process reads.
         self._is_to_tell = hasattr(config, "workerinput")
         # The history is written by the process that reports, and only if something is measured.

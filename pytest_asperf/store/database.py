@@ -89,15 +89,11 @@ _UNKNOWN: Final = ("", "it cannot be used", "see the driver's message", False)
 
 
 class Database:
-    """An open store; every transaction is whole or not there.
-
-    Attributes:
-        address: path or URL for a reader, without its password.
-    """
+    """An open store; every transaction is whole or not there."""
 
     def __init__(self, engine: sa.Engine, address: str) -> None:
         self._engine = engine
-        self.address = address
+        self.address = address  #: path or URL for a reader, without its password
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:

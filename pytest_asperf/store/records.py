@@ -39,15 +39,11 @@ _OF_ONE_SECOND: Final = (sessions.c.stored_at, sessions.c.id)
 
 
 class Store:
-    """A store that is open.
-
-    Attributes:
-        address: path or URL for a reader, without its password.
-    """
+    """A store that is open."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.address = database.address
+        self.address = database.address  #: path or URL for a reader, without its password
 
     def __enter__(self) -> Self:
         return self

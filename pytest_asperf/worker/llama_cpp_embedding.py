@@ -56,9 +56,6 @@ class Encoder:
         open_with: opens a context for so many tokens that pools in one of llama.cpp's ways.
         complaint: gives the library's last words.
         slow_by: share of its time that a run takes longer.
-
-    Attributes:
-        facts: what the context resolved to.
     """
 
     def __init__(
@@ -72,7 +69,7 @@ class Encoder:
         self._slow_by = slow_by
         self._context: Any = None
         self._n_ctx = 0
-        self.facts: Facts = {}
+        self.facts: Facts = {}  #: what the context resolved to
 
     def timed(self, tokens: Sequence[int]) -> Timing:
         """Compute the vector in one batch, timed."""

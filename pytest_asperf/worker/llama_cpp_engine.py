@@ -502,11 +502,7 @@ def _resolved(context: Any, log: LibraryLog, settings: Facts, weights_mib: Facts
 
 
 class ChunkContexts:
-    """The context whose logits are read, and with look-ahead that of the next chunk.
-
-    Attributes:
-        facts: the contexts' resolved settings.
-    """
+    """The context whose logits are read, and with look-ahead that of the next chunk."""
 
     def __init__(
         self, new_context: Callable[[int], tuple[Any, Facts]], bos: int | None, log: LibraryLog
@@ -514,7 +510,7 @@ class ChunkContexts:
         self._new_context = new_context
         self._bos = bos
         self._log = log
-        self.facts: Facts = {}
+        self.facts: Facts = {}  #: the contexts' resolved settings
         self._n_ctx = 0
         self._contexts: list[Any] = []
         self._ahead: tuple[list[int], int] | None = None
@@ -557,11 +553,7 @@ class ChunkContexts:
 
 
 class ContextLeftByRun:
-    """A context as a timed run left it.
-
-    Attributes:
-        n_held: tokens up to the last position in the memory.
-    """
+    """A context as a timed run left it."""
 
     def __init__(
         self,
@@ -575,6 +567,7 @@ class ContextLeftByRun:
         self._row = row
         self._decode = decode
         self._memory = llama_cpp.llama_get_memory(context)
+        #: tokens up to the last position in the memory
         self.n_held: int | None = llama_cpp.llama_memory_seq_pos_max(self._memory, 0) + 1
 
     def row(self, position: int) -> NDArray[np.float32] | None:

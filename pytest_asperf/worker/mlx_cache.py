@@ -100,11 +100,7 @@ def kv_type(cache: list[Any], dtype: str) -> str:
 
 
 class CacheLeftByRun:
-    """A cache as a timed run left it.
-
-    Attributes:
-        n_held: tokens that the first layer with an offset counted.
-    """
+    """A cache as a timed run left it."""
 
     def __init__(self, model: Any, cache: list[Any], tokens: Sequence[int], last_row: Any) -> None:
         self._model = model
@@ -112,6 +108,7 @@ class CacheLeftByRun:
         self._tokens = list(tokens)
         self._last_row = last_row
         offsets = (getattr(layer, "offset", None) for layer in cache)
+        #: tokens that the first layer with an offset counted
         self.n_held: int | None = next((n for n in offsets if isinstance(n, int)), None)
 
     def row(self, position: int) -> NDArray[np.float32] | None:

@@ -19,14 +19,11 @@ if TYPE_CHECKING:
 
 
 class Revisits:
-    """Examines the models that `find` gives by name.
-
-    Attributes:
-        operations: by the name in a worker's request.
-    """
+    """Examines the models that `find` gives by name."""
 
     def __init__(self, find: Callable[[str], LoadedModel]) -> None:
         self._find = find
+        #: by the name in a worker's request
         self.operations: dict[str, Callable[..., dict[str, Any]]] = {
             "run_revisit": self._revisit,
             "run_recompute": self._recompute,

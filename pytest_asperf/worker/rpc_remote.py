@@ -123,14 +123,11 @@ class Remote:
         address: `host:port` of one that runs; `loopback` to start one here; `ssh:HOST` to start one
             there, on its own loopback, through a tunnel.
         folder: of llama.cpp's binaries, which is searched before PATH for a server to start here.
-
-    Attributes:
-        greeting: the server's last facts about itself.
     """
 
     def __init__(self, address: str, folder: str = "") -> None:
         self.address = address
-        self.greeting: dict[str, Any] = {}
+        self.greeting: dict[str, Any] = {}  #: the server's last facts about itself
         self._process: subprocess.Popen[bytes] | None = None
         self._n_graphs = 0
         self._held: dict[str, socket.socket] = {}

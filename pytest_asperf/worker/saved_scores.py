@@ -69,9 +69,6 @@ class SavedScores:
 
     Between two chunks it is stopped. Its saved scores are checked against its printed ones.
     `on_server` is True if an RPC server computes for it.
-
-    Attributes:
-        nll: NLL in nats of the scored tokens of each chunk that was read.
     """
 
     def __init__(
@@ -85,6 +82,7 @@ class SavedScores:
     ) -> None:
         self.n_ctx = n_ctx
         self._on_server = on_server
+        #: NLL in nats of the scored tokens of each chunk that was read
         self.nll: list[NDArray[np.float32]] = []
         self._nll_sums = [0.0]
         self._is_cut = [False]

@@ -60,9 +60,6 @@ class ToolRun:
     """One running program, which inherits the descriptors `pass_fds`, in a folder.
 
     `name` is its name in messages. A failure of a server has a kind of its own.
-
-    Attributes:
-        peak_rss_bytes: its peak resident memory, once it has ended.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class ToolRun:
         watch: Watch | None = None,
     ) -> None:
         self._name, self._kind, self._watch = name or program.name, kind, watch
-        self.peak_rss_bytes = 0
+        self.peak_rss_bytes = 0  #: its peak resident memory, once it has ended
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._last_words = LastWords()
         self._output = bytearray()

@@ -30,9 +30,6 @@ class SequentialTest:
         beta: bound on a wrong PASS of this test.
         comparisons: the number of tests that share `alpha`: as by Bonferroni, unless `share_with`
             allows more.
-
-    Attributes:
-        confidence: of the interval, at least.
     """
 
     def __init__(self, *, alpha: float, beta: float, comparisons: int) -> None:
@@ -40,7 +37,7 @@ class SequentialTest:
             raise ValueError(f"alpha={alpha} and beta={beta} must lie between 0 and 0.5")
         if comparisons < 1:
             raise ValueError(f"comparisons must be at least 1, not {comparisons}")
-        self.confidence = 1 - 2 * max(alpha, beta)
+        self.confidence = 1 - 2 * max(alpha, beta)  #: of the interval, at least
         self._shared_alpha = alpha
         self._comparisons = comparisons
         self._alpha = alpha / comparisons

@@ -58,9 +58,6 @@ class TotalTimeTest(PairedTest):
         tolerance: as of `PairedTest`.
         pairs_for_pass: no PASS before this many pairs, unless the budget is smaller.
         options: the others of `PairedTest`.
-
-    Attributes:
-        total: has the pairs' totals; its own outcome is not used.
     """
 
     def __init__(
@@ -72,6 +69,7 @@ class TotalTimeTest(PairedTest):
     ) -> None:
         super().__init__(tolerance, **options)
         self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
+        #: has the pairs' totals; its own outcome is not used
         self.total = PairedTest(tolerance, **options)
 
     def update(self, difference: float, total: float | None = None) -> Decision | None:

@@ -104,16 +104,12 @@ def _read_some(file: BinaryIO) -> bytes:
 
 
 class RunningSum:
-    """Adds up a stream of samples in a thread of its own.
-
-    Attributes:
-        joules: by rail, of all samples since one that could not be read.
-        has_begun: set at the first sample.
-    """
+    """Adds up a stream of samples in a thread of its own."""
 
     def __init__(self, file: BinaryIO) -> None:
+        #: by rail, of all samples since one that could not be read
         self.joules: dict[Rail, float] = {}
-        self.has_begun = threading.Event()
+        self.has_begun = threading.Event()  #: set at the first sample
         self._thread = threading.Thread(target=self._run, args=(file,), daemon=True)
         self._thread.start()
 
