@@ -4,10 +4,11 @@ import math
 import os
 import re
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from pytest_asperf.analysis.limit_verdict import parse_percent
 from pytest_asperf.config.address import (
@@ -22,6 +23,7 @@ from pytest_asperf.config.engines import ENGINES
 from pytest_asperf.config.table import Rule, list_of, matching, one_of, whole
 from pytest_asperf.errors import ConfigError, listing, suggest
 
+T = TypeVar("T")
 Source = Literal["auto", "live", "recorded"]
 Scope = Literal["here", "all"]
 Inconclusive = Literal["fail", "xfail", "skip"]
@@ -50,112 +52,6 @@ class ReportTarget(NamedTuple):
     def is_terminal(self) -> bool:
         """True if it is written to the terminal, which commands call `-`."""
         return self.path == Path("-")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules that settings are declared with; relative paths start from `folder`."""
-
-    folder: Path
-    count: ClassVar[Rule[int]] = whole(1, _MOST)
-    seconds: ClassVar[Rule[int]] = whole(1, _WEEK_S)
-    days: ClassVar[Rule[int]] = whole(1, 10**5)
-    seed: ClassVar[Rule[int]] = whole(0, _MOST_SEED)
-    nice: ClassVar[Rule[int]] = whole(_LEAST_NICE, _MOST_NICE)
-    engine: ClassVar[Rule[str]] = one_of(ENGINES)
-    remote: ClassVar[Rule[str]] = REMOTE_ADDRESS
-    url: ClassVar[Rule[str]] = URL_RULE
-    build: ClassVar[Rule[str]] = Rule(_text, "a build: NAME or PATH, then ,key=value")
-    hardware: ClassVar[Rule[str]] = Rule(_text, "the name of a hardware profile, or auto")
-    source: ClassVar[Rule[str]] = one_of(get_args(Source))
-    scope: ClassVar[Rule[str]] = one_of(get_args(Scope))
-    inconclusive: ClassVar[Rule[str]] = one_of(get_args(Inconclusive))
-
-    @property
-    def count_or_all(self) -> Rule[int | None]:
-        """A number, or all, which is None."""
-
-        def read(value: object) -> int | None:
-            return None if value == "all" else self.count.read(value)
-
-        return Rule(read, f"{self.count.accepts}, or all", is_whole=True)
-
-    @property
-    def tolerance(self) -> Rule[float]:
-        """A share of more than 0, up to all."""
-        accepts = 'a share such as "5%", above 0 and up to 100 %'
-        return Rule(partial(_share, most=1.0), accepts)
-
-    @property
-    def max_cv(self) -> Rule[float]:
-        """A share of more than 0."""
-        return Rule(partial(_share, most=math.inf), 'a share such as "15%", above 0')
-
-    @property
-    def duration(self) -> Rule[float]:
-        """Seconds, plain or with a unit."""
-        return Rule(_duration, 'seconds, or text with a unit such as "90s" or "10min"')
-
-    @property
-    def variable(self) -> Rule[str]:
-        """The name of a variable of the environment."""
-        named = matching(re.compile(r"[A-Za-z_]\w*", re.ASCII))
-        return Rule(named, "the name of a variable of the environment")
-
-    @property
-    def path(self) -> Rule[Path]:
-        """A path."""
-        return Rule(partial(parse_path, folder=self.folder), "the path of a file or folder")
-
-    @property
-    def folder_path(self) -> Rule[Path]:
-        """The path of a folder."""
-        return replace(self.path, accepts="the path of a folder")
-
-    @property
-    def files(self) -> Rule[tuple[Path, ...]]:
-        """Several paths of TOML files."""
-        return list_of(self.path, "a list of paths of TOML files")
-
-    @property
-    def address(self) -> Rule[Address]:
-        """The model spec."""
-        accepts = "a model spec: name, name:QUANT, or a path"
-        return Rule(partial(_address, folder=self.folder), accepts)
-
-    @property
-    def slots(self) -> Rule[dict[str, Address]]:
-        """Models by their slots: a table, or the typed text."""
-        return Rule(
-            partial(_slots, folder=self.folder),
-            f"SLOT=MODEL, or in a configuration file a table of them; a slot is one of "
-            f"{listing(SLOTS)}",
-        )
-
-    @property
-    def interpreter(self) -> Rule[Path]:
-        """A Python interpreter."""
-        accepts = "the path of a Python interpreter, or its name on PATH"
-        return Rule(partial(_interpreter, folder=self.folder), accepts)
-
-    @property
-    def tools(self) -> Rule[Path]:
-        """A folder of binaries."""
-        accepts = "the path of a folder with llama.cpp's binaries"
-        return Rule(partial(_tools, folder=self.folder), accepts)
-
-    @property
-    def reports(self) -> Rule[tuple[ReportTarget, ...]]:
-        """Several reports to write."""
-        target = Rule(partial(_report, folder=self.folder), "FORMAT:PATH")
-        accepts = "FORMAT:PATH, or in a configuration file a list of them; FORMAT is one of "
-        return list_of(target, accepts + listing(_FORMATS))
-
-    @property
-    def store(self) -> Rule[str]:
-        """The place of a history."""
-        accepts = "the path of a file, or postgresql://USER@HOST/DATABASE"
-        return Rule(partial(_store, folder=self.folder), accepts)
 
 
 def _duration(value: object) -> float:
@@ -236,3 +132,49 @@ def _store(value: object, folder: Path) -> str:
     if not _POSTGRES.match(text):
         raise ValueError(": it is a URL of another kind")
     return text
+
+
+class Rules:
+    """The rules that settings are declared with; relative paths start from `folder`."""
+
+    count = whole(1, _MOST)
+    count_or_all = Rule(
+        lambda value: None if value == "all" else Rules.count.read(value),
+        f"{count.accepts}, or all",
+        is_whole=True,
+    )
+    seconds = whole(1, _WEEK_S)
+    days = whole(1, 10**5)
+    seed = whole(0, _MOST_SEED)
+    nice = whole(_LEAST_NICE, _MOST_NICE)
+    tolerance = Rule(partial(_share, most=1.0), 'a share such as "5%", above 0 and up to 100 %')
+    max_cv = Rule(partial(_share, most=math.inf), 'a share such as "15%", above 0')
+    duration = Rule(_duration, 'seconds, or text with a unit such as "90s" or "10min"')
+    engine = one_of(ENGINES)
+    remote = REMOTE_ADDRESS
+    url = URL_RULE
+    build = Rule(_text, "a build: NAME or PATH, then ,key=value")
+    hardware = Rule(_text, "the name of a hardware profile, or auto")
+    source = one_of(get_args(Source))
+    scope = one_of(get_args(Scope))
+    inconclusive = one_of(get_args(Inconclusive))
+    variable = Rule(
+        matching(re.compile(r"[A-Za-z_]\w*", re.ASCII)),
+        "the name of a variable of the environment",
+    )
+
+    def __init__(self, folder: Path) -> None:
+        def of(read: Callable[..., T], accepts: str) -> Rule[T]:
+            return Rule(partial(read, folder=folder), accepts)
+
+        self.path = of(parse_path, "the path of a file or folder")
+        self.folder_path = replace(self.path, accepts="the path of a folder")
+        self.files = list_of(self.path, "a list of paths of TOML files")
+        self.address = of(_address, "a model spec: name, name:QUANT, or a path")
+        written = "SLOT=MODEL, or in a configuration file a table of them; a slot is one of "
+        self.slots = of(_slots, written + listing(SLOTS))
+        self.interpreter = of(_interpreter, "the path of a Python interpreter, or its name on PATH")
+        self.tools = of(_tools, "the path of a folder with llama.cpp's binaries")
+        written = "FORMAT:PATH, or in a configuration file a list of them; FORMAT is one of "
+        self.reports = list_of(of(_report, "FORMAT:PATH"), written + listing(_FORMATS))
+        self.store = of(_store, "the path of a file, or postgresql://USER@HOST/DATABASE")
