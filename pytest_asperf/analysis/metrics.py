@@ -144,9 +144,6 @@ def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
 
     The interval uses the worst bounds of both intervals; its confidence is that of both together if
     they share one.
-
-    Raises:
-        MeasurementError: nothing is lost.
     """
     if loss.point <= 0:
         raise MeasurementError(

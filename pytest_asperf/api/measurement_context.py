@@ -267,9 +267,6 @@ def require_kind(given: object, kinds: type | tuple[type, ...], example: str) ->
         given: its argument.
         kinds: the types that it can judge.
         example: how it is written.
-
-    Raises:
-        ConfigError: it is none of these.
     """
     if isinstance(given, kinds):
         return

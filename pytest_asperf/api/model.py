@@ -129,11 +129,7 @@ class OwnKld(Figure):
 
 
 def own_kld(variant: ModelUnderTest, check: str) -> OwnKld:
-    """The KLD of a model's logits in the two ways that a gate's check compares.
-
-    Raises:
-        ConfigError: it is no check of logits.
-    """
+    """The KLD of a model's logits in the two ways that a gate's check compares."""
     gated = parse_gated(check, where="model.kld")
     if not (isinstance(gated, GateCheck) and gated.kind == "logits"):
         raise ConfigError(

@@ -96,9 +96,6 @@ def kept_bisection(
     Runs that are decided by equal facts share a record; the seed is for a run that begins again.
     Builds that could not be made are left out of it: the missing part, such as the network, may be
     there now.
-
-    Raises:
-        CacheError: the folder cannot be written to, or another process runs the same bisection.
     """
     from filelock import FileLock, Timeout  # noqa: PLC0415  # only where something is bisected
 

@@ -43,11 +43,7 @@ _WHY: Final = "the binaries are built from it"
 
 
 def declared_checkout(source: Checkout, _cache: Path) -> dict[str, Any]:
-    """The facts that decide a build of a checkout and that are known without running git.
-
-    Raises:
-        BuildError: the folder is no git checkout.
-    """
+    """The facts that decide a build of a checkout and that are known without running git."""
     repository = source.repository
     if not (repository / ".git").exists():
         raise BuildError(

@@ -36,11 +36,7 @@ _NEAR: Final = 4
 
 
 def index_versions(package: str, base: Packages, options: Sequence[str] = ()) -> list[str]:
-    """The releases that an interpreter's pip finds and can install, yanked ones left out.
-
-    Raises:
-        BuildError: pip cannot list them.
-    """
+    """The releases that an interpreter's pip finds and can install, yanked ones left out."""
     words = ["index", "versions", package, *options]
     status, printed, log = run_program([str(base.python), "-m", "pip", *words], base.env)
     found = _VERSIONS.search(printed)

@@ -199,11 +199,7 @@ def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]
 
 
 def folder_in(source: Archive) -> PurePosixPath:
-    """The folder of the binaries and libraries in a release.
-
-    Raises:
-        BuildError: it is damaged, has none for this system, or has those of two builds.
-    """
+    """The folder of the binaries and libraries in a release."""
     found: dict[str, list[_Member]] = {name: [] for name in _PROGRAMS}
     for member in _members(source.path):
         found.get(member.path.name, []).append(member)
@@ -306,11 +302,7 @@ class _Member(NamedTuple):
 
 
 def _members(archive: Path) -> list[_Member]:
-    """The files and links in an archive.
-
-    Raises:
-        BuildError: it is damaged, or one of them would be outside of its folder.
-    """
+    """The files and links in an archive."""
     with _explained_damage(archive):
         read = _members_of_zip if _is_zip(archive) else _members_of_tar
         members = list(read(archive))

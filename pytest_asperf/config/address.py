@@ -142,10 +142,6 @@ def model_of(name: str, named: Mapping[str, Address], *, where: str) -> Address:
 
     The shipped models fill the slots only if the user named none: a shipped draft for a user's
     target would have another vocabulary.
-
-    Raises:
-        SlotError: no model has it.
-        ConfigError: there is no such slot.
     """
     if name not in SLOTS:
         raise ConfigError(

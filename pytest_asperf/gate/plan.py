@@ -87,11 +87,7 @@ class GatePlan:
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
-    """The engine of the gate: the named one, otherwise one that both builds can be of.
-
-    Raises:
-        ConfigError: the builds are of different engines, or not of the one named.
-    """
+    """The engine of the gate: the named one, otherwise one that both builds can be of."""
     fitting = [e for e in ENGINES if all(runs_on(build.source, e) for build in builds)]
     if named in fitting:
         return named
@@ -222,9 +218,6 @@ def shipped_models_of(
     """The shipped target and its mixture of experts, at the gate's quantization.
 
     Servers are gated on the target; of one that we do not start it is the one that it serves.
-
-    Raises:
-        ConfigError: the engine cannot run them.
     """
     if engine == "openai":
         return catalogue.find(_TARGET, where=where, engine=engine), None

@@ -134,12 +134,7 @@ def _no_plan(path: Path, reason: str, log: str) -> HardwareError:
 
 
 def parse_plan(text: str, log: str = "", *, where: str, function: str | None = None) -> ComputePlan:
-    """The plan that the program printed last, with the findings on its log.
-
-    Raises:
-        ModelError: the model has no plan by operation, or no such function.
-        HardwareError: it is no such model.
-    """
+    """The plan that the program printed last, with the findings on its log."""
     try:
         answer = json.loads(text.strip().rpartition("\n")[2])
         made = f"coremltools {answer['coremltools']}, units {answer['compute_units']}"

@@ -101,9 +101,6 @@ def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
     Args:
         text: the document; its schema is described at the head of ``data/hardware.toml``.
         where: the document's name in an error.
-
-    Raises:
-        HardwareError: the document is not valid; names the chip and key.
     """
     profiles: dict[str, Profile] = {}
     try:
@@ -130,9 +127,6 @@ def find_bins(name: str, *, memory_gb: int | None = None) -> tuple[Profile, ...]
     Spelling is forgiven: ``m2ultra``, ``M2 Ultra``, ``apple-m2-ultra``, ``m3max-40`` and the
     operating system's brand string all work. With `memory_gb`, in GB as on the box, only variants
     that are sold with it count.
-
-    Raises:
-        HardwareNameError: no profile has the name or the memory.
     """
     profiles, quoted = load_profiles(), shown(name, 80)
     words = _words(name)
@@ -154,10 +148,6 @@ def find_profile(name: str, *, memory_gb: int | None = None) -> Profile:
     """The one profile for ``name``: of several chip variants the largest.
 
     The arguments are those of `find_bins`. The returned id names the chip variant.
-
-    Raises:
-        HardwareNameError: no profile has the name or the memory, or its variants differ in
-            bandwidth.
     """
     named = find_bins(name, memory_gb=memory_gb)
     if len({profile.bandwidth_gbs for profile in named}) > 1:

@@ -124,11 +124,7 @@ def embedded(
 
 
 def texts_to_embed(corpus: Corpus) -> list[str]:
-    """Pieces of a corpus of several lengths, spread over it.
-
-    Raises:
-        ModelError: it is too short for as many different ones.
-    """
+    """Pieces of a corpus of several lengths, spread over it."""
     step = len(corpus.text) // _N_TEXTS
     texts = [
         corpus.text[n * step : n * step + _LENGTHS[n % len(_LENGTHS)]].strip()

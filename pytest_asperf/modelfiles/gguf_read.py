@@ -133,12 +133,7 @@ def _header_of(path: Path) -> tuple[int, GgufHeader]:
 
 
 def _further_parts(path: Path, header: GgufHeader) -> Iterator[tuple[Path, int, GgufHeader]]:
-    """Yield the other parts of a model that llama.cpp loads by its first one, with their headers.
-
-    Raises:
-        ModelError: a part is missing, or is of another model.
-        NoModelError: the file is a later part.
-    """
+    """Yield the other parts of a model that is loaded by its first one, with their headers."""
     fields = _Fields(path, header)
     count = fields.number("split.count", default=0, most=_MOST_PARTS)
     if count < 2:

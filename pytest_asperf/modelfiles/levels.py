@@ -132,11 +132,7 @@ def _layer_matrices(info: GgufInfo) -> list[TensorInfo]:
 
 
 def require_quantizable(info: GgufInfo, level: str) -> None:
-    """Reject a quantization that a file cannot be converted to.
-
-    Raises:
-        UnfitError: it is quantized already, an importance matrix is needed, or no row fits.
-    """
+    """Reject a quantization that a file cannot be converted to."""
     quantised = next((t for t in info.tensors if t.type not in _FLOAT_TYPES), None)
     if quantised is not None:
         raise UnfitError(

@@ -241,11 +241,7 @@ def _require_declared(model: LocatedModel) -> None:
 def require_one_model(
     one: tuple[str, GgufInfo | MlxInfo | None], other: tuple[str, GgufInfo | MlxInfo | None]
 ) -> None:
-    """Reject two models, given by name and headers, that are no quantizations of one model.
-
-    Raises:
-        MislabelledError: their headers state different sizes or architectures.
-    """
+    """Reject two models, given by name and headers, that are no quantizations of one model."""
     (name, info), (other_name, other_info) = one, other
     if info is None or other_info is None:
         return

@@ -157,12 +157,7 @@ def mark_path(cache: Path, job: str) -> Path:
 
 @contextmanager
 def one_at_a_time(cache: Path, job: str, began: float) -> Iterator[str]:
-    """Lock a job, and return the fate of a run that did not end; empty if all did.
-
-    Raises:
-        BusyError: the job runs already.
-        CacheError: the lock is not available.
-    """
+    """Lock a job, and return the fate of a run that did not end; empty if all did."""
     mark = mark_path(cache, job)
     lock = FileLock(mark.with_suffix(".lock"))
     try:

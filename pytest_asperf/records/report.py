@@ -136,11 +136,7 @@ def row_of(data: Mapping[str, Any]) -> Noted:
 
 
 def read(document: object, where: str) -> Report:
-    """The report in a JSON document of this or an earlier schema.
-
-    Raises:
-        ConfigError: it is no report, one of a later version, or a part of it is malformed.
-    """
+    """The report in a JSON document of this or an earlier schema."""
     if not isinstance(document, dict) or "rows" not in document:
         raise unusable(f"{where} is not a report of pytest-asperf: it has no rows")
     schema = document.get("schema")

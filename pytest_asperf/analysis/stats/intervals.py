@@ -207,9 +207,6 @@ def difference_apart(base: Estimate, other: Estimate) -> Estimate:
 
     A bound's distance from the point is the root of the summed squares of both estimates'
     distances (MOVER: Zou & Donner, Statistics in Medicine 27, 2008).
-
-    Raises:
-        ValueError: the units or confidences differ.
     """
     confidence = min(base.confidence, other.confidence)
     if base.unit != other.unit or not {base.confidence, other.confidence} <= {confidence, 1}:

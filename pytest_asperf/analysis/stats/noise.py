@@ -46,9 +46,6 @@ def noise_of(
         by_side: by pair, the costs of the baseline's and of the candidate's runs.
         by_turn: by pair, the costs of the first runs of its run pairs, and of the second runs.
         reloads: True if each variant of each pair was a load of its own.
-
-    Raises:
-        MeasurementError: fewer than two pairs, or a cost that is not positive and finite.
     """
     if len(log_ratios) < 2:
         raise MeasurementError(

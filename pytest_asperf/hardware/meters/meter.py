@@ -55,11 +55,7 @@ class Meter:
 
 
 def joined(meters: Sequence[Meter]) -> Meter:
-    """All meters as one. A package contains its cores, so its counter replaces theirs.
-
-    Raises:
-        HardwareError: none of them has a counter.
-    """
+    """All meters as one. A package contains its cores, so its counter replaces theirs."""
     counters = tuple(counter for meter in meters for counter in meter.counters)
     rails = {counter.rail for counter in counters}
     missing = tuple(m for meter in meters for m in meter.missing if m.rail not in rails)
