@@ -236,12 +236,7 @@ def read_limit(
 ) -> Limit:
     """Read a limit of a quantity: a number in its unit, or a text with a unit of the same kind.
 
-    Args:
-        operator: compares the quantity with it.
-        given: as the test's author wrote it.
-        unit: of the quantity.
-        where: names the comparison in an error.
-        may_be_negative: whether such a quantity can be 0 or less, as a change can.
+    The operator compares the quantity with it. `where` names the comparison in an error.
 
     Raises:
         ConfigError: it is no number, is of another unit, or no quantity of the kind can meet it.

@@ -261,13 +261,7 @@ class NoRecord:
 
 
 def require_kind(given: object, kinds: type | tuple[type, ...], example: str) -> None:
-    """Reject a value that an assertion cannot judge, such as a fixture that was not called.
-
-    Args:
-        given: its argument.
-        kinds: the types that it can judge.
-        example: how it is written.
-    """
+    """Reject a value that an assertion cannot judge, such as a fixture that was not called."""
     if isinstance(given, kinds):
         return
     is_fixture = isinstance(given, FixtureValue) and callable(given)

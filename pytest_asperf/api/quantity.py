@@ -383,10 +383,7 @@ def noted(judged: Judged, record: Record) -> Asserted:
 def settle(verdict: Verdict, record: Record, *, stopped: bool = False) -> Verdict:
     """Note a named assertion's verdict, and raise VerdictError unless it is a PASS.
 
-    Args:
-        verdict: the verdict.
-        record: of the test.
-        stopped: whether Ctrl-C interrupted the measurement; the session ends then.
+    If Ctrl-C stopped the measurement, the session ends then.
     """
     __tracebackhide__ = True
     asserted = noted(Judged(verdict, is_stopped=stopped), record)

@@ -112,12 +112,9 @@ def named_cells(
     workloads: Sequence[Workload | GateCheck],
     pairs: Sequence[Pairing],
 ) -> GatePlan:
-    """The checks of workloads that a user names.
+    """The checks of the workloads that a user names, with each model.
 
-    Args:
-        models: the models; each has them all.
-        workloads: the timed or checked work.
-        pairs: target and draft of each speculation check; none for lookup in each model's own text.
+    A pair without a draft is lookup in each model's own text.
     """
     cells = []
     for workload in workloads:

@@ -96,12 +96,7 @@ def load_profiles() -> Mapping[str, Profile]:
 
 
 def parse_profiles(text: str, where: str) -> Mapping[str, Profile]:
-    """The profiles of one TOML document by id, in the document's order.
-
-    Args:
-        text: the document; its schema is described at the head of ``data/hardware.toml``.
-        where: the document's name in an error.
-    """
+    """The profiles of a TOML document by id, in its order; `data/hardware.toml` has the schema."""
     profiles: dict[str, Profile] = {}
     try:
         document = open_document(text, where)

@@ -183,9 +183,7 @@ class Visit(Generic[Result_co]):
     def of_part(self, earlier: Part | None = None, *, spent_s: float = 0.0) -> Visit[Part]:
         """This visit as one to a part of the experiment, less the seconds already spent.
 
-        Args:
-            earlier: the part's result in the visit before.
-            spent_s: seconds of this visit.
+        `earlier` is the part's result in the visit before.
         """
         left = (max(0.0, limit - spent_s) for limit in (self.max_seconds, self.most_seconds))
         max_seconds, most_seconds = left

@@ -65,11 +65,7 @@ class PhaseEnergy:
         return (self.watts(rail) - idle_w) * self.wall_s / self.n_tokens
 
     def guard_findings(self, *, on_gpu: bool) -> tuple[GuardFinding, ...]:
-        """The faults of this phase by itself.
-
-        Args:
-            on_gpu: whether layers of the model were on a GPU.
-        """
+        """The faults of this phase by itself."""
         needed = {"package", "cpu", *(["gpu"] if on_gpu else [])} - set(self.rails)
         found = [
             *(guards.dead_counter(c.name) for c in self.still if c.rail in needed),
@@ -130,12 +126,7 @@ class EnergyMeter:
             return self._phase(began_s, ())
 
     def metered(self, what: str, run_once: Callable[[], RawRun], *, on_gpu: bool) -> MeteredRun:
-        """Repeat runs until every counter has its window.
-
-        Args:
-            what: its name in a message.
-            run_once: does one run.
-            on_gpu: whether layers of the model are on a GPU.
+        """Repeat runs until every counter has its window; a message names them `what`.
 
         Raises:
             MeasurementError: a counter is dead or was reset, or the phase contains other work.

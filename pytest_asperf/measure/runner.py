@@ -121,12 +121,9 @@ class _ArmFactory:
     def model(
         self, ref: ModelRef, build: Build | None, baseline: Callable[[], ReadyBuild]
     ) -> LocatedModel:
-        """Locate a model.
+        """Locate a model of a build, by default the own one.
 
-        Args:
-            ref: the model.
-            build: its build, None for the own one.
-            baseline: gives the build that makes the model's file where the own engine is missing.
+        `baseline` gives the build that makes the file where the own engine is missing.
 
         Raises:
             AsperfError: the model cannot be made.

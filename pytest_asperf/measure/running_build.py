@@ -135,11 +135,7 @@ class RunningBuild:
         return loaded.add_bos
 
     def proof(self, name: str, context: ContextFacts | None) -> Provenance:
-        """The run record of a model, if it matches the request.
-
-        Args:
-            name: the model.
-            context: the last run's resolved context; None before there is one.
+        """The run record of a model in the last run's context, if it matches the request.
 
         Raises:
             MeasurementError: the engine did not run as requested, or the model's files have

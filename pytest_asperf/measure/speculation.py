@@ -301,13 +301,7 @@ class SpeculationExperiment:
 def _rehearse(
     drafted: DraftedTarget, progress: Callable[[int, int], object], *, with_alone: bool
 ) -> tuple[Counts, tuple[Divergence, ...]]:
-    """Run every prompt once, and count accepted tokens.
-
-    Args:
-        drafted: the running pair.
-        progress: called with prompts done and prompts in all.
-        with_alone: whether outputs are compared with those of the target alone.
-    """
+    """Run every prompt once, and count accepted tokens; `with_alone`, compare the outputs too."""
     done: list[Generation] = []
     runs: list[PromptRun] = []
     for number in range(len(drafted.prompts)):

@@ -43,12 +43,7 @@ class FactChange:
 
 
 def facts_of(report: Report, power: str) -> dict[str, str]:
-    """The facts that a nightly result depends on, by name.
-
-    Args:
-        report: the report of tonight's pairs with the fixed baseline.
-        power: the machine's power mode, in words.
-    """
+    """The facts that the result of tonight's pairs with the fixed baseline depends on, by name."""
     figures = figures_of(report, "the nightly run")
     facts: dict[str, list[str]] = {}
     for figure in figures:

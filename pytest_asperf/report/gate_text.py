@@ -109,12 +109,7 @@ UNIT: Final = "Figures are baseline → candidate."
 
 
 def text_lines(outcome: GateOutcome, columns: int | None) -> Iterator[str]:
-    """The summary as lines of text, safe to print.
-
-    Args:
-        outcome: what the gate came to.
-        columns: the width to break lines at, None for no break.
-    """
+    """The summary as lines of text, safe to print, broken at that many columns if any."""
     yield from wrapped(outcome.answer, columns)
     yield from wrapped(f"{outcome.limits} {UNIT}", columns)
     rows = summary_rows(outcome)

@@ -118,12 +118,7 @@ def shown_reports(report: Report, *, name: str, where: str = "") -> list[ReportD
 
 
 def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
-    """A report of one machine.
-
-    Args:
-        report: the report.
-        name: for a reader.
-        where: for messages; the name by default.
+    """A report of one machine, with its name for a reader and, if it is another, for messages.
 
     Raises:
         ConfigError: a figure is impossible, such as a run without duration.

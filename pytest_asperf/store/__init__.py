@@ -21,12 +21,9 @@ START_WAIT_S: Final = 5.0
 
 
 def open_store(address: str, *, create: bool = True, wait_s: float = WAIT_S) -> Store:
-    """The store at a path or URL, at this version's schema.
+    """The store at a path or a `postgresql://` URL, at this version's schema.
 
-    Args:
-        address: a path, or a URL that begins with postgresql://.
-        create: make it if it does not exist.
-        wait_s: seconds to wait for other writers, and for a server to answer.
+    It waits `wait_s` seconds for other writers, and for a server to answer.
 
     Raises:
         ConfigError: an extra is missing, or there is no store at the address.

@@ -121,12 +121,9 @@ class Database:
 
 
 def open_database(address: str, *, create: bool, wait_s: float) -> Database:
-    """The database at an address, migrated to this version's schema.
+    """The database at a path or URL, migrated to this version's schema.
 
-    Args:
-        address: a path, or a URL.
-        create: make a file that does not exist, and tables that do not.
-        wait_s: seconds to wait for other writers, and for a server.
+    It waits `wait_s` seconds. `create` makes a file or tables that do not exist.
     """
     if "://" in address:
         database = _postgres(address, wait_s)

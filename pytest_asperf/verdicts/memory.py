@@ -102,10 +102,7 @@ def judge_fit(sizes: Fit, subject: Subject, expected: tuple[tuple[int, int], ...
 def memory_verdict(comparison: MemoryComparison, tolerance: float) -> Verdict:
     """The verdict on the memory of two builds, by the engine's count and by their processes.
 
-    Args:
-        comparison: both builds' bytes.
-        tolerance: growth that is accepted, a fraction, in addition to the difference of equal
-            builds.
+    The tolerance is a fraction, in addition to the difference of equal builds.
     """
     subject = replace(
         build_subject(f"memory at {comparison.n_ctx} tokens,", comparison.ran, "larger"),

@@ -42,14 +42,7 @@ def ladder(
     observed: EnergyResult | None = None,
     gpu_path: EnergyResult | None = None,
 ) -> Ladder:
-    """The evidence that a model ran on a device.
-
-    Args:
-        device: which.
-        planned: the verdict on the share that Core ML plans there; None if there is no plan.
-        observed: the energy of a phase in which the model ran.
-        gpu_path: the run of the same work on the GPU.
-    """
+    """The evidence that a model ran on a device."""
     if planned is None:
         planned = _unavailable("no Core ML model was given")
     rungs = {"plan": planned, f"{device} energy": _rail(device, observed, at_least=AT_WORK_W)}

@@ -113,8 +113,7 @@ class Encoder:
 def open_pooling(open_with: Callable[[int], tuple[Any, Facts]]) -> tuple[Any, Facts]:
     """A context that pools as the file says, otherwise by the mean, and its facts.
 
-    Args:
-        open_with: opens a context that pools in one of llama.cpp's ways.
+    `open_with` opens a context that pools in one of llama.cpp's ways.
     """
     context, facts = open_with(FROM_FILE)
     pooling, by = llama_cpp.llama_pooling_type(context), "by the file"

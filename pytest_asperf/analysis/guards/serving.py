@@ -72,10 +72,7 @@ def served_requests(
 ) -> list[GuardFinding]:
     """All guards that one series of requests allows: of tests, gates, loads and files of others.
 
-    Args:
-        work: the request.
-        done: the requests.
-        states: the server's facts about itself before and after the requests.
+    `states` are the server's facts about itself before and after the requests.
     """
     read = complete(done)
     found = [
@@ -307,9 +304,7 @@ def client_bound(
 ) -> GuardFinding | None:
     """Trip if the client cannot follow the server: busy, or late by much of the timed interval.
 
-    Args:
-        done: the requests.
-        timed_ns: the timed interval, such as TTFT; None for the gaps between tokens.
+    The interval is, for example, the TTFT; None for the gaps between tokens.
     """
     elapsed_ns = max(r.closed_ns for r in done) - min(r.start_ns for r in done)
     share = sum(r.cpu_ns for r in done) / max(1, elapsed_ns)

@@ -63,11 +63,8 @@ def drift_limit(floor: float, baseline: float, most: float = _DRIFT_MOST) -> flo
 def baseline_drifts(drifts: Mapping[str, tuple[float, float, float]]) -> GuardFinding | None:
     """Trip if a candidate's drift is above its limit only as far as the baseline's is too.
 
-    A model that amplifies rounding, or a fault of both builds, cannot show what the candidate
-    alone has.
-
-    Args:
-        drifts: by their names, the candidate's, the baseline's, and the limit.
+    Each has, by its name, the candidate's value, the baseline's and the limit. A model that
+    amplifies rounding, or a fault of both builds, cannot show what the candidate alone has.
     """
     above = {name: drift for name, drift in drifts.items() if drift[0] > drift[2]}
     if not above or any(drift > DRIFT_GROWTH * base for drift, base, _ in above.values()):
@@ -228,12 +225,7 @@ def unequal_runs(peaks: Sequence[float | None]) -> GuardFinding | None:
 
 
 def untimed_work(timed_ns: float, call_ns: float) -> GuardFinding | None:
-    """Trip if the call of a timed run lasted far longer than its timed part.
-
-    Args:
-        timed_ns: by the engine's process.
-        call_ns: of the whole call, by the clock of asperf's own process.
-    """
+    """Trip if the call of a timed run lasted far longer, by our clock, than its timed part."""
     if call_ns <= (1 + _MOST_UNTIMED) * timed_ns + _UNTIMED_NS:
         return None
     return Guard.TIMED_WORK.finding(

@@ -158,12 +158,7 @@ def _median(values: Floats) -> float:
 
 
 def find_steps(series: NightSeries, threshold: float) -> tuple[Step, ...]:
-    """The steps that the runs showed, each at the first run that was evidence enough.
-
-    Args:
-        series: the runs.
-        threshold: evidence needed, of `alarm_threshold`.
-    """
+    """The steps that the runs showed, each at the first whose evidence reached the threshold."""
     found: list[tuple[int, int]] = []
     begin, seen = 0, 0
     while True:

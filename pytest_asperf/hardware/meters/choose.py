@@ -167,11 +167,7 @@ _LAST_DIE_WINS: Final = Version("1.1.0")
 
 
 def apple_meter(brand: str) -> Meter:
-    """The counters that the chip publishes; the others are missing, with the reason.
-
-    Args:
-        brand: the chip's brand string.
-    """
+    """The counters that a brand of chip publishes; the others are missing, with the reason."""
     try:
         package = importlib.import_module("zeus_apple_silicon")
     except ImportError:
