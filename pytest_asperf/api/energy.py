@@ -149,11 +149,7 @@ def energy_of(
 
 
 def measured_energy(variant: ModelUnderTest, workload: Workload) -> EnergyResult:
-    """Every window of every counter; skips the test if no energy counter can be read.
-
-    Raises:
-        AsperfError: it cannot be measured.
-    """
+    """Every window of every counter; skips the test if no energy counter can be read."""
     measurement, runner = variant.measurement, variant.measurement.runner
     _require_counter(measurement)
     experiment = EnergyExperiment(workload, runner.plan.repetitions)

@@ -85,11 +85,7 @@ class MeasurementContext:
     at_end: Callable[[Callable[[], object]], object] = lambda _: None
 
     def noted(self, result: ThroughputResult) -> tuple[GuardFinding, ...]:
-        """Note a measurement; gives the guards' findings in it.
-
-        Raises:
-            MeasurementError: a guard found it broken.
-        """
+        """Note a measurement; gives the guards' findings, or raises one that breaks it."""
         what = f"{result.workload.name} {result.ran.model}"
         guard_findings = throughput_trips(result, self.bounds.peak(result), self.max_cv)
         require_valid(what, guard_findings, result.watched)

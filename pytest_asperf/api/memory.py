@@ -62,11 +62,7 @@ class AllocatedMemory(Figure):
 
 
 def measured_memory(variant: ModelUnderTest, context: int) -> MemoryResult:
-    """The memory that the engine has allocated once the context is full, noted for the report.
-
-    Raises:
-        AsperfError: it cannot be measured.
-    """
+    """The memory that the engine has allocated once the context is full, noted for the report."""
     result = variant.measurement.runner.measure((variant.ref,), MemoryExperiment(context))
     variant.measurement.record(memory_record(result))
     return result

@@ -129,11 +129,7 @@ class GateRequest:
 
 
 def read_request(options: GateOptions, project: Workspace) -> GateRequest:
-    """The comparison, all of it checked before anything is measured.
-
-    Raises:
-        ConfigError: an argument or a setting is not usable.
-    """
+    """The comparison; a ConfigError before anything is measured if an argument is not usable."""
     from pytest_asperf.analysis.limit_verdict import parse_percent
     from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
     from pytest_asperf.gate.cells import parse_gated

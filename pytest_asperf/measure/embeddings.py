@@ -77,13 +77,7 @@ class EmbeddingsExperiment(OfAnyModel):
     """Embeds the same texts in both builds, each alone and in batches."""
 
     def run(self, lease: MachineLease) -> EmbeddingsComparison:
-        """Embed.
-
-        Raises:
-            EngineError: a build's process died or reported an error, or its vectors do not depend
-                on the texts.
-            ModelError: the corpus is too short.
-        """
+        """Embed; an EngineError if a build's vectors do not depend on the texts."""
         began = time.monotonic()
         lease.progress("embeddings", 0, 1)
         base, candidate = (self._embedded(arm, lease) for (arm,) in lease.sides)

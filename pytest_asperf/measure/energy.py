@@ -72,13 +72,7 @@ class EnergyExperiment:
     most_windows: int  #: windows at most
 
     def run(self, lease: MachineLease) -> EnergyResult:
-        """Measure.
-
-        Raises:
-            HardwareError: no counter can be read here.
-            EngineError: the engine died or reported an error.
-            MeasurementError: a counter is dead, or a window contains other work.
-        """
+        """Measure; a HardwareError if no counter can be read here."""
         ((arm,),) = lease.sides
         meter = lease.energy_meter()
         with RunningArm(arm, lease) as running:

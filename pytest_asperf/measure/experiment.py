@@ -198,11 +198,7 @@ class PairedExperiment(Experiment[Result_co], Protocol[Result_co]):
     """An experiment of two variants, either of which can be tried alone."""
 
     def attempt(self, lease: MachineLease) -> None:
-        """Run its smallest unit in the lease's only variant.
-
-        Raises:
-            EngineError: the variant cannot run it.
-        """
+        """Run its smallest unit in the lease's only variant; EngineError if that cannot run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +211,7 @@ class Trial:
     patience_s: float = math.inf
 
     def run(self, lease: MachineLease) -> float:
-        """Run the trial; returns its duration in seconds.
-
-        Raises:
-            EngineError: the variant cannot run it.
-        """
+        """Run the trial; returns its seconds. EngineError if the variant cannot run it."""
         began = time.monotonic()
         timeout_s = min(self.patience_s, lease.plan.call_timeout_s)
         plan = replace(lease.plan, call_timeout_s=timeout_s)

@@ -115,13 +115,7 @@ class LoadExperiment:
     workload: Workload
 
     def run(self, lease: MachineLease) -> ThroughputResult:
-        """Measure.
-
-        Raises:
-            ElsewhereError: the file cache cannot be emptied here.
-            UnfitError: the engine does not report the duration of a load.
-            EngineError: the engine died or reported an error.
-        """
+        """Measure; an UnfitError if the engine does not report the duration of a load."""
         ((arm,),) = lease.sides
         loads: list[TimedLoad] = []
         with LoadingArm(arm, lease, self.workload) as loading:

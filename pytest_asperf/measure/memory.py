@@ -64,12 +64,7 @@ class MemoryExperiment(SharedProcess):
     n_ctx: int
 
     def run(self, lease: MachineLease) -> MemoryResult:
-        """Measure the memory of this work.
-
-        Raises:
-            UnfitError: the engine does not count it, or the model's context is shorter.
-            EngineError: the engine died or reported an error.
-        """
+        """Measure the memory of this work; an UnfitError if the engine does not count it."""
         ((arm,),) = lease.sides
         name, n_ctx = arm.name, self.n_ctx
         build = kept_build(lease, {name: arm})
@@ -121,12 +116,7 @@ class MemoryABExperiment(OfAnyModel):
     depth: int = 0  #: tokens that it is filled with; 0 for as many as usual
 
     def run(self, lease: MachineLease) -> MemoryComparison:
-        """Measure the memory of this work.
-
-        Raises:
-            UnfitError: the engine does not count it, or the model's context is shorter.
-            EngineError: a process died or reported an error.
-        """
+        """Measure the memory of this work; an UnfitError if the engine does not count it."""
         began = time.monotonic()
         lease.progress("memory", 0, 1)
         arms = [arm for (arm,) in lease.sides]

@@ -124,9 +124,6 @@ class _ArmFactory:
         """Locate a model of a build, by default the own one.
 
         `baseline` gives the build that makes the file where the own engine is missing.
-
-        Raises:
-            AsperfError: the model cannot be made.
         """
         own = self._locators[self._own]
         try:
@@ -260,9 +257,6 @@ class MeasurementRunner:
             sides: baseline and candidate; or one variant, for experiments that compare its runs.
             experiment: the measurement.
             status: gives which of several comparisons it is, and seconds until all are over.
-
-        Raises:
-            AsperfError: a build or model cannot be made, or the experiment's own.
         """
 
         def measure() -> Result:
@@ -312,9 +306,6 @@ class MeasurementRunner:
         Args:
             sides: baseline and candidate, each with its workload.
             budget: the assertion's limits, and the cost limit of all pairs together.
-
-        Raises:
-            AsperfError: as of `compare`.
         """
         key, swapped = (
             (order, tuple(source_state(ref) for side in order for ref in side.refs))
@@ -351,11 +342,7 @@ class MeasurementRunner:
         return next(filter(None, parts), "")
 
     def energy_meter(self) -> EnergyMeter:
-        """The energy counters of this machine, opened the first time.
-
-        Raises:
-            HardwareError: there is none.
-        """
+        """The energy counters of this machine, opened the first time; HardwareError without any."""
         if self._energy_meter is None:
             self._energy_meter = EnergyMeter.here()
         return self._energy_meter

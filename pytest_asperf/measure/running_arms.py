@@ -99,11 +99,7 @@ class TimedArm(RunningBuild, ABC):
         return self.facts(self.timed)
 
     def ran(self, context: ContextFacts | None) -> Provenance:
-        """The run record, with the last run's resolved context.
-
-        Raises:
-            MeasurementError: the engine did not run as requested.
-        """
+        """The run record with the last run's context; MeasurementError if not as requested."""
         return self.proof(self.timed, context)
 
     @property
@@ -161,9 +157,6 @@ class TimedArm(RunningBuild, ABC):
         Args:
             coin: draws positions.
             whole: the workload of which the run was a part, to be run and examined too.
-
-        Raises:
-            WorkerError: the engine died.
         """
         return None
 

@@ -86,11 +86,7 @@ class RunningBuild:
         )
 
     def load(self, name: str, arm: Arm) -> float:
-        """Load a model; returns the duration in seconds.
-
-        Raises:
-            MeasurementError: the engine did not run as requested.
-        """
+        """Load a model; returns the duration in seconds. MeasurementError if not as requested."""
         began = time.perf_counter()
         self._loaded[name] = self.worker.load(name, arm.model.path, arm.settings)
         elapsed_s = time.perf_counter() - began
@@ -206,11 +202,7 @@ Opened = TypeVar("Opened", bound=RunningBuild)
 
 
 def open_together(stack: ExitStack, open_arms: Sequence[Callable[[], Opened]]) -> list[Opened]:
-    """Start processes at once, as nothing is timed yet; the stack ends them.
-
-    Raises:
-        EngineError: one could not be started; the others are ended too.
-    """
+    """Start processes at once, as nothing is timed yet; the stack ends them."""
     pool = ThreadPoolExecutor(len(open_arms))
     futures = [pool.submit(open_arm) for open_arm in open_arms]
     pool.shutdown(wait=False)

@@ -263,12 +263,7 @@ class SpeculationExperiment:
     visit: Visit[SpeculationComparison] = field(default_factory=Visit)
 
     def run(self, lease: MachineLease) -> SpeculationComparison:
-        """Count accepted tokens, compare output, then time the pairs.
-
-        Raises:
-            EngineError: a process died or reported an error.
-            ModelError: the draft's tokenizer is another, or a prompt cannot be used.
-        """
+        """Count accepted tokens, compare output, then time the pairs."""
         earlier = self.visit.earlier
         workload = Workload("sd", self.pairing.n_tokens)
         visit = self.visit.of_part(earlier.speed if earlier else None)

@@ -44,13 +44,7 @@ class ScoresExperiment(SharedProcess):
     after: int
 
     def run(self, lease: MachineLease) -> TextScore:
-        """Score.
-
-        Raises:
-            ConfigError: the text is too short.
-            ModelError: the two are not quantizations of one model.
-            EngineError: the engine died or reported an error.
-        """
+        """Score; a ModelError if the two are not quantizations of one model."""
         (side,) = lease.sides
         # Settings distinguish loads of one model spec that exist at the same time.
         named = {f"{arm.name} {arm.settings.as_dict()}": arm for arm in side}
@@ -96,12 +90,7 @@ class PromptExperiment(SharedProcess):
     prompt: str
 
     def run(self, lease: MachineLease) -> PromptOutput:
-        """Generate.
-
-        Raises:
-            ModelError: the draft's tokenizer is another, or the prompt is too long.
-            EngineError: the engine died or reported an error.
-        """
+        """Generate; a ModelError if the draft's tokenizer is another, or the prompt is too long."""
         pair = lease.kept.get("prompts", self._fits, partial(self._start, lease))
         pair.prompts = tokenized(pair.worker, TARGET, self._given, at_most=pair.n_ctx)
         alone, speculative = (pair.after(0, speculative=s) for s in (False, True))

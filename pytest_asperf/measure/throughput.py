@@ -73,12 +73,7 @@ class ThroughputExperiment(SharedProcess, OfAnyModel):
         return (self.workload,)
 
     def run(self, lease: MachineLease) -> dict[ModelRef, ThroughputResult]:
-        """Time the plan's repetitions.
-
-        Raises:
-            UnfitError: a model's context is too short.
-            EngineError: the engine died or reported an error.
-        """
+        """Time the plan's repetitions; an UnfitError if a model's context is too short."""
         (side,) = lease.sides
         arms = {arm.name: arm for arm in side}
         workload, build = self.workload, kept_build(lease, arms)

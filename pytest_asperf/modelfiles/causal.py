@@ -47,21 +47,13 @@ def encoder_sign(path: Path, architecture: str, header: GgufHeader) -> str:
 
 
 def require_causal_file(path: Path, encoder: str) -> None:
-    """Reject a GGUF file with a sign of `encoder_sign`.
-
-    Raises:
-        NoModelError: it predicts no next token.
-    """
+    """Reject a GGUF file with a sign of `encoder_sign`."""
     if encoder:
         raise _refusal(f"{path} is {encoder}")
 
 
 def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Reject a folder in Hugging Face format for the same reasons, by its configuration.
-
-    Raises:
-        NoModelError: by its configuration the model predicts no next token.
-    """
+    """Reject a folder in Hugging Face format for the same reasons, by its configuration."""
     text = config.get("text_config")
     values = {**config, **text} if isinstance(text, dict) else config
     if found := _in_config(values) or _in_modules(folder / "modules.json"):

@@ -127,11 +127,7 @@ class LastNight:
 
 
 def last_night(address: str, job: str) -> LastNight | None:
-    """The last run in a store; None if there is none.
-
-    Raises:
-        StoreError: the store cannot be reached, or of no use.
-    """
+    """The last run in a store; None if there is none."""
     with open_store(address, wait_s=START_WAIT_S) as store:
         for session in store.sessions(kind="nightly", machine=machine_id(detect()))[
             :-_LOOKED_AT:-1

@@ -118,11 +118,7 @@ def shown_reports(report: Report, *, name: str, where: str = "") -> list[ReportD
 
 
 def shown_report(report: Report, *, name: str, where: str = "") -> ReportData:
-    """A report of one machine, with its name for a reader and, if it is another, for messages.
-
-    Raises:
-        ConfigError: a figure is impossible, such as a run without duration.
-    """
+    """A report of one machine, with its name for a reader and, if it is another, for messages."""
     with named_as_run(report.meta):
         return _shown(report, name, where or name)
 

@@ -23,9 +23,6 @@ def _functions(package: ModuleSpec | None) -> ModuleType:
 
     The empty one is removed, so that a later `import llama_cpp` brings everything. A package that
     is there already has the functions that this interpreter's owner replaced.
-
-    Raises:
-        ImportError: llama-cpp-python is not installed, or cannot be loaded.
     """
     if package is None or package.name in sys.modules:
         return import_module("llama_cpp")

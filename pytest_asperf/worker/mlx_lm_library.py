@@ -59,11 +59,7 @@ def _late() -> Iterator[None]:
 
 
 def _library() -> ModuleType:
-    """Import mlx-lm; as it is if the interpreter's owner replaced it, or if it needs all at once.
-
-    Raises:
-        ImportError: mlx-lm is not installed, or cannot be loaded.
-    """
+    """Import mlx-lm; as it is if the interpreter's owner replaced it, or it needs all at once."""
     before = set(sys.modules)
     if "mlx_lm" not in before:
         try:

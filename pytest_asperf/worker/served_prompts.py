@@ -42,11 +42,7 @@ class Prompts:
         self._n_characters: dict[int, int] = {}
 
     def draw(self, text: str, n_tokens: int) -> str:
-        """A prompt of about so many tokens, that begins like no other one.
-
-        Raises:
-            RefusalError: the text is too short.
-        """
+        """A prompt of about so many tokens, like no other; RefusalError if the text is short."""
         begins = new_beginning(n_tokens)
         if self._is_cheap or n_tokens not in self._n_characters:
             self._n_characters[n_tokens] = self._fitted(begins, text, n_tokens)

@@ -63,11 +63,7 @@ def cv_interval(
 def cv_ratio_interval(
     values: Values, base: Values, confidence: float = DECISION_CONFIDENCE, *, counted: str = "runs"
 ) -> Estimate:
-    """The first samples' coefficient of variation over that of the base's, all independent.
-
-    Raises:
-        MeasurementError: as `cv_interval`.
-    """
+    """The first samples' coefficient of variation over that of the base's, all independent."""
     arrays = [_spread_out(series, counted) for series in (values, base)]
     ratio, n = _cv(arrays[0]) / _cv(arrays[1]), min(map(len, arrays))
     half = math.inf
