@@ -99,9 +99,7 @@ def _show(error: click.ClickException) -> None:
 
 
 @click.group(
-    cls=Asperf,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Asperf, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="asperf %(version)s")
 @click.pass_context

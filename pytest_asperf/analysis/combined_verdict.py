@@ -138,9 +138,7 @@ def judge_monotonic(
 
 
 def judge_pareto(
-    others: Mapping[str, Sequence[Estimate]],
-    objectives: Sequence[Metric],
-    subject: Subject,
+    others: Mapping[str, Sequence[Estimate]], objectives: Sequence[Metric], subject: Subject
 ) -> Verdict:
     """Judge the assertion that no other candidate is as good in every objective and better in one.
 

@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
-from pytest_asperf.analysis.results import (
-    JudgedFigure,
-    Limit,
-    Limits,
-    Operator,
-    WithinLimits,
-)
+from pytest_asperf.analysis.results import JudgedFigure, Limit, Limits, Operator, WithinLimits
 from pytest_asperf.analysis.stats.estimate import (
     CHANGE,
     RATIO,

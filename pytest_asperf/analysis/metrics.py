@@ -166,9 +166,7 @@ def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
 
 
 def compare_scores(
-    base: Sequence[ChunkScore],
-    other: Sequence[ChunkScore],
-    confidence: float = DECISION_CONFIDENCE,
+    base: Sequence[ChunkScore], other: Sequence[ChunkScore], confidence: float = DECISION_CONFIDENCE
 ) -> Comparison:
     """Compare a model's scores with the baseline's, chunk by chunk, both in the same order.
 

@@ -147,11 +147,7 @@ def goodput(requests: Sequence[ServedRequest], limits: ServiceLimits) -> float:
 
 def meets(request: ServedRequest, limits: ServiceLimits) -> bool:
     """True if a complete reply meets every limit; one of a single token has no TPOT to judge."""
-    figures = (
-        (limits.ttft_ms, ttft_ns),
-        (limits.tpot_ms, tpot_ns),
-        (limits.e2e_ms, e2e_ns),
-    )
+    figures = ((limits.ttft_ms, ttft_ns), (limits.tpot_ms, tpot_ns), (limits.e2e_ms, e2e_ns))
     return all(limit is None or of(request) <= limit * _NS_PER_MS for limit, of in figures)
 
 
@@ -180,9 +176,7 @@ def served_at_once(requests: Sequence[ServedRequest]) -> int:
 
 
 def ttft_percentile(
-    requests: Sequence[ServedRequest],
-    percentile: float,
-    confidence: float = DECISION_CONFIDENCE,
+    requests: Sequence[ServedRequest], percentile: float, confidence: float = DECISION_CONFIDENCE
 ) -> Estimate:
     """A percentile of TTFT in ms over complete replies, with the interval of order statistics."""
     from pytest_asperf.analysis.stats.percentiles import percentile_interval  # noqa: PLC0415  # numpy
@@ -192,9 +186,7 @@ def ttft_percentile(
 
 
 def itl_percentile(
-    requests: Sequence[ServedRequest],
-    percentile: float,
-    confidence: float = DECISION_CONFIDENCE,
+    requests: Sequence[ServedRequest], percentile: float, confidence: float = DECISION_CONFIDENCE
 ) -> Estimate:
     """A percentile of the gaps in ms of complete replies, where those of one are dependent."""
     from pytest_asperf.analysis.stats.percentiles import percentile_interval  # noqa: PLC0415  # numpy

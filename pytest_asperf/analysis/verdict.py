@@ -50,11 +50,7 @@ class Subject:
     def of(self, verdict: Verdict) -> Verdict:
         """The verdict, with this subject instead of its own."""
         return replace(
-            verdict,
-            subject=self.name,
-            source=self.source,
-            facts=self.ran,
-            subject_brief=self.brief,
+            verdict, subject=self.name, source=self.source, facts=self.ran, subject_brief=self.brief
         )
 
 

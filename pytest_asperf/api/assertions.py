@@ -50,10 +50,7 @@ Direction = Literal["rising", "falling"]
 
 
 def assert_monotonic(
-    series: Ladder | Sequence[Rate],
-    quantity: str | None = None,
-    *,
-    direction: Direction = "rising",
+    series: Ladder | Sequence[Rate], quantity: str | None = None, *, direction: Direction = "rising"
 ) -> Verdict:
     """Assert that a quantity rises, or falls, from each quantization or rate to the next.
 
@@ -98,9 +95,7 @@ def assert_monotonic(
 
 
 def assert_pareto_optimal(
-    ladder: Ladder,
-    quant: str,
-    objectives: Sequence[str] = ("size", "tg128", "ppl"),
+    ladder: Ladder, quant: str, objectives: Sequence[str] = ("size", "tg128", "ppl")
 ) -> Verdict:
     """Assert that no other quantization is as good in every objective and better in one.
 

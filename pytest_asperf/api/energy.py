@@ -24,12 +24,7 @@ from pytest_asperf.measure.energy import EnergyExperiment, EnergyResult
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.records.taken import energy_record
-from pytest_asperf.verdicts.energy import (
-    busy_host,
-    coverage_findings,
-    disagreements,
-    energy_notes,
-)
+from pytest_asperf.verdicts.energy import busy_host, coverage_findings, disagreements, energy_notes
 from pytest_asperf.verdicts.placement import ladder, placement_verdict
 
 #: All rails together, if they are the machine's.

@@ -221,7 +221,6 @@ def _settled(gate: GatedWorkloads, results: Iterator[CellResult]) -> tuple[Verdi
     if interrupted:
         raise KeyboardInterrupt
     conclude(
-        max(verdicts, key=lambda verdict: _SEVERITY.index(verdict.outcome)),
-        gate.measurement.record,
+        max(verdicts, key=lambda verdict: _SEVERITY.index(verdict.outcome)), gate.measurement.record
     )
     return tuple(verdicts)

@@ -23,13 +23,7 @@ from pytest_asperf.api.measurement_context import (
 from pytest_asperf.api.memory import AllocatedMemory, memory_at
 from pytest_asperf.api.model import size_of
 from pytest_asperf.api.quantity import Figure, Found, LimitText, conclude
-from pytest_asperf.api.scored import (
-    Scored,
-    ScoredRung,
-    change_of,
-    divergence_of,
-    perplexity_of,
-)
+from pytest_asperf.api.scored import Scored, ScoredRung, change_of, divergence_of, perplexity_of
 from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.spec import ModelRef
@@ -263,10 +257,7 @@ def _nothing_to_compare(name: str) -> ConfigError:
 
 
 def assert_ppl_delta(
-    perplexity: Quant,
-    *,
-    below: LimitText | None = None,
-    above: LimitText | None = None,
+    perplexity: Quant, *, below: LimitText | None = None, above: LimitText | None = None
 ) -> Verdict:
     """Assert that a quantization's ΔPPL against its baseline is below, or above, a limit.
 

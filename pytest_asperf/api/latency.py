@@ -149,8 +149,7 @@ class Latency(OfWorkload[Time]):
         sides = tuple(self.variant.other(name) for name in (second, first))
         if sides[0] == sides[1]:
             raise ConfigError(
-                f"crossover: {first} is compared with itself",
-                remedy="name two models",
+                f"crossover: {first} is compared with itself", remedy="name two models"
             )
         what = f"crossover of {first} over {second} in {over}"
         search = _Crossing(what, ends, (sides[0], sides[1]), (second, first))

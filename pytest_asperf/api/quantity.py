@@ -11,11 +11,7 @@ from types import CodeType, FrameType
 from typing import ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from pytest_asperf.analysis.guards import GuardFinding
-from pytest_asperf.analysis.limit_verdict import (
-    judge_limits,
-    limits_text,
-    read_limit,
-)
+from pytest_asperf.analysis.limit_verdict import judge_limits, limits_text, read_limit
 from pytest_asperf.analysis.results import Limit, Limits, Operator, VariantValues, WithinLimits
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, SHARE, Estimate
 from pytest_asperf.analysis.stats.intervals import difference_apart, independent_change

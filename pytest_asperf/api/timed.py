@@ -28,11 +28,7 @@ from pytest_asperf.measure.results import ThroughputResult
 from pytest_asperf.measure.runner import ComparedSide
 from pytest_asperf.modelfiles.locate import require_one_model
 from pytest_asperf.report.verdict_text import VerdictError
-from pytest_asperf.verdicts.engine_matching import (
-    Term,
-    require_matched_bits,
-    terms_of,
-)
+from pytest_asperf.verdicts.engine_matching import Term, require_matched_bits, terms_of
 from pytest_asperf.verdicts.ratio import (
     PairedClaim,
     cost_of_serving,

@@ -5,12 +5,7 @@ from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import Guard, GuardFinding
-from pytest_asperf.analysis.serving_metrics import (
-    complete,
-    itl_ns,
-    itl_percentile,
-    ttft_percentile,
-)
+from pytest_asperf.analysis.serving_metrics import complete, itl_ns, itl_percentile, ttft_percentile
 from pytest_asperf.audit.known import CACHE_BYTES, Known, Options
 from pytest_asperf.audit.load_generators import Definition, LoadFigure, LoadRun
 from pytest_asperf.audit.read import FileReading

@@ -60,11 +60,7 @@ def compile_facts(env: Variables, cmake: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def make_programs(
-    job: Job,
-    export: Callable[[Path], None],
-    *,
-    env: Variables,
-    cmake: Sequence[str],
+    job: Job, export: Callable[[Path], None], *, env: Variables, cmake: Sequence[str]
 ) -> dict[str, Any]:
     """Compile the tree that `export` writes to a folder; the result has the binaries' paths."""
     tree, build = job.folder / "source", job.folder / "build"

@@ -120,10 +120,7 @@ def make_builds(wanted: tuple[str, ...], again: bool) -> None:  # noqa: FBT001
 
 @builds.command("prune")
 @click.option(
-    "--older-than",
-    type=number_from(0),
-    metavar="DAYS",
-    help="Builds not used for that long.",
+    "--older-than", type=number_from(0), metavar="DAYS", help="Builds not used for that long."
 )
 @click.option("--all", "every", is_flag=True, help="All builds.")
 @click.option("--yes", "really", is_flag=True, help="Remove them; without it they are only listed.")

@@ -51,10 +51,7 @@ def calibrate(pairs: int, model: str, workloads: tuple[str, ...]) -> None:
     work = tuple(
         parse_workload(name, where="--workload", any_cost=True, may_be_load=True) for name in named
     )
-    with (
-        CommandNotify(stderr_console()) as notify,
-        project.runner(engine, notify) as runner,
-    ):
+    with CommandNotify(stderr_console()) as notify, project.runner(engine, notify) as runner:
         result = measured_noise(
             runner,
             build,

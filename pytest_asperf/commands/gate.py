@@ -76,10 +76,7 @@ def gate_builds(
         check_store(project.settings.store)
     gate = read_request(options, project)
     made = partial(
-        gate_document,
-        began=began,
-        seed=gate.limits.budget.seed,
-        hardware=project.settings.hardware,
+        gate_document, began=began, seed=gate.limits.budget.seed, hardware=project.settings.hardware
     )
     history = GateHistory(project, made)
     with (
@@ -197,12 +194,7 @@ def print_outcome(outcome: GateOutcome) -> None:
 
 
 def gate_document(
-    outcome: GateOutcome,
-    began: float,
-    seed: int,
-    hardware: str = "auto",
-    *,
-    command: str = "gate",
+    outcome: GateOutcome, began: float, seed: int, hardware: str = "auto", *, command: str = "gate"
 ) -> Report:
     """A gate as a report, with when, where and how it ran, and by which command."""
     from pytest_asperf import __version__
@@ -218,10 +210,7 @@ def gate_document(
     headline = [outcome.answer, f"{outcome.limits} {UNIT}"]
     headline += [f"left out: {left.what}: {left.reason}" for left in outcome.plan.left_out]
     return Report(
-        meta=meta.facts(),
-        headline=tuple(headline),
-        rows=noted(outcome),
-        gate=facts(outcome),
+        meta=meta.facts(), headline=tuple(headline), rows=noted(outcome), gate=facts(outcome)
     )
 
 

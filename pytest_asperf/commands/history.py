@@ -214,11 +214,7 @@ def with_state(
 @history.command("show")
 @_series
 @click.option(
-    "--last",
-    type=number_from(1),
-    metavar="N",
-    default=60,
-    help="Number of points (default: 60).",
+    "--last", type=number_from(1), metavar="N", default=60, help="Number of points (default: 60)."
 )
 def show_series(series: str, last: int) -> None:
     """Draw one series, its steps, and the changes between sessions."""

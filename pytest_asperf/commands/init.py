@@ -61,8 +61,7 @@ def _require_new(folder: Path) -> None:
 
 def _not_written(path: Path, what: str) -> ConfigError:
     return ConfigError(
-        f"{path} {what}",
-        remedy="run `asperf init` in another folder, or move that file away first",
+        f"{path} {what}", remedy="run `asperf init` in another folder, or move that file away first"
     )
 
 

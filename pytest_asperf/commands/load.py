@@ -39,10 +39,7 @@ _MOST_TOKENS: Final = 10**6
 )
 @click.option("--rate", metavar="R,...", help="Arrivals per second (Poisson), instead of users.")
 @click.option(
-    "--model",
-    metavar="NAME",
-    default="",
-    help="Model (default: the first that is served).",
+    "--model", metavar="NAME", default="", help="Model (default: the first that is served)."
 )
 @click.option(
     "--workload",

@@ -74,11 +74,7 @@ def _listed(
 
 @models.command("build")
 @click.argument(
-    "addresses",
-    metavar="NAME[:QUANT]...",
-    nargs=-1,
-    required=True,
-    shell_complete=options.models,
+    "addresses", metavar="NAME[:QUANT]...", nargs=-1, required=True, shell_complete=options.models
 )
 @settings()
 def build_models(addresses: tuple[str, ...]) -> None:

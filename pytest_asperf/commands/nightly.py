@@ -16,12 +16,7 @@ import click
 from rich.console import Console
 
 from pytest_asperf.analysis.outcome import ExitCode
-from pytest_asperf.commands.console import (
-    CommandNotify,
-    print_error,
-    print_text,
-    stderr_console,
-)
+from pytest_asperf.commands.console import CommandNotify, print_error, print_text, stderr_console
 from pytest_asperf.commands.gate import gate_document, run_cells
 from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
 from pytest_asperf.commands.options import (
@@ -369,10 +364,7 @@ def _measure(
 
 
 def _gate_change(
-    gate: GateRequest,
-    options: GateOptions,
-    project: Workspace,
-    report: NightReport,
+    gate: GateRequest, options: GateOptions, project: Workspace, report: NightReport
 ) -> None:
     """Gate tonight's build against the last run's."""
     try:

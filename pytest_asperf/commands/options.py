@@ -284,6 +284,5 @@ def writing(file: Path) -> Iterator[TextIO]:
             yield stream
     except OSError as error:
         raise ConfigError(
-            f"cannot write {file}: {error.strerror}",
-            remedy="name a file in a folder that exists",
+            f"cannot write {file}: {error.strerror}", remedy="name a file in a folder that exists"
         ) from None

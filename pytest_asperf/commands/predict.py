@@ -64,10 +64,7 @@ from pytest_asperf.config.setting_rules import ReportTarget
     "--verify", metavar="N:COST,...", help="Measured cost to verify N tokens: 2:1.6,5:2.1."
 )
 @click.option(
-    "--acceptance",
-    type=number_from(0.0, 1.0),
-    metavar="SHARE",
-    help="Acceptance rate, 0 to 1.",
+    "--acceptance", type=number_from(0.0, 1.0), metavar="SHARE", help="Acceptance rate, 0 to 1."
 )
 @reports("json")
 def predict(

@@ -79,8 +79,7 @@ def store_address() -> str:
     address = open_project().settings.store
     if address is None:
         raise ConfigError(
-            "no history is named",
-            remedy="give --store FILE, or set `store` in [tool.asperf]",
+            "no history is named", remedy="give --store FILE, or set `store` in [tool.asperf]"
         )
     return address
 

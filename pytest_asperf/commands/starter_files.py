@@ -235,9 +235,7 @@ _WIDTH: Final = 26
 
 
 def configuration(
-    models: Sequence[GivenModel],
-    pair: tuple[GivenModel, GivenModel] | None,
-    machine: str,
+    models: Sequence[GivenModel], pair: tuple[GivenModel, GivenModel] | None, machine: str
 ) -> str:
     """The text of asperf.toml."""
     fitting = [model for model in models if model.files[0].fits]
@@ -260,9 +258,7 @@ def _default(key: str) -> str:
 
 
 def first_tests(
-    models: Sequence[GivenModel],
-    pair: tuple[GivenModel, GivenModel] | None,
-    file: str,
+    models: Sequence[GivenModel], pair: tuple[GivenModel, GivenModel] | None, file: str
 ) -> str:
     """The text of a file of tests."""
     parts = list(_tests_of(models) if models else _shipped_tests())

@@ -159,8 +159,7 @@ class Rules:
     scope = one_of(get_args(Scope))
     inconclusive = one_of(get_args(Inconclusive))
     variable = Rule(
-        matching(re.compile(r"[A-Za-z_]\w*", re.ASCII)),
-        "the name of a variable of the environment",
+        matching(re.compile(r"[A-Za-z_]\w*", re.ASCII)), "the name of a variable of the environment"
     )
 
     def __init__(self, folder: Path) -> None:

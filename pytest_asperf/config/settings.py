@@ -187,10 +187,7 @@ class Settings:
         metavar="BUILD",
     )
     candidate: str | None = setting(
-        default=None,
-        rule="build",
-        text="build that a gate judges",
-        metavar="BUILD",
+        default=None, rule="build", text="build that a gate judges", metavar="BUILD"
     )
     tolerance: float = setting(
         default=0.05,
@@ -296,9 +293,7 @@ class Settings:
         why="nobody would notice findings that are left out",
     )
     published_figures: tuple[Path, ...] = setting(
-        default=(),
-        rule="files",
-        text="files of your own published figures",
+        default=(), rule="files", text="files of your own published figures"
     )
 
     def __new__(cls, *_: Any, **__: Any) -> Self:

@@ -199,8 +199,7 @@ def _kv_cache(ref: ModelRef, request: ForecastRequest) -> KvCache:
 def _hardware(request: ForecastRequest) -> Hardware:
     if request.memory_gb is not None and request.hardware == "auto":
         raise ConfigError(
-            "--memory is given for this machine",
-            remedy="name the hardware with --hardware=NAME",
+            "--memory is given for this machine", remedy="name the hardware with --hardware=NAME"
         )
     return in_force(request.hardware, detect(), memory_gb=request.memory_gb)
 

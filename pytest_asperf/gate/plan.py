@@ -108,9 +108,7 @@ def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) ->
 
 
 def named_cells(
-    models: Sequence[ModelRef],
-    workloads: Sequence[Workload | GateCheck],
-    pairs: Sequence[Pairing],
+    models: Sequence[ModelRef], workloads: Sequence[Workload | GateCheck], pairs: Sequence[Pairing]
 ) -> GatePlan:
     """The checks of the workloads that a user names, with each model.
 
@@ -220,8 +218,7 @@ def shipped_models_of(
         return catalogue.find(_TARGET, where=where, engine=engine), None
     if engine not in _LEVELS:
         raise ConfigError(
-            f"{where}: the engine {engine} has no model by default",
-            remedy="name one with --model",
+            f"{where}: the engine {engine} has no model by default", remedy="name one with --model"
         )
     level = _LEVELS[engine]
     dense, moe = (

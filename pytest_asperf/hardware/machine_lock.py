@@ -159,10 +159,7 @@ class MachineQueue:
     """
 
     def __init__(
-        self,
-        lock_path: Path,
-        on_wait: Callable[[str], None],
-        limit_s: float = _WAIT_S,
+        self, lock_path: Path, on_wait: Callable[[str], None], limit_s: float = _WAIT_S
     ) -> None:
         self._path = lock_path
         self._on_wait = on_wait

@@ -85,8 +85,7 @@ class EnergyExperiment:
                 run = running.run(self.workload, 0, 1)
                 if not isinstance(run, MeteredRun):
                     raise MeasurementError(
-                        f"{self.workload.name} has no energy",
-                        remedy="use jtg128 or jpp512",
+                        f"{self.workload.name} has no energy", remedy="use jtg128 or jpp512"
                     )
                 phases.append(run.phase)
             ran = running.ran(run.context)

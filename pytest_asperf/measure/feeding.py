@@ -51,8 +51,7 @@ def read_corpus(spec: ModelSpec, shipped: Path) -> Corpus:
         text = read_text(path, _MAX_CORPUS_BYTES)
     except UnreadableTextError as err:
         raise ModelError(
-            f"the corpus {path} of {spec.name} {err}",
-            remedy="name a UTF-8 text file",
+            f"the corpus {path} of {spec.name} {err}", remedy="name a UTF-8 text file"
         ) from err
     if not text.strip():
         raise ModelError(

@@ -33,12 +33,7 @@ from pytest_asperf.measure.experiment import Arm, MachineLease, SharedProcess
 from pytest_asperf.measure.feeding import Corpus
 from pytest_asperf.measure.results import LadderResult, LevelResult
 from pytest_asperf.measure.running_build import kept_build, kept_process
-from pytest_asperf.modelfiles.locate import (
-    require_same_start,
-    shown_same,
-    why_lossless,
-    work_of,
-)
+from pytest_asperf.modelfiles.locate import require_same_start, shown_same, why_lossless, work_of
 
 #: llama-perplexity's default context, also of published figures.
 PPL_N_CTX: Final = 512

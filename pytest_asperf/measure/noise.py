@@ -17,12 +17,7 @@ from pytest_asperf.analysis.stats.sequential import is_fit
 from pytest_asperf.engine_process import EngineFacts
 from pytest_asperf.hardware.conditions import Condition
 from pytest_asperf.hardware.machine import Machine
-from pytest_asperf.hardware.records import (
-    changed_record,
-    load_record,
-    machine_key,
-    record_path,
-)
+from pytest_asperf.hardware.records import changed_record, load_record, machine_key, record_path
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
 from pytest_asperf.measure.results import Provenance
 

@@ -22,12 +22,7 @@ from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, Shar
 from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_build import RunningBuild, kept_build
-from pytest_asperf.measure.timed_work import (
-    ExaminedRun,
-    answer_before,
-    time_workload,
-    timed_call,
-)
+from pytest_asperf.measure.timed_work import ExaminedRun, answer_before, time_workload, timed_call
 from pytest_asperf.measure.validity import require_sound
 
 #: Steps of a TG warm-up: enough to touch all weights and to compile all kernels.

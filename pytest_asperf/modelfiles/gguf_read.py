@@ -204,8 +204,7 @@ def _size_of_file(path: Path) -> int:
         status = path.stat()
     except FileNotFoundError as error:
         raise ModelError(
-            f"{path}: there is no such file",
-            remedy=f"correct the path{_neighbours(path)}",
+            f"{path}: there is no such file", remedy=f"correct the path{_neighbours(path)}"
         ) from error
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
@@ -230,8 +229,7 @@ def _neighbours(path: Path) -> str:
 
 def _unreadable(path: Path, error: Exception) -> ModelError:
     return ModelError(
-        f"{path} cannot be read: {error}",
-        remedy="check its permissions and the disk that it is on",
+        f"{path} cannot be read: {error}", remedy="check its permissions and the disk that it is on"
     )
 
 

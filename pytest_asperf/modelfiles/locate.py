@@ -280,8 +280,7 @@ def _own_file(ref: ModelRef) -> Path | None:
         )
     if path is not None and not path.exists():
         raise ModelError(
-            f"{ref.label}: there is no {path}",
-            remedy="correct its path in the configuration",
+            f"{ref.label}: there is no {path}", remedy="correct its path in the configuration"
         )
     return path
 

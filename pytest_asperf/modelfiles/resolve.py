@@ -142,8 +142,7 @@ def _source_sha256(path: Path, cache: Path) -> str:
 def without_source(spec: ModelSpec) -> ModelError:
     """The error for a specification that names nothing."""
     return ModelError(
-        f"the model {spec.name!r} has no source",
-        remedy="give it `hf`, `gguf` or `files`",
+        f"the model {spec.name!r} has no source", remedy="give it `hf`, `gguf` or `files`"
     )
 
 

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_asperf.plugin import fixtures, registration
-from pytest_asperf.plugin.registration import (
-    MARKERS,
-    add_options,
-    only_lists,
-    was_configured,
-)
+from pytest_asperf.plugin.registration import MARKERS, add_options, only_lists, was_configured
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter

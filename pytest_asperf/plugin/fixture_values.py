@@ -47,11 +47,7 @@ def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> 
 
 
 def variant(
-    request: pytest.FixtureRequest,
-    *,
-    model: str | None,
-    engine: str | None,
-    quant: str | None,
+    request: pytest.FixtureRequest, *, model: str | None, engine: str | None, quant: str | None
 ) -> ModelUnderTest:
     """Another variant of the test's model, or another model, on the engine that it names."""
     selection, where = selection_of(request.node), request.node.nodeid

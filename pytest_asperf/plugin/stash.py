@@ -327,10 +327,7 @@ def _example_of(item: pytest.Item) -> str:
     taken = getattr(item, "funcargs", {})
     examples = {name: getattr(type(value), "example", "") for name, value in taken.items()}
     examples["model"] = ""  # which measures nothing
-    return next(
-        filter(None, examples.values()),
-        'assert throughput("tg128") >= "40 tok/s"',
-    )
+    return next(filter(None, examples.values()), 'assert throughput("tg128") >= "40 tok/s"')
 
 
 def note(item: pytest.Item, row: AnyRecord, instead_of: AnyRecord | None = None) -> None:

@@ -44,11 +44,7 @@ _GROUPS: Final = (
     ),
     (Outcome.PASS, "Confirmed", "Shown by the figures, with their spread."),
     (Outcome.INCONCLUSIVE, "Undecided", "The figures neither show nor exclude it."),
-    (
-        Outcome.INVALID,
-        "Unusable",
-        "A guard rejects the measurement, so that it shows nothing.",
-    ),
+    (Outcome.INVALID, "Unusable", "A guard rejects the measurement, so that it shows nothing."),
 )
 #: Number of the figures under a finding: more are in the published tables that it names.
 _MOST_FIGURES: Final = 12
@@ -60,10 +56,7 @@ def listing(judged: Iterable[tuple[Finding, Verdict]], findings: Findings) -> st
     if not rows:
         return "no finding is of that verdict and hardware"
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in (
-        "verdict",
-        "finding; its published figure, and that judged [90 % interval]",
-    ):
+    for header in ("verdict", "finding; its published figure, and that judged [90 % interval]"):
         table.add_column(header, overflow="fold")
     for finding, verdict in rows:
         line = first_line(Noted("", verdict))

@@ -37,11 +37,7 @@ from pytest_asperf.records.kinds import (
 
 
 def compared_pairs(
-    pairs: WorkloadPairs,
-    result: ABResult,
-    names: tuple[str, str],
-    *,
-    is_rate_ratio: bool = False,
+    pairs: WorkloadPairs, result: ABResult, names: tuple[str, str], *, is_rate_ratio: bool = False
 ) -> ComparedPairs:
     """The pairs of one workload in the order they ran, with the medians of both variants.
 
@@ -286,10 +282,7 @@ def energy_record(
 
 def _phase(phase: PhaseEnergy) -> PhaseFacts:
     return PhaseFacts(
-        wall_s=phase.wall_s,
-        busy_s=phase.busy_s,
-        n_tokens=phase.n_tokens,
-        windows=phase.windows,
+        wall_s=phase.wall_s, busy_s=phase.busy_s, n_tokens=phase.n_tokens, windows=phase.windows
     )
 
 

@@ -544,6 +544,5 @@ def _runs(result: RunsAsBaseline, *_: object) -> Words:
     twice = f"{result.failures[-1].did} twice{manners[-1]}"
     measured = f"candidate {twice if len(how) == 1 else ', then '.join(how)}"
     return Words(
-        threshold="runs as the baseline does",
-        measured=f"{measured}, baseline ran twice in between",
+        threshold="runs as the baseline does", measured=f"{measured}, baseline ran twice in between"
     )

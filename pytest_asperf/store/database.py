@@ -169,8 +169,7 @@ def _sqlite(path: Path, wait_s: float, *, create: bool) -> Database:
         remedy = "name a file in a folder that exists" if create else "name a store that exists"
         raise ConfigError(problem, why=_LOST, remedy=remedy)
     engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": wait_s},
+        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": wait_s}
     )
 
     # Python's driver would begin transactions by itself, and later than a writer must.

@@ -134,12 +134,7 @@ def nothing_finished(
 
 
 def advice_on_pairs(
-    outcome: Outcome | None,
-    subject: Subject,
-    pairs_left: int | None,
-    reason: str,
-    *,
-    stopped: bool,
+    outcome: Outcome | None, subject: Subject, pairs_left: int | None, reason: str, *, stopped: bool
 ) -> tuple[Advice, ...]:
     """The advice after a verdict on pairs; the reason is why more of them might not decide."""
     if outcome is Outcome.PASS:

@@ -8,12 +8,7 @@ from typing import Final
 
 from pytest_asperf.analysis.limit_verdict import ends_of, judge_limits
 from pytest_asperf.analysis.results import Limit, Limits, VariantValues, WithinLimits
-from pytest_asperf.analysis.stats.estimate import (
-    RATIO,
-    Estimate,
-    counted_text,
-    number_text,
-)
+from pytest_asperf.analysis.stats.estimate import RATIO, Estimate, counted_text, number_text
 from pytest_asperf.analysis.verdict import Subject, Verdict, broken
 from pytest_asperf.measure.ab_speed import ABResult, Budget, WorkloadPairs
 from pytest_asperf.records.taken import compared_pairs, middles
@@ -167,9 +162,7 @@ def _judged(
     outcome = test.outcome_if_stopped
     is_change, values = claim.names[0] == "candidate", middles(pairs)
     variants = VariantValues(
-        values=values if is_change else values[::-1],
-        unit=pairs.workload.unit,
-        is_change=is_change,
+        values=values if is_change else values[::-1], unit=pairs.workload.unit, is_change=is_change
     )
     verdict = replace(
         verdict,
@@ -177,11 +170,7 @@ def _judged(
         result=replace(within, variants=variants),
         figures=(replace(verdict.figures[0], label=pairs.workload.name),),
         advice=advice_on_pairs(
-            outcome,
-            subject,
-            test.expected_pairs_left,
-            _AT_THE_LIMIT,
-            stopped=result.interrupted,
+            outcome, subject, test.expected_pairs_left, _AT_THE_LIMIT, stopped=result.interrupted
         ),
         details=details,
         compared=compared_pairs(pairs, result, claim.names[::-1], is_rate_ratio=claim.is_rate),

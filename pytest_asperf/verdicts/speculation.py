@@ -31,13 +31,7 @@ from pytest_asperf.analysis.speculation_model import (
     split_text,
 )
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Subject,
-    Verdict,
-    guarded,
-    judge_invalid,
-)
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.errors import Advice, advised, shown
 from pytest_asperf.measure.speculation_result import Divergence, SpeculationResult
 from pytest_asperf.measure.texts import Outputs

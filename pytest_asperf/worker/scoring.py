@@ -137,9 +137,7 @@ def _blocks(n_rows: int, n_vocab: int, *, n_threads: int) -> Iterator[slice]:
 
 
 def _score_block(
-    blocks: Sequence[Matrix],
-    targets: Indices,
-    weigh: Weigh,
+    blocks: Sequence[Matrix], targets: Indices, weigh: Weigh
 ) -> Iterator[tuple[Vector, Vector, NDArray[np.bool_]]]:
     """For each model NLL, KLD and same top; the baseline's own last two are 0 and true."""
     base, *levels = blocks

@@ -26,8 +26,7 @@ def path_mismatch(asked: Mapping[str, object], ran: Mapping[str, object]) -> Gua
     if not differing:
         return None
     return Guard.PATH_MISMATCH.finding(
-        "; ".join(differing),
-        "the settings that ran are the requested ones",
+        "; ".join(differing), "the settings that ran are the requested ones"
     )
 
 

@@ -121,10 +121,7 @@ class Guard(StrEnum):
         "name a quantization that can differ from its baseline",
         Consequence.WARNING,
     )
-    BASELINE_DRIFTS = (
-        "baseline-drifts",
-        "gate another model, or name the checks without this one",
-    )
+    BASELINE_DRIFTS = ("baseline-drifts", "gate another model, or name the checks without this one")
     # The machine.
     SPREAD = (
         "spread",

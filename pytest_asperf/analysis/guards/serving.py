@@ -66,9 +66,7 @@ class ServedWork:
 
 
 def served_requests(
-    work: ServedWork,
-    done: Sequence[ServedRequest],
-    states: Sequence[Mapping[str, object]] = (),
+    work: ServedWork, done: Sequence[ServedRequest], states: Sequence[Mapping[str, object]] = ()
 ) -> list[GuardFinding]:
     """All guards that one series of requests allows: of tests, gates, loads and files of others.
 

@@ -96,11 +96,7 @@ def median_interval(
 
 
 def mean_interval_t(
-    samples: Values,
-    confidence: float = DECISION_CONFIDENCE,
-    *,
-    unit: str,
-    counted: str = "samples",
+    samples: Values, confidence: float = DECISION_CONFIDENCE, *, unit: str, counted: str = "samples"
 ) -> Estimate:
     """The mean of finite samples, with Student's t interval (1908); infinite for one sample."""
     values = finite_array(samples, counted)
@@ -133,9 +129,7 @@ def summary_interval_t(
 
 
 def paired_change_interval(
-    base: Sequence[float],
-    other: Sequence[float],
-    confidence: float = DECISION_CONFIDENCE,
+    base: Sequence[float], other: Sequence[float], confidence: float = DECISION_CONFIDENCE
 ) -> Estimate:
     """The relative change ``other / base - 1`` of samples measured in pairs.
 
@@ -151,9 +145,7 @@ def paired_change_interval(
 
 
 def unpaired_change_interval(
-    base: Sequence[float],
-    other: Sequence[float],
-    confidence: float = DECISION_CONFIDENCE,
+    base: Sequence[float], other: Sequence[float], confidence: float = DECISION_CONFIDENCE
 ) -> Estimate:
     """The relative change ``other / base - 1`` of two independent series.
 

@@ -101,13 +101,7 @@ class PairSequence(SequentialTest):
     """
 
     def __init__(
-        self,
-        *,
-        alpha: float,
-        beta: float,
-        min_pairs: int,
-        max_pairs: int,
-        comparisons: int,
+        self, *, alpha: float, beta: float, min_pairs: int, max_pairs: int, comparisons: int
     ) -> None:
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if not 1 <= min_pairs <= max_pairs:
@@ -168,8 +162,7 @@ class PairSequence(SequentialTest):
             raise nothing_to_estimate("no pair was measured", "allow more time or pairs")
         low, high = self.interval
         point = crossing(
-            lambda m: self.evidence_above(m) - self.evidence_below(m),
-            *self._bracket(),
+            lambda m: self.evidence_above(m) - self.evidence_below(m), *self._bracket()
         )
         return Estimate(
             point,

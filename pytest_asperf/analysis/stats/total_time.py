@@ -60,13 +60,7 @@ class TotalTimeTest(PairedTest):
         options: the others of `PairedTest`.
     """
 
-    def __init__(
-        self,
-        tolerance: float = 0.05,
-        *,
-        pairs_for_pass: int = 1,
-        **options: Any,
-    ) -> None:
+    def __init__(self, tolerance: float = 0.05, *, pairs_for_pass: int = 1, **options: Any) -> None:
         super().__init__(tolerance, **options)
         self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
         #: has the pairs' totals; its own outcome is not used

@@ -15,10 +15,7 @@ _NAME: Final = re.compile(r"(?:MTL\d+ \()?(.+?)(?: \(dev [\w/]+\))?\)?")
 _FAMILY: Final = re.compile(r"MTLGPUFamily(\w+)")
 _MEGABYTES: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) MB")
 _OVER: Final = "greater than the recommended max working set size"
-_TRUTHS: Final = {
-    "simdgroup matrix mul.": "simdgroup_matrix",
-    "has tensor": "tensor",
-}
+_TRUTHS: Final = {"simdgroup matrix mul.": "simdgroup_matrix", "has tensor": "tensor"}
 _WORDS: Final = {"true": True, "false": False}
 _MOST_FAMILIES: Final = 8
 
