@@ -203,7 +203,7 @@ class Settings:
         metavar="N",
     )
     max_seconds: int = setting(
-        default=300,
+        default=600,
         rule="seconds",
         text="seconds after which a gate, all checks together, or a comparison in pairs gives up",
         metavar="S",

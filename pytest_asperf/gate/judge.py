@@ -419,9 +419,6 @@ def _of_chunks(group: Turns, result: PplComparison, visit_s: float) -> list[Cell
 
 
 def _chunks_left(test: PairedPplTest | DriftTest, spent_s: float) -> Outlook | None:
-    left = test.n_chunks_total - test.n
-    if test.outcome is not None or not left:
+    if test.outcome is not None:
         return None
-    # Equal builds are decided by as many as any verdict needs.
-    missing = test.min_chunks - test.n
-    return Outlook(test.n, "chunks", spent_s, missing if 0 < missing < left else left)
+    return Outlook(test.n, "chunks", spent_s, test.expected_chunks_left)

@@ -186,24 +186,24 @@ def default_cells(
 
 
 def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
-    """One model's checks: its times and its values; then with other settings, and at depth."""
+    """One model's checks: its times and values, other values, and times with other settings."""
     deep = replace(_TG, depth=depth)
     quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
     flash = [
         _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
     ]
     checks = [*_CHECKS, *([GateCheck.MEMORY] if engine in _COUNTING_MEMORY else ())]
-    cells = [
-        *(GateCell(ref, workload) for workload in (_PP, _TG, deep, *checks)),
-        *(GateCell(variant, workload) for variant in quantised_kv for workload in (deep, *checks)),
-        *(GateCell(variant, workload) for variant in flash for workload in (_PP, deep)),
-    ]
+    cells = [GateCell(ref, workload) for workload in (_PP, _TG, deep, *checks)]
+    cells += [GateCell(variant, check) for variant in quantised_kv for check in checks]
     if engine in _SHOWING_RUNS:
         cells += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
         cells += [GateCell(each, GateCheck("logits", depth)) for each in (ref, *quantised_kv)]
         cells.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
         if engine != "mlx":  # which needs over 3 s for it on a processor
             cells.append(GateCell(ref, GateCheck("logits", turns=True)))
+    # These need the most time, and are the likeliest to be left open in too little of it.
+    cells += [GateCell(variant, deep) for variant in quantised_kv]
+    cells += [GateCell(variant, workload) for variant in flash for workload in (_PP, deep)]
     return cells
 
 

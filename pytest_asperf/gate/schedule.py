@@ -1,9 +1,9 @@
 """The schedule of a gate's checks: one budget, spent where it decides.
 
-Every check is visited once, with an equal share of the remaining time, or up to half of it if that
-promises a verdict: if there is too little time for all, some checks are decided instead of none.
-Time that decided checks did not use goes to the undecided ones, in further rounds, until all are
-decided or the budget is spent.
+Every check is visited once, with an equal share of the remaining time, or up to three quarters of
+it if that promises a verdict: if there is too little time for all, some checks are decided instead
+of none. Time that decided checks did not use goes to the undecided ones, in further rounds, until
+all are decided or the budget is spent.
 """
 
 import math
@@ -24,7 +24,7 @@ from pytest_asperf.measure.noise import Calibration
 #: A further visit starts processes and loads models; less is not worth that.
 _LEAST_VISIT_S: Final = 3.0
 #: Share of the remaining time for a visit that promises a verdict while others wait.
-_LARGEST_SHARE: Final = 0.5
+_LARGEST_SHARE: Final = 0.75
 
 
 @dataclass(slots=True)

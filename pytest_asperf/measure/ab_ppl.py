@@ -163,9 +163,15 @@ class PplExperiment:
                             drift = grown(drift, own.mean_kld, 1 - own.same_top)
                     tests = [one for one in (test, drift) if one is not None]
                     self._show(lease, test, drift, len(chunks))
-                    # A visit without as many chunks as any verdict needs decides nothing.
-                    ends = latest if any(one.n < one.min_chunks for one in tests) else deadline
-                    if all(one.outcome for one in tests) or time.monotonic() > ends:
+                    n_scored = max(one.n for one in tests) - n_before
+                    now = time.monotonic()
+                    chunk_s = (now - began) / n_scored
+                    will_decide = any(
+                        one.expected_chunks_left * chunk_s <= latest - now
+                        for one in tests
+                        if one.outcome is None
+                    )
+                    if not will_decide and (now > deadline or all(one.outcome for one in tests)):
                         break
             except KeyboardInterrupt:
                 interrupted = True

@@ -418,13 +418,21 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
 def _will_decide(undecided: Sequence[WorkloadPairs], left_s: float) -> bool:
     """True if some of these workloads will probably be decided by pairs of all in so many seconds.
 
-    With fewer pairs than any verdict needs, the test has no forecast yet, and pairs are run.
+    Without a pair there is no forecast yet, and one is run.
     """
-    if any(pairs.test.n < pairs.test.min_pairs for pairs in undecided):
+    if any(not pairs.test.n for pairs in undecided):
         return True
     pair_s = sum(pairs.elapsed_s / pairs.test.n for pairs in undecided)
-    expected = [pairs.test.expected_pairs_left for pairs in undecided]
-    return any(left is not None and left * pair_s <= left_s for left in expected)
+    return any(
+        left is not None and left * pair_s <= left_s
+        for left in (_expected_pairs_left(pairs.test) for pairs in undecided)
+    )
+
+
+def _expected_pairs_left(test: PairedTest | RatioTest) -> int | None:
+    """Pairs that will probably decide; before as many as any verdict needs, at least those."""
+    missing = test.min_pairs - test.n
+    return missing if missing > 0 else test.expected_pairs_left
 
 
 def _so_far(test: PairedTest | RatioTest, max_pairs: int) -> SoFar:

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
@@ -48,15 +50,31 @@ def test_gates_are_compared_by_total_time(slow_runs_ns: tuple[int, ...]) -> None
     assert effect.point == pytest.approx(sum(slow_runs_ns) / 400 - 1, abs=0.005)
 
 
-@pytest.mark.parametrize(("n", "left"), [(1, 4), (5, 35), (39, 1)])
-def test_chunks_are_foreseen_as_equal_builds_need_them(n: int, left: int) -> None:
-    """As many as any verdict needs, then all: a check that scored one chunk is nearly decided."""
+@given(value=st.floats(-0.02, 0.02), n=st.integers(1, 39))
+def test_chunks_are_foreseen_as_they_decide(value: float, n: int) -> None:
+    """Chunks that go on as they began decide it after exactly the number in the outlook."""
     test = PairedPplTest(0.01, n_chunks_total=40)
-    for number in range(n):
-        test.update(0.01 + 0.001 * (-1) ** number)
+    while test.n < n and test.outcome is None:
+        test.update(value)
     outlook = _chunks_left(test, 2.0)
-    assert outlook is not None
-    assert (outlook.n, outlook.units_left) == (n, left)
+    assert (outlook is None) == (test.outcome is not None)
+    for left in range(outlook.units_left or 0 if outlook else 0, 0, -1):
+        assert test.expected_chunks_left == left
+        test.update(value)
+    assert test.outcome is not None
+    assert test.expected_chunks_left == 0
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.01])
+def test_chunks_that_differ_are_foreseen_too(spread: float) -> None:
+    """The outlook of chunks that alternate is right within a quarter."""
+    test = PairedPplTest(0.01, n_chunks_total=229)
+    assert test.expected_chunks_left == test.min_chunks
+    foreseen = []
+    while test.outcome is None:
+        test.update(spread * (-1) ** test.n)
+        foreseen.append(test.n + test.expected_chunks_left)
+    assert foreseen[3:] == pytest.approx([test.n] * (test.n - 3), rel=0.25)
 
 
 class _Runner:

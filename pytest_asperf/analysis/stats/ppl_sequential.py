@@ -12,6 +12,7 @@ with the half of their Gaussian mixture above 0). Derivation, error rates and as
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -227,14 +228,39 @@ class ChunksTest(SequentialTest):
 
         Infinite while there are too few chunks to exclude any.
         """
-        if self.n == self.n_chunks_total:
-            mean = fmean(self._values)
-            return mean, mean
-        low, high = SeenChunks.of(self._values).interval(
+        return self._interval_of(self.n)
+
+    @property
+    def expected_chunks_left(self) -> int:
+        """Chunks that decide it if they are like those seen; 0 once it is decided."""
+        if self._outcome is not None:
+            return 0
+        if not self._values:
+            return min(self.min_chunks, self.n_chunks_total)
+        numbers = range(max(self.n + 1, self.min_chunks), self.n_chunks_total)
+
+        def decides(n: int) -> bool:
+            return self._decided_by(*self._interval_of(n)) is not None
+
+        # More chunks like these narrow the interval: once they decide, further ones do too.
+        return numbers.start + bisect_left(numbers, x=True, key=decides) - self.n
+
+    def _interval_of(self, n: int) -> tuple[float, float]:
+        """The interval of so many chunks that are like those seen."""
+        seen = SeenChunks.of(self._values)
+        if n >= self.n_chunks_total:
+            return float(seen.mean), float(seen.mean)
+        seen = replace(seen, n=n, squares=seen.squares * n / seen.n)
+        low, high = seen.interval(
             self.n_chunks_total, self._limit, alpha=self._alpha, beta=self._beta
         )
         # A KLD and a share are sizes; a difference has no unit.
         return max(float(low), 0.0 if self.unit else -math.inf), float(high)
+
+    def _decided_by(self, low: float, high: float) -> Decision | None:
+        if low > self._limit:
+            return Decision.FAIL
+        return Decision.PASS if high < self._limit else None
 
     @property
     def estimate(self) -> Estimate:
@@ -263,10 +289,7 @@ class ChunksTest(SequentialTest):
             return None
         if self.n == self.n_chunks_total:
             return Decision.PASS if fmean(self._values) < self._limit else Decision.FAIL
-        low, high = self.interval
-        if low > self._limit:
-            return Decision.FAIL
-        return Decision.PASS if high < self._limit else None
+        return self._decided_by(*self.interval)
 
 
 class PairedPplTest(ChunksTest):
@@ -362,6 +385,13 @@ class DriftTest:
     def n(self) -> int:
         """The chunks so far."""
         return len(self._scores)
+
+    @property
+    def expected_chunks_left(self) -> int:
+        """Chunks that decide it if they are like those seen; 0 once it is decided."""
+        if self.outcome is not None:
+            return 0
+        return max(test.expected_chunks_left for test in (self.kld, self.changed))
 
     @property
     def is_near(self) -> bool:
