@@ -65,6 +65,7 @@ SHELL = {"plugin", "published", "findings", "examples"}
 
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {
+    "bisect",
     *(
         "__future__",
         "collections",
