@@ -8,7 +8,6 @@ from typing import Any, Final
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
-from pytest_asperf.analysis.stats.sequential_frame import ALPHA, BETA, MAX_PAIRS
 
 #: Pairs that the first guess of the ratio's distance from a limit counts for.
 _PRIOR_WEIGHT: Final = 3
@@ -27,34 +26,15 @@ class RatioTest(PairSequence):
     Args:
         at_least: lower limit of candidate / baseline; 0 for none.
         at_most: upper limit; infinite for none.
-        alpha: bound on a verdict by the lower bound of the ratio.
-        beta: bound on one by the upper bound.
-        min_pairs: as of `PairedTest`, like those below.
-        max_pairs: as in `PairedTest`.
-        comparisons: as in `PairedTest`.
+        options: as of `PairedTest`; `alpha` is the bound on a verdict by the lower bound of the
+            ratio, `beta` on one by the upper bound.
 
     Raises:
         ValueError: there is no limit, no room between the two, or one is out of range.
     """
 
-    def __init__(
-        self,
-        at_least: float = 0.0,
-        at_most: float = math.inf,
-        *,
-        alpha: float = ALPHA,
-        beta: float = BETA,
-        min_pairs: int = 5,
-        max_pairs: int = MAX_PAIRS,
-        comparisons: int = 1,
-    ) -> None:
-        super().__init__(
-            alpha=alpha,
-            beta=beta,
-            min_pairs=min_pairs,
-            max_pairs=max_pairs,
-            comparisons=comparisons,
-        )
+    def __init__(self, at_least: float = 0.0, at_most: float = math.inf, **options: Any) -> None:
+        super().__init__(**options)
         given = [limit for limit in (at_least, at_most) if 0 < limit < math.inf]
         in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
         if not (given and in_range and 0 <= at_least < at_most):

@@ -101,7 +101,13 @@ class PairSequence(SequentialTest):
     """
 
     def __init__(
-        self, *, alpha: float, beta: float, min_pairs: int, max_pairs: int, comparisons: int
+        self,
+        *,
+        alpha: float = ALPHA,
+        beta: float = BETA,
+        min_pairs: int = 5,
+        max_pairs: int = MAX_PAIRS,
+        comparisons: int = 1,
     ) -> None:
         super().__init__(alpha=alpha, beta=beta, comparisons=comparisons)
         if not 1 <= min_pairs <= max_pairs:
