@@ -168,7 +168,6 @@ def _subject(ladder: Ladder, what: str, quantities: Sequence[str]) -> Subject:
 
 
 def _scored_trips(ladder: Ladder, quantities: Sequence[str]) -> tuple[GuardFinding, ...]:
-    """The guard findings on the quantizations, if they are compared by their scores."""
     if not any(map(_is_scored, quantities)):
         return ()
     rungs = [ladder[name].scored for name in ladder.quants]

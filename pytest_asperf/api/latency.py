@@ -178,7 +178,6 @@ def _of_token(workload: Workload) -> str:
 
 
 def _token_means_ms(result: ThroughputResult) -> tuple[float, ...]:
-    """The mean time of a token, by run."""
     per = result.workload.n_tokens if result.workload.kind == "tg" else 1
     return tuple(ms / per for ms in result.times_ms)
 

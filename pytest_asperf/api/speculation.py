@@ -142,9 +142,7 @@ class Speculation(FixtureValue):
         return self._measured(PlacesExperiment(self.pairing, n_tokens, self.budget.seed))
 
     def _measured(self, experiment: Experiment[Result]) -> Result:
-        refs = (self.pairing.target, *([self.pairing.draft] if self.pairing.draft else []))
-        runner = self.measurement.runner
-        return runner.measure(refs, experiment)
+        return self.measurement.runner.measure(self.pairing.refs, experiment)
 
     @property
     def result(self) -> SpeculationResult:
@@ -284,8 +282,7 @@ class PromptSpeculation(NoTruthValue):
             AsperfError: it cannot be run.
         """
         pairing, runner = self.speculation.pairing, self.speculation.measurement.runner
-        refs = (pairing.target, *([pairing.draft] if pairing.draft else []))
-        return runner.measure(refs, PromptExperiment(pairing, self.prompt))
+        return runner.measure(pairing.refs, PromptExperiment(pairing, self.prompt))
 
 
 @dataclass(frozen=True)
@@ -335,8 +332,5 @@ class RemoteOverhead(NoTruthValue):
     def _result(self) -> RemoteDraftingResult:
         runner = self.here.measurement.runner
         pairings = self.here.pairing, self.there.pairing
-        sides = tuple(
-            ComparedSide(runner, (pairing.target, *([pairing.draft] if pairing.draft else [])))
-            for pairing in pairings
-        )
+        sides = tuple(ComparedSide(runner, pairing.refs) for pairing in pairings)
         return runner.compare(sides, RemoteDraftingExperiment(*pairings, self.here.budget))

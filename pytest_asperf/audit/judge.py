@@ -421,7 +421,6 @@ def _share(least: int, most: int, drafted: int) -> str:
 def _show_drafters(
     drafters: Sequence[Drafter], prefix: str, findings: FileFindings, *, are_exact: bool
 ) -> None:
-    """Show the drafters, and the acceptance of each of several."""
     if not drafters:
         return
     findings.ran.append((f"{prefix}drafts", ", ".join(drafter.kind for drafter in drafters)))

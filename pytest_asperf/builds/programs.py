@@ -298,7 +298,6 @@ class _Member(NamedTuple):
 
 
 def _members(archive: Path) -> list[_Member]:
-    """The files and links in an archive."""
     with _explained_damage(archive):
         read = _members_of_zip if _is_zip(archive) else _members_of_tar
         members = list(read(archive))

@@ -169,7 +169,6 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
 
 
 def _candidates(ends: tuple[Build, Build], between: list[Build] | None) -> tuple[Candidate, ...]:
-    """The builds in their order, with both ends."""
     from pytest_asperf.bisect.candidates import Candidate, builds_between
 
     if between is None:

@@ -151,6 +151,11 @@ class Pairing:
     prompts: Path | None = None
 
     @property
+    def refs(self) -> tuple[ModelRef, ...]:
+        """Its models, the target first."""
+        return (self.target, self.draft) if self.draft else (self.target,)
+
+    @property
     def label(self) -> str:
         """Its label: `draft → target, k=4`."""
         draft = NGRAM_DRAFT

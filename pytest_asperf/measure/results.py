@@ -156,7 +156,6 @@ class Provenance:
         )
 
     def _requested(self) -> str:
-        """The requested engine settings."""
         asked = self.requested.as_texts()
         return ", ".join(f"{key}={text}" for key, text in asked.items())
 

@@ -122,7 +122,6 @@ def gguf_parts(path: Path) -> tuple[Path, ...]:
 
 
 def _header_of(path: Path) -> tuple[int, GgufHeader]:
-    """The size of a file, and its header."""
     size = _size_of_file(path)
     try:
         with path.open("rb") as file:

@@ -86,7 +86,6 @@ def state_of(points: Sequence[StoredPoint], key: SeriesKey, threshold: float) ->
 
 
 def _nights(points: Sequence[StoredPoint]) -> list[StoredPoint]:
-    """The first point of each night."""
     found: list[StoredPoint] = []
     for point in points:
         if not found or point.time - found[-1].time >= _SAME_NIGHT_S:

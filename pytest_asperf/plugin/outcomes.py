@@ -105,7 +105,6 @@ def without_earlier_runs(reports: Iterable[Any], report: Any) -> list[Any]:
 
 
 def _skip(item: pytest.Item, report: pytest.TestReport, reason: str) -> None:
-    """Report a test as skipped."""
     path, line, _ = item.location
     report.outcome, report.longrepr = "skipped", (path, (line or 0) + 1, f"Skipped: {reason}")
 

@@ -85,7 +85,6 @@ def write_reports(
 
 
 def _measured_on(report: Report) -> dict[str, Report]:
-    """The report of each machine that measured, by its fingerprint."""
     return {
         one.meta.machine.id: one
         for one in known_machines(report)

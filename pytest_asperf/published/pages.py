@@ -241,7 +241,6 @@ def _derived(findings: Findings) -> str:
 
 
 def _section(title: str, text: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A section of the page with a table."""
     table = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     table.insert(1, "|" + "---|" * len(head))
     return "\n".join([f"## {title}", "", text, "", *table]) + "\n"

@@ -106,14 +106,12 @@ def _interval_caption(claim: Line, figures: Sequence[JudgedFigure]) -> str:
 
 
 def _limits(figure: JudgedFigure) -> list[str]:
-    """The limits of a figure in words."""
     words = (("at least", figure.at_least), ("at most", figure.at_most))
     unit = figure.estimate.unit
     return [f"{word} {shown(limit, unit)}" for word, limit in words if limit is not None]
 
 
 def _variants(course: ComparedPairs) -> Iterator[Element | str]:
-    """The result of each variant."""
     yield f"{course.timed}, median of all runs: "
     for variant, middle in zip(course.variants, course.medians, strict=True):
         yield element("data", f"{number_text(middle, 4)} {course.unit}", value=repr(middle))

@@ -134,7 +134,6 @@ def _differs(result: Differs, figures: Sequence[JudgedFigure], _: Outcome) -> Wo
 def _with_figure(
     said: Words, figures: Sequence[JudgedFigure], limits: tuple[float, ...], before: str = ""
 ) -> Words:
-    """The words with the only figure."""
     (one,) = figures
     brief = f"{before}{one.estimate.brief(apart_from=limits)}"
     return replace(said, measured=one.estimate.text(apart_from=limits), brief=brief)
@@ -185,7 +184,6 @@ def _values_text(variants: VariantValues | None) -> str:
 
 
 def _bound_text(limits: Limits) -> str:
-    """Limits for a figure, in its unit."""
     values = [limit_text(one.value, one.unit) for one in limits]
     text = " to ".join(values) if len(limits) > 1 else f"{_SIGNS[limits[0].operator]} {values[0]}"
     unit = limits[0].unit
@@ -271,7 +269,6 @@ def _every(result: Every, figures: Sequence[JudgedFigure], _: Outcome) -> Words:
 
 
 def _parts(result: Every, figures: Sequence[JudgedFigure]) -> Iterator[tuple[Part, Words]]:
-    """Each condition with its result in words."""
     rest = iter(figures)
     for part in result.parts:
         own = tuple(islice(rest, part.n_figures))

@@ -150,7 +150,6 @@ def _judged(
     *,
     faster_by: float | None = None,
 ) -> Verdict:
-    """The verdict on one workload of a result."""
     metered = pairs.workload.metered
     energy = energy_notes(result.phases) if metered else ()
     details = (*remarks, *energy, coverage(pairs, result), *disturbances(result), *fitness(result))

@@ -210,7 +210,6 @@ def _gain(result: SpeculationResult, rule: GainRule | None = None) -> Speculatio
 
 
 def _rates(result: SpeculationResult) -> VariantValues:
-    """The rate without and with the draft."""
     return VariantValues(values=(result.alone_rate, result.speculative_rate), unit="tok/s")
 
 

@@ -332,7 +332,6 @@ class MlxModel(LoadedModel):
         mx.clear_cache()
 
     def _next_row(self, token: int, cache: list[Any]) -> Any:
-        """The logits after a token."""
         return self._model(mx.array([[token]]), cache=cache)[0, -1]
 
     def _last_row(self, cache: list[Any]) -> Any:
