@@ -140,7 +140,7 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
     record.gates = {gate: kept for gate, kept in gates.items() if not kept.is_unmade}
     if not gates:
         return record, ""
-    remark = f"{len(record.gates)} gates of an earlier run are kept (--fresh ignores them)"
+    remark = f"gates kept from an earlier run: {len(record.gates)} (--fresh ignores them)"
     if len(record.gates) < len(gates):
         remark += "; builds that failed are tried again"
     return record, remark

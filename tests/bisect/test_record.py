@@ -48,7 +48,7 @@ def test_an_equal_run_goes_on(tmp_path: Path, state: Path) -> None:
     assert seed == 7
     assert gates == {gate: found for gate, found in GATES.items() if not found.is_unmade}
     assert told == (
-        "2 gates of an earlier run are kept (--fresh ignores them); builds that failed are "
+        "gates kept from an earlier run: 2 (--fresh ignores them); builds that failed are "
         "tried again"
     )
 

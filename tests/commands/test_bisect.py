@@ -19,7 +19,7 @@ def bisect(scripted_command: ScriptedCommand, monkeypatch: pytest.MonkeyPatch) -
     """The command, in a project with a model that runs."""
     # Half of the pairs that a size is quoted from: the scripted times are exact.
     monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 10)
-    return scripted_command("bisect", "--workload", "tg32", "--set", "seed=5")
+    return scripted_command("bisect", "--workload", "tg8", "--set", "seed=5")
 
 
 def over(bisect: Command, *builds: str) -> Result:
@@ -45,10 +45,10 @@ def test_the_culprit_is_named_with_its_size_and_how_to_see_it_again(bisect: Comm
     assert "5 gates find it" in done.stdout
     assert [row.split()[0] for row in rows(done)] == ["FAIL", "FAIL", "PASS", "FAIL"]
     assert f"culprit: {SLOW}" in done.stdout
-    assert re.search(r"effect  \+20\.0\d* % \[\d\d\.\d*, \d\d\.\d*\] in cost of tg32", done.stdout)
+    assert re.search(r"effect  \+20\.0\d* % \[\d\d\.\d*, \d\d\.\d*\] in cost of tg8", done.stdout)
     assert "gates   4 of at most 7, " in done.stdout
     assert (
-        "asperf gate current,slow_by=0 current,slow_by=0.2 --model fake:F16 --workload tg32 "
+        "asperf gate current,slow_by=0 current,slow_by=0.2 --model fake:F16 --workload tg8 "
         "--tolerance 5% --seed 5"
     ) in done.stdout
 
@@ -167,27 +167,28 @@ def test_an_interrupted_run_goes_on(stopped: Command) -> None:
     ) in done.stderr
     done = over(stopped, *BUILDS)
     assert done.exit_code == 0, done.output
-    assert "2 gates of an earlier run are kept (--fresh ignores them)" in done.stderr
+    assert "gates kept from an earlier run: 2 (--fresh ignores them)" in done.stderr
     assert len(rows(done)) == 5
     whole = json.loads(states(stopped)[0].read_text())
     assert [gate["outcome"] for gate in whole["gates"]] == [row.split()[0] for row in rows(done)]
 
 
-def test_fresh_begins_anew(stopped: Command) -> None:
+def test_fresh_begins_anew(bisect: Command) -> None:
     """The stored results are deleted."""
-    over(stopped, *BUILDS)
-    done = stopped("--fresh", BUILDS[0], BUILDS[-1], "--builds", ",".join(BUILDS))
+    assert over(bisect, EQUAL, SLOW).exit_code == 0
+    assert "gates kept from an earlier run: 1 (--fresh ignores them)" in over(bisect, EQUAL, SLOW).stderr
+    done = bisect("--fresh", EQUAL, SLOW, "--builds", f"{EQUAL},{SLOW}")
     assert done.exit_code == 0, done.output
     assert "kept" not in done.stderr
-    assert len(rows(done)) == 5
+    assert len(rows(done)) == 1
 
 
-def test_another_question_has_another_state(stopped: Command) -> None:
+def test_another_question_has_another_state(bisect: Command) -> None:
     """The facts that decide a run decide which earlier run is gone on with: here the weights."""
-    over(stopped, *BUILDS)
-    stopped.script(tg_ns_per_token=[1_010_000, 1_000_000])
-    assert "kept" not in over(stopped, *BUILDS).stderr
-    assert len(states(stopped)) == 2
+    over(bisect, EQUAL, SLOW)
+    bisect.script(tg_ns_per_token=[30_100_000, 30_000_000])
+    assert "kept" not in over(bisect, EQUAL, SLOW).stderr
+    assert len(states(bisect)) == 2
 
 
 def test_other_programs_in_a_folder_have_another_state(bisect: Command) -> None:
@@ -208,15 +209,15 @@ def test_other_programs_in_a_folder_have_another_state(bisect: Command) -> None:
     assert len(states(bisect)) == 2
 
 
-def test_a_broken_state_is_set_aside(stopped: Command) -> None:
+def test_a_broken_state_is_set_aside(bisect: Command) -> None:
     """It is named, kept for a look, and the run begins anew."""
-    over(stopped, *BUILDS)
-    (state,) = states(stopped)
+    over(bisect, EQUAL, SLOW)
+    (state,) = states(bisect)
     state.write_text("{")
-    done = over(stopped, *BUILDS)
+    done = over(bisect, EQUAL, SLOW)
     assert done.exit_code == 0, done.output
     assert "of an earlier run; it is renamed to" in done.stderr
-    assert len(rows(done)) == 5
+    assert len(rows(done)) == 1
 
 
 def test_builds_of_a_file(bisect: Command) -> None:

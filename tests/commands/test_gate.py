@@ -70,7 +70,7 @@ def test_loads_are_timed_in_pairs(gate: Command, load: str) -> None:
     assert done.exit_code == 1, done.output
     cells = {words[1]: words for words in _cell_lines(done.output)}
     assert cells[load][0] == "FAIL"
-    assert cells[load][2:6] == ["1.08", "→", "1.62", "ms,"]
+    assert cells[load][2:6] == ["3.4", "→", "5.1", "ms,"]
     assert cells["ppl"][0] == "PASS"
     kind = {"load": "first of a fresh process", "reload": "again in one process"}[load]
     assert f"{kind}, file cache warm: at least 100 % of " in done.output
@@ -168,7 +168,7 @@ def test_an_undecided_cell_goes_on_where_it_stopped(
 
 def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None:
     """A budget that the first check spends is no INVALID, and no error of the others."""
-    gate.script(takes_s={"generate": 0.5})
+    gate.script(takes_s={"generate": 0.5}, tg_ns_per_token=1_000_000)
     done = gate("current", "current", "--workload", "tg32,ppl", "--max-seconds", "1")
     assert done.exit_code == 2, done.output
     assert "not begun: the budget of 1 s was spent" in done.output
