@@ -20,19 +20,11 @@ from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import SETTING_NAMES
 from pytest_asperf.hardware.machine import Machine
 
-#: A checkout that is not installed has no entry point to be loaded by.
-_LOAD = () if entry_points(group="pytest11", name="asperf") else ("-p", "pytest_asperf.plugin")
-_CHANGING = ("randomly", "repeat", "rerunfailures", "timeout")
-#: Plugins that cost time or change lines, and that of published findings, which the core works
-#: without. A later `-p NAME` turns one of these and of those that change tests on again.
-_SLOW = (
-    *("hypothesispytest", "anyio", "asyncio", "sugar", "benchmark", "html", "html_fixtures"),
-    *("metadata", "rich", "platformdirs", "instafail", "pytest_jsonreport", "pytest_reportlog"),
-    *("pytest_cov", "pytest_github_actions_annotate_failures"),
-)
-_OFF = tuple(f"-pno:{name}" for name in (*_CHANGING, *_SLOW, "asperf-findings"))
-#: Options of a pytest that runs in a test.
-LOADED = (*_LOAD, *_OFF)
+#: A checkout that is not installed has no entry point.
+_OURS = "asperf" if entry_points(group="pytest11", name="asperf") else "pytest_asperf.plugin"
+#: Options of a pytest that runs in a test, with this plugin alone: others cost time, or change
+#: lines or tests. A later `-p NAME` adds one.
+LOADED = ("--disable-plugin-autoload", f"-p{_OURS}")
 _DISTURBING = (
     *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CI", "PYTEST_ADDOPTS", "COLUMNS"),
     *("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CMAKE_ARGS"),
@@ -169,7 +161,7 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def plugins() -> list[str]:
-    """Options under which pytest runs with this plugin, and without those that change tests."""
+    """Options under which pytest runs with this plugin alone."""
     return [*LOADED]
 
 

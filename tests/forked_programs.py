@@ -47,7 +47,7 @@ import pytest
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     # Imports the plugins as pytest does, with their asserts rewritten.
-    pytest.main([*sys.argv[1:], "-ppytest_asperf.published"])
+    pytest.main([*sys.argv[1:], "-pxdist", "-ppytest_asperf.published"])
     os.chdir("/")
 import pytest_asperf, xdist.remote
 for module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):

@@ -176,7 +176,10 @@ def test_an_interrupted_run_goes_on(stopped: Command) -> None:
 def test_fresh_begins_anew(bisect: Command) -> None:
     """The stored results are deleted."""
     assert over(bisect, EQUAL, SLOW).exit_code == 0
-    assert "gates kept from an earlier run: 1 (--fresh ignores them)" in over(bisect, EQUAL, SLOW).stderr
+    assert (
+        "gates kept from an earlier run: 1 (--fresh ignores them)"
+        in over(bisect, EQUAL, SLOW).stderr
+    )
     done = bisect("--fresh", EQUAL, SLOW, "--builds", f"{EQUAL},{SLOW}")
     assert done.exit_code == 0, done.output
     assert "kept" not in done.stderr

@@ -213,7 +213,7 @@ def test_recorded_verdicts_travel_through_xdist(project: Project) -> None:
     pytest.importorskip("xdist")
     write(project, guard=_GUARD)
     project.test(MEASURES)
-    result = project.run("--asperf-source=recorded", "-n", "1")
+    result = project.run("--asperf-source=recorded", "-pxdist", "-n1")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["!  published  INVALID *", "*= 1 recorded INVALID in *"])
 

@@ -22,7 +22,7 @@ pytest.importorskip("xdist")
 
 #: Two workers of this host that count as two machines.
 TWO = (
-    *("--dist=each", "--tx", "popen//id=mac1//env:ASPERF_MACHINE=one"),
+    *("-pxdist", "--dist=each", "--tx", "popen//id=mac1//env:ASPERF_MACHINE=one"),
     *("--tx", "popen//id=mac2//env:ASPERF_MACHINE=two"),
 )
 MEASURES = """
@@ -120,7 +120,7 @@ def test_no_machine_can_be_reached(project: Project) -> None:
     """The session ends at once, with the reason of each."""
     project.test(MEASURES)
     words = [("--tx", f"ssh=-p 1 127.0.0.1//id=mac{n}") for n in (1, 2)]
-    result = project.run("--dist=each", *words[0], *words[1])
+    result = project.run("-pxdist", "--dist=each", *words[0], *words[1])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*mac1 cannot be reached: *; what to do: *", "mac2 cannot be *"])
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
@@ -197,7 +197,7 @@ def test_over_a_real_sshd(project: Project, sshd: Path) -> None:
         *("--tx", f"ssh=mac2{common}//env:ASPERF_MACHINE=two"),
         *("--tx", f"ssh=gone{common}"),
     ]
-    result = project.run("--dist=each", *words, "--asperf-report=json:r.json")
+    result = project.run("-pxdist", "--dist=each", *words, "--asperf-report=json:r.json")
     result.assert_outcomes(passed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(

@@ -48,7 +48,7 @@ def folder(project: Project, name: str, model: str = "", *, tests: bool = True) 
         (".", (), "[pytest]\n"),
         (".", ("perf/tests/test_tests.py::test_it",), ""),
         ("perf/tests", (), "[pytest]\n"),
-        ("other", ("../perf/tests", "-n", "1"), ""),
+        ("other", ("../perf/tests", "-pxdist", "-n1"), ""),
         ("other", ("--rootdir=..", "../perf"), ""),
         ("other", ("--rootdir=.", "../perf/tests"), "[pytest]\n"),
     ],
@@ -83,7 +83,7 @@ def test_pyproject_counts_as_well(mono: Project) -> None:
     mono.run("perf/tests").stdout.fnmatch_lines(["*tg8 mine*"])
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-pxdist", "-n1")], ids=["alone", "xdist"])
 def test_two_folders_of_tests_with_files_of_their_own(
     mono: Project, workers: tuple[str, ...]
 ) -> None:

@@ -74,7 +74,7 @@ def test_a_chips_name_means_the_bin_of_this_machine(
     assert "nothing was measured" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("args", [("-q",), ("-n", "1")])
+@pytest.mark.parametrize("args", [("-q",), ("-pxdist", "-n1")])
 def test_a_session_that_measures_nothing_says_why(project: Project, args: tuple[str, ...]) -> None:
     """If the hardware selected is not this machine, its last line names both and the way out."""
     project.test("def test_it(throughput):\n    pass\ndef test_too(memory):\n    pass\n")

@@ -96,7 +96,7 @@ def test_two_sessions_never_measure_at_once(
 def test_xdist_workers_take_turns(project: Project) -> None:
     """`-n 2` works: no interleaving, rows of both workers in one table, the header printed once."""
     log = _meeting(project)
-    options = ("-W", "error", "-n", "2")
+    options = ("-W", "error", "-pxdist", "-n2")
     result = project.pytester.runpytest_subprocess(*project.plugins, *options)
     result.assert_outcomes(passed=4)
     _assert_whole_measurements(log, measurements=4, runs_each=6)
@@ -163,7 +163,7 @@ def test_xdist_carries_all_outcomes(project: Project) -> None:
         outcomes = sorted((row["test"], row["outcome"]) for row in rows)
         return [result.parseoutcomes(), kinds, properties, outcomes]
 
-    assert found("-n", "1") == found()
+    assert found("-pxdist", "-n1") == found()
 
 
 def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
@@ -171,7 +171,7 @@ def test_xdist_workers_refuse_a_bad_file_in_each_test(project: Project) -> None:
     project.test(MEASURES)
     config = project.path / "asperf.toml"
     config.write_text(f"repetition = 3\n{config.read_text()}")
-    result = project.run("-n", "1")
+    result = project.run("-pxdist", "-n1")
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(["*did you mean *", "  why it matters: *", "  what to do: *"])
     assert "Traceback" not in result.stdout.str()

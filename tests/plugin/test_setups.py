@@ -99,13 +99,6 @@ SETUPS: Final = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """The project, with no plugin but ours."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    return project.with_plugin("asperf")
-
-
 @pytest.mark.parametrize("setup", SETUPS)
 def test_a_set_up_changes_no_verdict(
     project: Project, monkeypatch: pytest.MonkeyPatch, setup: str

@@ -35,7 +35,7 @@ def pair(live: Project) -> Project:
     return live
 
 
-@pytest.mark.parametrize("options", [("-pbenchmark", "--benchmark-sort=name"), ("-n", "1")])
+@pytest.mark.parametrize("options", [("-pbenchmark", "--benchmark-sort=name"), ("-pxdist", "-n1")])
 def test_the_table_and_the_page(
     pair: Project, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:

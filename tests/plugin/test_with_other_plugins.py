@@ -84,7 +84,7 @@ def test_beside_pytest_benchmark_and_xdist(project: Project) -> None:
     """With all three plugins pytest-benchmark is disabled, and asperf stores one session."""
     project.test(TESTS)
     quiet = "ignore:Benchmarks are automatically disabled"  # a warning before version 5.3
-    options = ("-n", "2", "--benchmark-json=b.json", "-W", quiet, "--asperf-store=h.db")
+    options = ("-pxdist", "-n2", "--benchmark-json=b.json", "-W", quiet, "--asperf-store=h.db")
     result = project.run(*options)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["* tg8 fake:F16 *"])
@@ -94,7 +94,7 @@ def test_beside_pytest_benchmark_and_xdist(project: Project) -> None:
         assert [len(store.sessions()), *(one.key.metric for one in store.series())] == [1, "tg8"]
 
 
-@pytest.mark.parametrize("more", [(), ("-n", "2")])
+@pytest.mark.parametrize("more", [(), ("-pxdist", "-n2")])
 def test_without_a_terminal(project: Project, more: tuple[str, ...]) -> None:
     """With `-p no:terminal` every outcome is settled, and the report has all of them."""
     project.script("f16", tg_ns_per_token=[1_000_000, 990_000, 1_010_000])
@@ -108,7 +108,7 @@ def test_without_a_terminal(project: Project, more: tuple[str, ...]) -> None:
     assert sorted(outcomes) == ["FAIL", "INCONCLUSIVE", "INVALID", "PASS"]
 
 
-@pytest.mark.parametrize("more", [(), ("-n", "1")])
+@pytest.mark.parametrize("more", [(), ("-pxdist", "-n1")])
 def test_a_rerun_is_one_assertion(project: Project, more: tuple[str, ...]) -> None:
     """The last run's verdict replaces those before, in every report, with its number."""
     project = project.with_plugin("rerunfailures")

@@ -116,8 +116,8 @@ def _by_function(session: Session) -> dict[str, list[str]]:
 def test_verdicts_under_xdist(project: Sessions, mode: str) -> None:
     """However tests are shared out, each has its verdict once, or once for each worker."""
     pytest.importorskip("xdist")
-    workers = ("--tx", "2*popen") if mode in {"each", "no"} else ("-n", "2")
-    session = project.run(*workers, f"--dist={mode}", "--asperf-report=json:rows.json")
+    workers = ("--tx", "2*popen") if mode in {"each", "no"} else ("-n2",)
+    session = project.run("-pxdist", *workers, f"--dist={mode}", "--asperf-report=json:rows.json")
     _require_verdicts(project, session, 2 if mode == "each" else 1)
 
 
@@ -174,7 +174,7 @@ def test_an_interrupted_controller_of_xdist_writes_its_report(
     """Its workers' finished results are in the report, for any end of the controller."""
     pytest.importorskip("xdist")
     (project.folder / "rows.json").unlink(missing_ok=True)
-    options = ("-n1", "--asperf-report=json:rows.json", "-k", "pass or hangs")
+    options = ("-pxdist", "-n1", "--asperf-report=json:rows.json", "-k", "pass or hangs")
     process = project.begin(*options, "test_it.py", "hangs.py")
     assert process.stdout is not None
     seen = ""
