@@ -281,8 +281,7 @@ def import_reports(files: tuple[Path, ...]) -> None:
     print_text(
         out,
         f"{opened.address}: stored {counted(len(new), 'session')} with "
-        f"{counted(n_figures, 'figure')}, "
-        f"{len(recorded) - len(new)} were stored before",
+        f"{counted(n_figures, 'figure')}, {len(recorded) - len(new)} were stored before",
     )
 
 

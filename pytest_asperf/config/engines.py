@@ -218,9 +218,8 @@ def parse_level(name: str, *, where: str, engine: Engine | None = None) -> str:
     if engine is not None and engine not in engines:
         raise UnfitError(
             f"{where}: {engine} has no quantization {level}{_nearest(level, engine)}",
-            why=f"{level} is a quantization of {listing(_libraries(engines))}, and "
-            "quantizations of two "
-            "engines are not the same weights",
+            why=f"{level} is a quantization of {listing(_libraries(engines))}, and quantizations "
+            "of two engines are not the same weights",
             remedy=Advice(
                 f"use one of {listing(level_names(engine))}, or measure on the other engine",
                 "engine",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, dataclass_transform
 
 if TYPE_CHECKING:
     from pytest_asperf.config.address import Address
@@ -29,32 +29,16 @@ _PREFIX: Final = "--asperf-"
 _SHIPPED: Final = "asperf-target"
 
 
-class Setting:
-    """The declaration of a setting, without its name, type and default.
+class Setting(NamedTuple):
+    """The declaration of a setting, without its name, type and default."""
 
-    Attributes:
-        rule: the name of its rule in `setting_rules.Rules`.
-        help: its meaning, in a line.
-        metavar: its value's name; empty if only a configuration file has it.
-        why: why its value matters, for errors.
-        word: its name in options, if that is not its key.
-        shown: its default as a user types it, if the value does not show it.
-        is_list: whether its option may be repeated.
-    """
-
-    def __init__(
-        self,
-        rule: str,
-        text: str,
-        *,
-        metavar: str = "",
-        why: str = "",
-        word: str = "",
-        shown: str = "",
-        is_list: bool = False,
-    ) -> None:
-        self.rule, self.help, self.metavar = rule, text, metavar
-        self.why, self.word, self.shown, self.is_list = why, word, shown, is_list
+    rule: str  #: the name of its rule in `setting_rules.Rules`
+    help: str  #: its meaning, in a line
+    metavar: str = ""  #: its value's name; empty if only a configuration file has it
+    why: str = ""  #: why its value matters, for errors
+    word: str = ""  #: its name in options, if that is not its key
+    shown: str = ""  #: its default as a user types it, if the value does not show it
+    is_list: bool = False  #: whether its option may be repeated
 
 
 def setting(*, default: Any, rule: str, text: str, **words: Any) -> Any:

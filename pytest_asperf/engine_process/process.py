@@ -29,9 +29,8 @@ from pytest_asperf.worker.printed.engine_log import LastWords
 
 _REPORT: Final = "the log below is the engine's own; report it to the engine with the model named"
 _MEMORY: Final = (
-    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, "
-    "quantization or "
-    "context; the kernel's log has the reason"
+    "SIGKILL mostly comes from the kernel when memory runs out: use a smaller model, quantization "
+    "or context; the kernel's log has the reason"
 )
 _COMPILED: Final = (
     "if llama.cpp was compiled on another processor, or by gcc 12 on one with AMX, compile it with "

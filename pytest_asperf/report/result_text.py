@@ -439,10 +439,9 @@ def _parting(one: Parting) -> str:
     """The place at which outputs diverge, and by how much."""
     batched, single = one.batched, one.single
     return (
-        f"{one.category} prompt {one.prompt + 1}, token {one.position + 1}: "
-        f"{one.tokens[0]} alone, {one.tokens[1]} with the draft; below the likeliest by "
-        f"{batched[0]:.3g} and {batched[1]:.3g} in the batch, by {single[0]:.3g} and "
-        f"{single[1]:.3g} in a single step"
+        f"{one.category} prompt {one.prompt + 1}, token {one.position + 1}: {one.tokens[0]} alone, "
+        f"{one.tokens[1]} with the draft; below the likeliest by {batched[0]:.3g} and "
+        f"{batched[1]:.3g} in the batch, by {single[0]:.3g} and {single[1]:.3g} in a single step"
     )
 
 

@@ -113,9 +113,8 @@ def require_matched_bits(models: tuple[LocatedModel, LocatedModel]) -> None:
     raise UnfitError(
         f"{first.ref.title} has {_bits_text(bits[0])} bits per weight in its file and "
         f"{second.ref.title} {_bits_text(bits[1])}: more than {100 * BITS_WITHIN:g} % apart",
-        why="the engines would read different amounts for each token, and the faster "
-        "quantization would "
-        "look like the faster engine",
+        why="the engines would read different amounts for each token, and the faster quantization "
+        "would look like the faster engine",
         remedy="compare at another quantization, such as F16, Q8_0 or Q4_K_M",
         opt_out=_named("mlx", near),
     )

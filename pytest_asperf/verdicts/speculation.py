@@ -222,9 +222,8 @@ def _advice(
         return (_BUDGET,)
     best, gain = result.best_k
     text = (
-        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; "
-        "otherwise use a "
-        "draft that is faster or accepted more often, or decode without one"
+        f"by prediction k={best} is the best for this pair, with {100 * gain:+.1f} %; otherwise "
+        "use a draft that is faster or accepted more often, or decode without one"
     )
     if directions == ["below"]:
         even = result.break_even_ratio, result.counts.mean_length, result.verifying
