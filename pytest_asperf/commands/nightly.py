@@ -46,12 +46,7 @@ _NOTIFY_S: Final = 60.0
 
 
 class NightReport:
-    """Collects the results of a nightly run, and prints them.
-
-    Args:
-        began: start of the run, seconds since the epoch.
-        notify: the user's command, or None.
-    """
+    """Collects the results of a nightly run that began then, and prints them."""
 
     def __init__(self, began: float, notify: str | None) -> None:
         self.began = began

@@ -121,12 +121,7 @@ NOT_WATCHED: Final = Watched()
 
 
 class MachineWatch:
-    """Samples the machine in a thread of its own; a context manager.
-
-    Args:
-        open_sampler: makes the sampler; that of this machine by default.
-        period_s: between samples.
-    """
+    """Samples the machine in a thread of its own; a context manager."""
 
     def __init__(
         self, open_sampler: Callable[[], Sampler] | None = None, *, period_s: float = _PERIOD_S

@@ -21,14 +21,7 @@ _WARM: Final = 0.99
 
 
 class LoadingArm(RunningArm):
-    """A variant whose runs are loads: `load`, `load@cold` or `reload`.
-
-    Args:
-        arm: the variant to load.
-        lease: has the deadline of one call to the engine.
-        workload: the load.
-        cache: the loads of earlier processes of the variant.
-    """
+    """A variant whose runs are loads: `load`, `load@cold` or `reload`."""
 
     def __init__(
         self, arm: Arm, lease: MachineLease, workload: Workload, cache: ArmCache | None = None

@@ -53,13 +53,7 @@ class ComparedSide:
 
 
 class _ArmFactory:
-    """Makes the builds and model files of variants.
-
-    Args:
-        own: the build of variants that name none.
-        locator: its models.
-        build_cache: makes the builds that gates name.
-    """
+    """Makes the builds and model files of variants; those that name no build have the `own` one."""
 
     def __init__(self, own: EngineBuild, locator: ModelLocator, build_cache: BuildCache) -> None:
         self._own = own
@@ -146,13 +140,7 @@ class _ArmFactory:
 class MeasurementRunner:
     """Measures on one engine; a context manager that ends its workers.
 
-    Args:
-        build: the engine and its interpreter.
-        cache: folder for model files that are made once.
-        corpus: the text for models that name none of their own.
-        plan: how much is measured.
-        lock_path: the machine's measurement lock.
-        notify: called with the progress.
+    `corpus` is for models that name no text of their own.
     """
 
     def __init__(

@@ -162,13 +162,7 @@ class TimedArm(RunningBuild, ABC):
 
 
 class RunningArm(TimedArm):
-    """A variant that runs workloads of one model.
-
-    Args:
-        arm: the variant to run.
-        lease: has the text, and the deadline of one call to the engine.
-        cache: files from earlier processes of the variant.
-    """
+    """A variant that runs workloads of one model, with the cache of its earlier processes."""
 
     def __init__(self, arm: Arm, lease: MachineLease, cache: ArmCache | None = None) -> None:
         self.arm = arm

@@ -19,10 +19,7 @@ from pytest_asperf.measure.validity import require_path, require_unchanged
 class RunningBuild:
     """A build's process, with one or several models by name; a context manager that ends it.
 
-    Args:
-        engine: the build.
-        lease: has the deadline of one call to the engine.
-        passes_on: a folder through which processes of the build share filled caches.
+    `passes_on` is a folder through which processes of the build share filled caches.
     """
 
     def __init__(

@@ -52,10 +52,7 @@ def _stated(model: Any, key: str) -> str:
 class Encoder:
     """Times the vector of one text, in a context that is made anew for a longer text.
 
-    Args:
-        open_with: opens a context for so many tokens that pools in one of llama.cpp's ways.
-        complaint: gives the library's last words.
-        slow_by: share of its time that a run takes longer.
+    `open_with` opens one for so many tokens. A run takes longer by the share `slow_by`.
     """
 
     def __init__(

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 class MlxConversation:
-    """Answers prompts as mlx-lm's server does: a cache is trimmed to the next prompt's shared part.
-
-    Args:
-        model: the model.
-        new_cache: makes an empty cache.
-        n_batch: tokens of a prompt that are computed at a time.
-    """
+    """Answers prompts as mlx-lm's server does: a cache is cut to the next prompt's shared part."""
 
     def __init__(self, model: Any, new_cache: Callable[[], list[Any]], n_batch: int) -> None:
         self._model, self._new_cache, self._n_batch = model, new_cache, n_batch

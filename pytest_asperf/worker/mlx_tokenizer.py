@@ -84,12 +84,7 @@ def _is_bare(folder: Path) -> bool:
 
 
 class MlxTokenizer:
-    """A model's tokenizer, which is loaded at its first use.
-
-    Args:
-        folder: the model's.
-        config: the model's configuration.
-    """
+    """A model's tokenizer, which is loaded at its first use."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self._folder, self._config = folder, config

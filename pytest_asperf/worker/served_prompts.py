@@ -29,12 +29,7 @@ def new_beginning(n_tokens: int) -> str:
 
 
 class Prompts:
-    """Makes prompts of a text.
-
-    Args:
-        count: the tokens that the server makes of a prompt.
-        is_cheap: True if counting needs no work of the model.
-    """
+    """Makes prompts of a text; `is_cheap` if counting tokens needs no work of the model."""
 
     def __init__(self, count: Callable[[str], int], *, is_cheap: bool = True) -> None:
         self._count = count

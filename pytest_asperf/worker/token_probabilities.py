@@ -52,13 +52,7 @@ _USUAL: Final = ["top_k", "top_p", "min_p", "temperature"]
 
 
 class TokenProbabilities:
-    """Requests log-probabilities from a llama-server.
-
-    Args:
-        endpoint: its address, without `/v1`.
-        n_vocab: tokens of its model's vocabulary.
-        headers: of each request.
-    """
+    """Requests log-probabilities from a llama-server, at its address without `/v1`."""
 
     def __init__(self, endpoint: Endpoint, n_vocab: object, headers: Mapping[str, str]) -> None:
         if not isinstance(n_vocab, int) or not 1 < n_vocab < _LARGEST_VOCABULARY:
