@@ -123,11 +123,12 @@ class Outlook:
     units_left: int | None  #: units that would decide it, None if more would not
     #: robust standard deviation of log ratios from pair to pair; None of other units
     spread: float | None = None
+    once_s: float = 0.0  #: of the seconds, those that no further unit needs
 
     @property
     def unit_s(self) -> float:
         """Seconds per pair."""
-        return self.spent_s / max(1, self.n)
+        return (self.spent_s - self.once_s) / max(1, self.n)
 
     @property
     def expected_s(self) -> float | None:

@@ -392,7 +392,7 @@ def _pairs_left(timed: WorkloadPairs) -> Outlook | None:
         return None
     n = len(timed.pairs)
     left = timed.test.expected_pairs_left if n else None
-    return Outlook(n, "pairs", timed.elapsed_s, left, spread_of(timed))
+    return Outlook(n, "pairs", timed.elapsed_s, left, spread_of(timed), timed.examined_s)
 
 
 def _of_chunks(group: Turns, result: PplComparison, visit_s: float) -> list[CellResult]:

@@ -106,6 +106,7 @@ class WorkloadPairs:
         examined_after: number of the pair, drawn at random, in which a run of both variants is
             examined.
         examined: the result for each variant; None before that pair.
+        examined_s: duration of that, which no other pair has.
     """
 
     workload: Workload
@@ -115,6 +116,12 @@ class WorkloadPairs:
     failed_before: WorkloadPairs | None = None
     examined_after: int = 1
     examined: AnyExamined | None = None
+    examined_s: float = 0.0
+
+    @property
+    def pair_s(self) -> float:
+        """Seconds of a further pair, without the start of its processes."""
+        return (self.elapsed_s - self.examined_s) / max(1, len(self.pairs))
 
     def add(self, pair: Pair) -> None:
         """Add a pair and update the test."""
@@ -165,7 +172,12 @@ class WorkloadPairs:
 
     def after(self, failed: WorkloadPairs) -> WorkloadPairs:
         """The same, behind pairs of other processes that showed a FAIL."""
-        return replace(self, failed_before=failed, elapsed_s=failed.elapsed_s + self.elapsed_s)
+        return replace(
+            self,
+            failed_before=failed,
+            elapsed_s=failed.elapsed_s + self.elapsed_s,
+            examined_s=failed.examined_s + self.examined_s,
+        )
 
     @property
     def typical_ratio(self) -> float:
@@ -392,7 +404,9 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
                 experiment.suite and not by_workload[0].pairs
             ):
                 undecided = [pairs for pairs in by_workload if pairs.test.outcome is None]
-                if not undecided or (now >= deadline and not _will_decide(undecided, latest - now)):
+                if not undecided or (
+                    now >= deadline and not _will_decide(undecided, latest - now, paired.renewal_s)
+                ):
                     break
                 label = ", ".join(pairs.workload.name for pairs in undecided)
                 test = undecided[0].test
@@ -415,14 +429,14 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
     )
 
 
-def _will_decide(undecided: Sequence[WorkloadPairs], left_s: float) -> bool:
+def _will_decide(undecided: Sequence[WorkloadPairs], left_s: float, renewal_s: float) -> bool:
     """True if some of these workloads will probably be decided by pairs of all in so many seconds.
 
     Without a pair there is no forecast yet, and one is run.
     """
     if any(not pairs.test.n for pairs in undecided):
         return True
-    pair_s = sum(pairs.elapsed_s / pairs.test.n for pairs in undecided)
+    pair_s = renewal_s + sum(pairs.pair_s for pairs in undecided)
     return any(
         left is not None and left * pair_s <= left_s
         for left in (_expected_pairs_left(pairs.test) for pairs in undecided)
@@ -462,7 +476,7 @@ def _run_pair(
         pairs.elapsed_s += time.monotonic() - began
         pairs.take(pair)
         if examines:
-            pairs.examined = paired.examined
+            pairs.examined, pairs.examined_s = paired.examined, paired.examined_s
     ran = paired.ran()
     # Workloads that ran in the same processes are looked at together: one slow process is in all
     # of their evidence.
@@ -509,5 +523,5 @@ def calibration_of(pairs: WorkloadPairs, result: ABResult, model: str) -> Calibr
         noise.load_sd,
         len(pairs.pairs),
         dt.datetime.now(tz=dt.UTC).date().isoformat(),
-        pairs.elapsed_s / len(pairs.pairs),
+        pairs.pair_s,
     )

@@ -258,6 +258,8 @@ class PairedRunner:
         lengths: of each workload's pairs.
         phases: in which the energy of the pairs' runs was measured.
         examined: the last examination of both variants; None before.
+        examined_s: its duration.
+        renewal_s: seconds for which a pair waits for its processes.
     """
 
     def __init__(self, opening: OpenArms, coin: random.Random, suite: int = 0) -> None:
@@ -273,6 +275,7 @@ class PairedRunner:
         self._before_ns: dict[Workload, int] = {}
         self.phases: list[PhaseEnergy] = []
         self.examined: AnyExamined | None = None
+        self.examined_s = self.renewal_s = 0.0
         self._opening_s = 0.0
         self._cores: tuple[int, ...] = ()
         self._open()
@@ -347,6 +350,8 @@ class PairedRunner:
         self._confine(self._cores)
         if self.renews and (spare := self._spare_cores()):
             self._next = self._ahead.submit(_start, self._opening, spare)
+        waits = self.renews and self._next is None
+        self.renewal_s = self._opening_s if waits else 0.0
 
     def run_turns(
         self, workload: Workload, pairs_before: int, *, alone: bool, examines: bool = False
@@ -386,7 +391,9 @@ class PairedRunner:
             if number == examined_turn:
                 lasts_ns = length.parts * max(own[-1] for own in costs)
                 is_short = length.parts > 1 and lasts_ns <= _EXAMINED_WHOLE_NS
+                began = time.monotonic()
                 self.examined = self._examine(workload, is_whole=is_short)
+                self.examined_s = time.monotonic() - began
         base, candidate = costs
         if workload.percentile:
             base, candidate = ([_tail(each, workload.percentile)] for each in costs)
