@@ -5,7 +5,6 @@ Its state is one file in the cache, which outlives an interrupted run.
 
 import hashlib
 import json
-import math
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.records import load_record, machine_key, store_record
 from pytest_asperf.measure.runner import MeasurementRunner
+from pytest_asperf.records.codec import MALFORMED, decode, encode
 from pytest_asperf.report.result_text import in_words
 
 _SCHEMA: Final = 2
@@ -79,10 +79,7 @@ class BisectRecord:
             "schema": _SCHEMA,
             "decided_by": self.decided_by,
             "seed": self.seed,
-            "gates": [
-                {"base": gate.base, "candidate": gate.candidate, **_plain(judged_gate)}
-                for gate, judged_gate in self.gates.items()
-            ],
+            "gates": [encode(gate) | encode(judged) for gate, judged in self.gates.items()],
         }
         store_record(self.path, record, what="the state of the bisection")
 
@@ -132,7 +129,7 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
         if type(seed) is not int or content["decided_by"] != record.decided_by:
             raise ValueError
         gates = dict(map(_read_gate, content["gates"]))
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except MALFORMED:
         aside = record.path.with_suffix(".broken")
         record.path.replace(aside)
         return record, f"cannot read the state of an earlier run; it is renamed to {aside}"
@@ -146,44 +143,11 @@ def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:
     return record, remark
 
 
-def _plain(judged_gate: JudgedGate) -> dict[str, Any]:
-    return {key: value for key, value in asdict(judged_gate).items() if value is not None}
-
-
 def _read_gate(row: dict[str, Any]) -> tuple[GateStep, JudgedGate]:
-    effect = row.get("effect")
-    if effect is not None:
-        effect = Estimate(
-            _number(effect["point"]),
-            _number(effect["low"]),
-            _number(effect["high"]),
-            _whole(effect["n"]),
-            method=str(effect["method"]),
-            unit=str(effect["unit"]),
-            counted=str(effect["counted"]),
-            confidence=_number(effect["confidence"]),
-        )
-    base, candidate = _whole(row["base"]), _whole(row["candidate"])
-    judged_gate = JudgedGate(
-        Outcome(row["outcome"]),
-        str(row["told"]),
-        _number(row["elapsed_s"]),
-        effect,
-        is_unmade=row["is_unmade"] is True,
-    )
-    return GateStep(base, candidate), judged_gate
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    gate = decode(GateStep, row)
+    if min(gate.base, gate.candidate) < 0:
         raise ValueError
-    return float(value)
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError
-    return value
+    return gate, decode(JudgedGate, row)
 
 
 #: Pairs of the gates that a size is quoted from, however early they are decided.
