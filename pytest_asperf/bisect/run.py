@@ -25,10 +25,11 @@ from pytest_asperf.bisect.search import (
     next_step,
 )
 from pytest_asperf.builds.surroundings import compiles_with
-from pytest_asperf.errors import BuildError, CacheError, EngineError, printable
+from pytest_asperf.errors import BuildError, EngineError, printable
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.gate.judge import GateLimits, judge_cells
 from pytest_asperf.hardware.machine import Machine
+from pytest_asperf.hardware.machine_lock import alone
 from pytest_asperf.hardware.records import load_record, machine_key, store_record
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.records.codec import MALFORMED, decode, encode
@@ -94,30 +95,11 @@ def kept_bisection(
     Builds that could not be made are left out of it: the missing part, such as the network, may be
     there now.
     """
-    from filelock import FileLock, Timeout  # noqa: PLC0415  # only where something is bisected
-
     text = json.dumps(decided_by, sort_keys=True)
     path = cache / _FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    lock = FileLock(path.with_suffix(".lock"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise CacheError(
-            f"another process runs the same bisection ({path})",
-            why="two would measure everything twice",
-            remedy="wait for it, or stop it: this command goes on where it was",
-        ) from None
-    except OSError as error:
-        raise CacheError(
-            f"the state of the bisection cannot be kept in {path.parent}: {error.strerror}",
-            why="an interrupted run could not go on",
-            remedy="make the folder writable, or set ASPERF_CACHE to another one",
-        ) from error
-    try:
+    remedy = "wait for it, or stop it: this command goes on where it was"
+    with alone(path, "this bisection", remedy=remedy):
         yield _opened(BisectRecord(path, decided_by, seed), fresh=fresh)
-    finally:
-        lock.release()
 
 
 def _opened(record: BisectRecord, *, fresh: bool) -> tuple[BisectRecord, str]:

@@ -214,6 +214,33 @@ class MachineQueue:
             self._on_wait(f"the machine is free after {time.monotonic() - began_s:.0f} s")
 
 
+@contextmanager
+def alone(path: Path, what: str, *, remedy: str) -> Iterator[None]:
+    """Lock the work on a file; a BusyError with the remedy if another process is at it."""
+    lock_path = path.with_suffix(".lock")
+    lock = FileLock(lock_path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_taken = _taken(lock)
+    except OSError as error:
+        raise CacheError(
+            f"the lock of {what} is not available: {error.strerror}",
+            why="two at once would disturb each other",
+            remedy=f"make {path.parent} writable, or set ASPERF_CACHE to another folder",
+        ) from error
+    if not is_taken:
+        raise BusyError(
+            f"{what} is running already: {holder_of(lock_path) or path}",
+            why="two at once would disturb each other",
+            remedy=remedy,
+        )
+    try:
+        with noted(lock_path):
+            yield
+    finally:
+        lock.release()
+
+
 def _taken(lock: FileLock) -> bool:
     try:
         lock.acquire(timeout=0)

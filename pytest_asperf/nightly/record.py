@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock, Timeout
-
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.config.spec import Build
-from pytest_asperf.errors import BusyError, CacheError, ConfigError, printable
+from pytest_asperf.errors import ConfigError, printable
 from pytest_asperf.hardware.in_force import detect
-from pytest_asperf.hardware.machine_lock import holder_of, noted
+from pytest_asperf.hardware.machine_lock import alone
 from pytest_asperf.hardware.records import machine_id, store_record
 from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.records.report import Report, read_head
@@ -150,36 +148,20 @@ def mark_path(cache: Path, job: str) -> Path:
 def one_at_a_time(cache: Path, job: str, began: float) -> Iterator[str]:
     """Lock a job, and return the fate of a run that did not end; empty if all did."""
     mark = mark_path(cache, job)
-    lock = FileLock(mark.with_suffix(".lock"))
-    try:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        holder = holder_of(mark.with_suffix(".lock"))
-        raise BusyError(
-            f"the job {printable(job)} is running already: {holder or mark}",
-            why="two at once would disturb each other",
-            remedy="wait until it is over, or give this one another --name",
-        ) from None
-    except OSError as error:
-        raise CacheError(
-            f"the lock of the job {printable(job)} is not available: {error.strerror}",
-            why="two at once would disturb each other",
-            remedy=f"make {mark.parent} writable, or set ASPERF_CACHE to another folder",
-        ) from error
-    try:
-        with noted(mark.with_suffix(".lock")):
-            unfinished = _unfinished(mark)
-            store_record(mark, {"began": began}, what="the mark of a nightly run")
-            try:
-                yield unfinished
-            except Exception as error:
-                ended = {"began": began, "error": printable(error, _LONGEST)}
-                store_record(mark, ended, what="the mark of a nightly run")
-                raise
-            mark.unlink(missing_ok=True)
-    finally:
-        lock.release()
+    with alone(
+        mark,
+        f"the job {printable(job)}",
+        remedy="wait until it is over, or give this one another --name",
+    ):
+        unfinished = _unfinished(mark)
+        store_record(mark, {"began": began}, what="the mark of a nightly run")
+        try:
+            yield unfinished
+        except Exception as error:
+            ended = {"began": began, "error": printable(error, _LONGEST)}
+            store_record(mark, ended, what="the mark of a nightly run")
+            raise
+        mark.unlink(missing_ok=True)
 
 
 def _unfinished(mark: Path) -> str:

@@ -11,7 +11,7 @@ from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.run import JudgedGate, kept_bisection
 from pytest_asperf.bisect.search import GateAnswer, GateStep
-from pytest_asperf.errors import CacheError
+from pytest_asperf.errors import BusyError, CacheError
 
 DECIDED_BY = {"builds": ["a", "b"], "machine": {"cores": 2}}
 EFFECT = Estimate(0.2, 0.1, math.inf, 8, method="bets", unit=CHANGE, counted="pairs")
@@ -98,7 +98,7 @@ def test_one_process_at_a_time(tmp_path: Path, state: Path) -> None:
     """Two would measure everything twice."""
     with (
         FileLock(state.with_suffix(".lock")),
-        pytest.raises(CacheError, match="another process runs the same bisection"),
+        pytest.raises(BusyError, match="this bisection is running already"),
     ):
         reopen(tmp_path)
 
@@ -106,7 +106,7 @@ def test_one_process_at_a_time(tmp_path: Path, state: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """An interrupted run could not go on."""
     (tmp_path / "bisections").write_text("no folder")
-    with pytest.raises(CacheError, match="cannot be kept"):
+    with pytest.raises(CacheError, match="the lock of this bisection is not available"):
         reopen(tmp_path)
 
 
