@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from tests.serving.fake_server import FakeServer, Step, chunked, head, sse
@@ -15,6 +16,10 @@ def answer(payload: Any, status: str = "200 OK") -> list[Step]:
     """A reply that is one JSON document."""
     body = json.dumps(payload).encode()
     return [head(status, "application/json", f"Content-Length: {len(body)}", chunked=False), body]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"choices": [{"text": text}]}
 
 
 class WordServer(FakeServer):
@@ -91,18 +96,32 @@ class WordServer(FakeServer):
         words = self.answer(
             prompt, None if request.get("temperature") == 0 else request.get("seed"), n
         )
-        parts: list[Step] = []
-        for event in sse(*({"choices": [{"text": f"{word} "}]} for word in words), done=False):
-            parts += [event, self.step_s]
+        yield head()
+        yield 0.02
+        yield from chunked(self._parts(prompt, words, n))
+
+    def _parts(self, prompt: str, words: list[str], n: int) -> Iterator[Step]:
+        began = perf_counter()
+        for piece in self.pieces(words):
+            yield from [piece] if isinstance(piece, float) else sse(_text(piece), done=False)
+        account = self.account(prompt, n, perf_counter() - began)
+        end = {"choices": [{"text": "", "finish_reason": "length"}], "model": "fake", **account}
+        yield from sse(end)
+
+    def pieces(self, words: list[str]) -> Iterator[str | float]:
+        """The texts of a reply's chunks, and the waits between them."""
+        for word in words:
+            yield f"{word} "
+            yield self.step_s
+
+    def account(self, prompt: str, n: int, spent_s: float) -> dict[str, Any]:  # noqa: ARG002  # for others
+        """The server's own counts at a reply's end."""
         usage = {
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": n,
             "prompt_tokens_details": {"cached_tokens": self._cached},
         }
-        ends = {"choices": [{"text": "", "finish_reason": "length"}], "usage": usage}
-        yield head()
-        yield 0.02
-        yield from chunked([*parts, *sse({**ends, "model": "fake"})])
+        return {"usage": usage}
 
 
 #: A program that speaks as llama-server does, and does one kind of harm.
@@ -168,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
             if number == 2 and plan["harm"] == "hang":
                 time.sleep(3600)
         cached = plan.get("cached", 0)
-        n_new = len(body["prompt"].split()) - cached
+        n_new = max(0, len(body["prompt"].split()) - cached)
         timings = {{"cache_n": cached, "prompt_n": n_new, "predicted_n": n}}
         self.event({{"choices": [{{"finish_reason": "length"}}], "timings": timings}})
         self.wfile.write(b"data: [DONE]\\n\\n")

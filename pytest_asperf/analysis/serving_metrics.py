@@ -4,8 +4,8 @@ Tools use one name for different quantities (docs/audit.md, section "Load genera
 function states its definition, and tokens are the server's own count, never the number of chunks.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 from typing import Final
@@ -32,6 +32,8 @@ class ServedRequest:
     model: str = ""  #: the model that the reply names
     cpu_ns: int = 0  #: CPU time of the client
     lag_ns: int = 0  #: median lag of the client's stamps with as many streams; 0 if not measured
+    #: the server's own times and counts, by its own names
+    timings: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def is_complete(self) -> bool:

@@ -313,7 +313,13 @@ def _requests(rows: Sequence[Mapping[str, Any]]) -> tuple[ServedRequest, ...]:
     from pytest_asperf.analysis.serving_metrics import ServedRequest  # noqa: PLC0415  # as below
 
     return tuple(
-        parsed(ServedRequest, row, "requests", event_ns=tuple(map(int, row["event_ns"])))
+        parsed(
+            ServedRequest,
+            row,
+            "requests",
+            event_ns=tuple(map(int, row["event_ns"])),
+            timings={str(name): float(value) for name, value in row["timings"].items()},
+        )
         for row in rows
     )
 

@@ -30,6 +30,7 @@ from pytest_asperf.engine_process import (
 )
 from pytest_asperf.errors import AsperfError
 from pytest_asperf.hardware.watch import NOT_WATCHED, Watched
+from pytest_asperf.measure.lone_server import ExaminedServer
 from pytest_asperf.measure.timed_work import NOT_EXAMINED, ExaminedRun
 
 _DEVICES_SHOWN: Final = 4
@@ -203,7 +204,7 @@ class ThroughputResult:
     ran: Provenance  #: the run record; of the last load if there are several
     watched: Watched = NOT_WATCHED  #: the machine during the runs
     #: the state after one of the runs; None if the engine does not show it
-    examined: ExaminedRun | None = None
+    examined: ExaminedRun | ExaminedServer | None = None
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Label and text of the run record, and of the state after one of the runs."""

@@ -13,25 +13,14 @@ from typing import Final, TypeAlias
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure.lone_server import AGREES, TimedAnswer, share_of, timed_answer
 from pytest_asperf.measure.running_arms import TimedArm
 
 #: Requests that are compared, until one agrees. Rounding in batches of another shape can choose
 #: another token, and with it all that follow.
 _TRIES: Final = 6
-#: Share of a text with which two answers agree.
-_AGREES: Final = 0.5
 #: Characters that an answer may lack: a character of several tokens can be incomplete.
 _UNFINISHED: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TimedAnswer:
-    """A server's answer to a timed request; without a seed its likeliest text is meant."""
-
-    prompt: str
-    seed: int | None
-    n_tokens: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +56,15 @@ class ExaminedAnswers:
         return replace(
             self,
             n_tries=self.n_tries + 1,
-            own=max(self.own, _share(answer, own)),
-            other=max(self.other, _share(answer, other)),
+            own=max(self.own, share_of(answer, own)),
+            other=max(self.other, share_of(answer, other)),
             shortened=(n, max(longer)) if longer else self.shortened,
         )
 
     @property
     def is_repeated(self) -> bool:
         """True if the server gives an answer again."""
-        return self.own >= _AGREES
+        return self.own >= AGREES
 
     @property
     def findings(self) -> tuple[GuardFinding, ...]:
@@ -85,7 +74,7 @@ class ExaminedAnswers:
     def unlike(self, baseline: ExaminedAnswers) -> GuardFinding | None:
         """Signs that the answers are not those of the baseline's model."""
         agree = max(self.other, baseline.other)
-        if self.is_repeated and agree >= _AGREES:
+        if self.is_repeated and agree >= AGREES:
             return None
         return guards.other_answers(self.n_tries, self.own, agree)
 
@@ -116,7 +105,7 @@ def _examined(
 ) -> ExaminedAnswers | None:
     """The answers of one build; the other's model computes them too."""
     examined = ExaminedAnswers()
-    while examined.n_tries < _TRIES and min(examined.own, examined.other) < _AGREES:
+    while examined.n_tries < _TRIES and min(examined.own, examined.other) < AGREES:
         answer = _next(arms[side], workload, is_new=examined.n_tries > 0)
         if answer is None:
             return None
@@ -132,7 +121,7 @@ def _choose_alike(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:
         if answer is None:
             return False
         one, other = (_again(arm, replace(answer, seed=None)) for arm in arms)
-        if _share(one, other) >= _AGREES:
+        if share_of(one, other) >= AGREES:
             return True
     return False
 
@@ -141,15 +130,7 @@ def _next(arm: TimedArm, workload: Workload, *, is_new: bool) -> TimedAnswer | N
     """An answer of the last timed run, or of a new one."""
     if is_new:
         arm.run(workload, 0, 1)
-    reply = arm.worker.call("answered", model=arm.timed)
-
-    def parse() -> TimedAnswer | None:
-        """The first user's."""
-        for prompt, seed, n_tokens, text in reply["answers"]:
-            return TimedAnswer(str(prompt), int(seed), int(n_tokens), str(text))
-        return None
-
-    return arm.worker.parsed("answered", parse)
+    return timed_answer(arm.worker, arm.timed)
 
 
 def _again(arm: TimedArm, answer: TimedAnswer) -> str:
@@ -159,10 +140,3 @@ def _again(arm: TimedArm, answer: TimedAnswer) -> str:
         "answer_again", model=arm.timed, prompt=prompt, n_tokens=n_tokens, seed=seed
     )
     return arm.worker.parsed("answer_again", lambda: str(reply["text"]))
-
-
-def _share(answer: str, again: str) -> float:
-    """The share of the longer text until both differ; 1 for two empty ones."""
-    n = max(len(answer), len(again))
-    alike = (at for at, (a, b) in enumerate(zip(answer, again, strict=False)) if a != b)
-    return next(alike, min(len(answer), len(again))) / n if n else 1.0

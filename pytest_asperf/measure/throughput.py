@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -20,6 +21,7 @@ from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
+from pytest_asperf.measure.lone_server import ExaminedServer, LoneServer
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_build import RunningBuild, kept_build
 from pytest_asperf.measure.timed_work import ExaminedRun, answer_before, time_workload, timed_call
@@ -53,7 +55,7 @@ class TimedRuns:
     """
 
     loads: tuple[TimedLoad, ...]
-    examined: ExaminedRun | None
+    examined: ExaminedRun | ExaminedServer | None
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def time_rounds(
     runs: dict[str, list[RawRun]] = {name: [] for name in names}
     coin = random.Random(seed + 1)  # noqa: S311  # as above
     examined_after = coin.randrange(repetitions) if reloads else repetitions - 1
-    examined: dict[str, ExaminedRun | None] = {}
+    examined: dict[str, ExaminedRun | ExaminedServer | None] = {}
     for done in range(repetitions):
         progress(runs)
         for name in order.sample(names, len(names)):
@@ -169,8 +171,12 @@ def time_rounds(
                 warm_ups[name].append(_warm_up(worker, name, fed[name], workload, facts))
             runs[name].append(time_workload(worker, name, fed[name], workload))
             if done == examined_after:
-                call = timed_call(worker, name, fed[name], workload)
-                examined[name] = call.examine(runs[name][-1], coin) if call else None
+                run, call = runs[name][-1], timed_call(worker, name, fed[name], workload)
+                if call is not None:
+                    examined[name] = call.examine(run, coin)
+                    continue
+                again = partial(time_workload, worker, name, fed[name], workload)
+                examined[name] = LoneServer(worker, name, workload, again, coin).examine(run)
     return {name: TimedRuns(_by_load(warm_ups[name], runs[name]), examined[name]) for name in names}
 
 

@@ -153,6 +153,7 @@ def _of_all_requests(result: ThroughputResult) -> Iterator[GuardFinding | None]:
     queued = [finding for finding in found if finding]
     yield queued[0] if 2 * len(queued) > len(runs) else None
     done = [request for run in runs for request in run.requests]
+    yield guards.false_account(done)
     if users == 1:
         yield guards.first_chunk_early([(ttft_ns(r), itl_ns(r)) for r in done])
         yield guards.short_ttft(done) if result.workload.kind == "ttft" else None

@@ -258,8 +258,13 @@ class LoadedModel(ABC):
         """
         raise _unsupported("only a server answers requests")
 
-    def answer_again(self, prompt: str, n_tokens: int, seed: int | None) -> str:
-        """The answer to a request like a timed one; the likeliest text without a seed."""
+    def answer_again(
+        self, prompt: str, n_tokens: int, seed: int | None, temperature: float = 0
+    ) -> Facts:
+        """The answer to a request like a timed one, and its times; the likeliest without a seed.
+
+        The temperature is the server's own unless it is given.
+        """
         raise _unsupported("only a server answers requests")
 
     def output(self, prompt: str, n_tokens: int) -> str:

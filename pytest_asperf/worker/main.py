@@ -161,7 +161,7 @@ class Server:
         return _timed(served.serve(Asked(**request)), served)
 
     def _answer_again(self, model: str, **request: Any) -> dict[str, Any]:
-        return {"text": self._model(model).answer_again(**request)}
+        return self._model(model).answer_again(**request)
 
     def _output(self, model: str, prompt: str, n_tokens: int) -> dict[str, Any]:
         return {"text": self._model(model).output(prompt, n_tokens)}

@@ -146,6 +146,7 @@ class ServedModel(LoadedModel):
         counts_cheaply: bool = True,
     ) -> None:
         self._api = api
+        self._count_tokens = count
         self._prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
         self._build = ""
@@ -215,7 +216,9 @@ class ServedModel(LoadedModel):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
             seeds = [random.randrange(_SEEDS) for _ in prompts]  # noqa: S311  # sent openly
             if work.warm:
-                for record in self._sent(prompts, seeds, n_output, work.sampled):
+                # With other seeds: an answer may be kept, and then it is not timed.
+                others = [(seed + 1) % _SEEDS for seed in seeds]
+                for record in self._sent(prompts, others, n_output, work.sampled):
                     self._checked(record)
             sent = self._sent(prompts, seeds, n_output, work.sampled)
             answers = [self._checked(record) for record in sent]
@@ -246,11 +249,21 @@ class ServedModel(LoadedModel):
 
         return closed_loop(ask, n, n)
 
-    def answer_again(self, prompt: str, n_tokens: int, seed: int | None) -> str:
-        """The answer to a request like a timed one; the likeliest text without a seed."""
+    def answer_again(
+        self, prompt: str, n_tokens: int, seed: int | None, temperature: float = 0
+    ) -> Facts:
+        """The answer to a request like a timed one, and its times; the likeliest without a seed."""
         choice: Facts = {"temperature": 0} if seed is None else {"seed": seed}
+        choice |= {"temperature": temperature} if temperature else {}
         more = choice | _sampling(self._asked.sampled, is_possible=self.is_llama_server)
-        return self._checked(self._api.stream(prompt, n_tokens, **more)).reply.text
+        answer = self._checked(self._api.stream(prompt, n_tokens, **more))
+        gaps = answer.gaps_ns
+        return {
+            "text": answer.reply.text,
+            "n_text": _tokens_within_prompt(answer.reply.text, self._count_tokens),
+            "first_ns": answer.ttft_ns,
+            "gap_ns": fmean(gaps) if gaps else 0.0,
+        }
 
     def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
@@ -308,6 +321,14 @@ class ServedModel(LoadedModel):
     def logits(self, tokens: Sequence[int], first: int) -> Row:
         """Log-probabilities of positions `first …` of a text."""
         return self.probabilities.logits(tokens, first)
+
+
+def _tokens_within_prompt(text: str, count: Callable[[str], int]) -> int | None:
+    """The tokens of a text as a part of a prompt; None if the server counts none."""
+    try:
+        return count("\n" + text) - count("\n")
+    except RefusalError:
+        return None
 
 
 def _require_varied(probabilities: TokenProbabilities, text: str) -> None:

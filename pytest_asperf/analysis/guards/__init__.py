@@ -3,6 +3,10 @@
 docs/guards.md lists each guard's fault, rule and reason.
 """
 
+from pytest_asperf.analysis.guards.account import (
+    false_account as false_account,
+    false_drafts as false_drafts,
+)
 from pytest_asperf.analysis.guards.arms import (
     estimate as estimate,
     identical_to_baseline as identical_to_baseline,
@@ -70,20 +74,24 @@ from pytest_asperf.analysis.guards.timed_work import (
     baseline_drifts as baseline_drifts,
     differ as differ,
     drift_limit as drift_limit,
+    delayed_tokens as delayed_tokens,
     ignored_context as ignored_context,
     impossible_gain as impossible_gain,
     kld as kld,
     klds as klds,
     knows_nothing as knows_nothing,
     lossless as lossless,
+    one_answer as one_answer,
     other_answers as other_answers,
     other_logits as other_logits,
     predicts_nothing as predicts_nothing,
+    random_answers as random_answers,
     refused_examination as refused_examination,
     repeated_result as repeated_result,
-    skipped_work as skipped_work,
     shortened_answer as shortened_answer,
+    skipped_work as skipped_work,
     unchecked_gain as unchecked_gain,
+    uncounted_text as uncounted_text,
     unequal_runs as unequal_runs,
     unlike_baseline as unlike_baseline,
     untimed_work as untimed_work,

@@ -161,6 +161,10 @@ class Guard(StrEnum):
         "not-reused",
         "have the server keep prompts (llama-server: --cache-prompt), or assert without @warm",
     )
+    FALSE_ACCOUNT = (
+        "false-account",
+        "report it to the server with one of its replies: its figures contradict what it sent",
+    )
     FAILED_REQUESTS = "failed-requests", "read the server's log, or send fewer requests at once"
     OTHER_LENGTH = "other-length", "use a server that stops at the requested length"
     TOKENS_PER_CHUNK = (

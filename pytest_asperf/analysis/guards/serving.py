@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Final
 
+from pytest_asperf.analysis.guards.account import false_account
 from pytest_asperf.analysis.guards.arms import path_mismatch
 from pytest_asperf.analysis.guards.guard import Consequence, Guard, GuardFinding, figure
 from pytest_asperf.analysis.serving_metrics import (
@@ -42,6 +43,8 @@ _LEAST_TTFTS: Final = 5
 _ALIKE_LENGTHS: Final = 1.1
 #: Number of the failures that are shown.
 _KINDS_SHOWN: Final = 3
+#: A gap of less than this share of the average one is none: its chunk came with the one before.
+_BURST_SHARE: Final = 0.1
 #: Replies of fewer tokens hardly overlap, with any server.
 _LEAST_OVERLAP: Final = 16
 
@@ -79,6 +82,7 @@ def served_requests(
         *_of_output(work, read),
         another_model(done, work.model),
         restarted(states[0], states[-1]) if states else None,
+        false_account(read) if work.is_ours else None,
         client_bound(done, work.timed_ns) if done and work.is_ours else None,
     ]
     return [finding for finding in found if finding is not None]
@@ -188,16 +192,22 @@ def tokens_in_chunks(counts: Iterable[tuple[int, int | None]]) -> GuardFinding |
 
 
 def joined_stamps(done: Sequence[ServedRequest]) -> GuardFinding | None:
-    """Trip if half of the gaps of a reply are 0: several chunks were read at once."""
-    joined = [r for r in complete(done) if len(r.event_ns) > 2 and median(itl_ns(r)) == 0]
+    """Trip if half of a reply's chunks came with the one before: sent, or read, in bursts."""
+    joined = [gaps for r in complete(done) if _is_joined(gaps := itl_ns(r))]
     if not joined:
         return None
-    times, n = len(set(joined[0].event_ns)), len(joined[0].event_ns)
+    gaps = joined[0]
+    apart = 1 + sum(gap >= _BURST_SHARE * mean(gaps) for gap in gaps)
     return Guard.TOKENS_PER_CHUNK.finding(
-        f"{len(joined)} of {len(done)} replies were read in other pieces than tokens, such as {n} "
-        f"chunks in {times} reads",
-        "more than half of the chunks are read alone, which needs a spare core",
+        f"{len(joined)} of {len(done)} replies came in other pieces than tokens, such as "
+        f"{len(gaps) + 1} chunks in {apart} reads or bursts",
+        f"more than half of the gaps are at least {_BURST_SHARE:.0%} of their mean, which needs a "
+        "spare core",
     )
+
+
+def _is_joined(gaps: Sequence[float]) -> bool:
+    return len(gaps) > 1 and median(gaps) < _BURST_SHARE * mean(gaps)
 
 
 def first_chunk_early(replies: Iterable[tuple[float, Sequence[float]]]) -> GuardFinding | None:

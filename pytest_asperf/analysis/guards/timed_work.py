@@ -107,6 +107,12 @@ _LEAST_PEAK: Final = 8.0
 _MOST_UNTIMED: Final = 0.5
 _UNTIMED_NS: Final = 2e6
 
+#: Share by which the tokens of an answer's text may differ from the answer's: one text has several
+#: ways to be tokens. llama-server's differed by none in 20 answers.
+UNCOUNTED_SHARE: Final = 0.1
+#: Accepted multiple of a short answer's TTFT in a long answer's.
+DELAY_SHARE: Final = 1.5
+
 _RULE: Final = (
     f"logits inside of a timed run are those of the same tokens in a batch of their own: KLD at "
     f"most {MOST_MEAN_KLD:g} nats on average and {MOST_KLD:g} at any position"
@@ -264,6 +270,56 @@ def other_answers(n_tries: int, own: float, other: float) -> GuardFinding:
         f"answer again, and the baseline's server {other:.0%}",
         "two servers of the same weights agree in half of an answer's text, or in their likeliest "
         "answers",
+    )
+
+
+def random_answers(n_tries: int, most: float) -> GuardFinding:
+    """The finding that a server answers a request otherwise each time, even without sampling."""
+    return Guard.TIMED_WORK.finding(
+        f"of {n_tries} requests that were sent again, with their seeds and without sampling, at "
+        f"most {most:.0%} of an answer came again",
+        "half of an answer comes again with its seed, or without sampling",
+    )
+
+
+def one_answer(n: int) -> GuardFinding:
+    """The finding that a server gives one answer to requests that differ."""
+    return Guard.TIMED_WORK.finding(
+        f"{n} requests that differ in prompt, seed or temperature have the same answer",
+        "an answer depends on its prompt, and if it is sampled on its seed",
+    )
+
+
+def uncounted_text(n_text: int | None, n_tokens: int) -> GuardFinding | None:
+    """Trip if the text of an answer has another number of tokens than the server counted.
+
+    Args:
+        n_text: tokens of the text, as the server counts a prompt's; None if it does not.
+        n_tokens: of the answer.
+    """
+    if n_text is None or abs(n_text - n_tokens) <= 2 + UNCOUNTED_SHARE * n_tokens:
+        return None
+    return Guard.FALSE_ACCOUNT.finding(
+        f"the text of an answer of {n_tokens} tokens has {n_text}, as the server counts a prompt's",
+        f"both differ by at most 2 tokens and {UNCOUNTED_SHARE:.0%}",
+    )
+
+
+def delayed_tokens(first_ns: float, short_first_ns: float, span_ns: float) -> GuardFinding | None:
+    """Trip if a long answer's first token comes later than a short one's, by more than its rest.
+
+    Args:
+        first_ns: TTFT of a long answer.
+        short_first_ns: TTFT of a short answer to a prompt of the same length.
+        span_ns: from the first to the last token of the long answer.
+    """
+    if first_ns <= DELAY_SHARE * short_first_ns + span_ns + _UNTIMED_NS:
+        return None
+    return Guard.TIMED_WORK.finding(
+        f"the first token of a long answer came after {first_ns / 1e6:.3g} ms, and of a short one "
+        f"after {short_first_ns / 1e6:.3g} ms: the server keeps tokens, and then sends them "
+        f"in {span_ns / 1e6:.3g} ms",
+        f"both differ by at most the rest of the answer and {DELAY_SHARE - 1:.0%}",
     )
 
 

@@ -229,4 +229,5 @@ def request_facts(
         "model": reply.model,
         "cpu_ns": record.cpu_ns,
         "lag_ns": lag_ns,
+        "timings": reply.timings,
     }
