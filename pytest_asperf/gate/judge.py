@@ -419,6 +419,6 @@ def _of_chunks(group: Turns, result: PplComparison, visit_s: float) -> list[Cell
 
 
 def _chunks_left(test: PairedPplTest | DriftTest, spent_s: float) -> Outlook | None:
-    if test.outcome is not None:
+    if test.outcome is not None or test.n == test.n_chunks_total:
         return None
     return Outlook(test.n, "chunks", spent_s, test.expected_chunks_left)

@@ -65,6 +65,16 @@ def test_chunks_are_foreseen_as_they_decide(value: float, n: int) -> None:
     assert test.expected_chunks_left == 0
 
 
+def test_a_corpus_too_short_for_a_verdict_is_not_visited_again() -> None:
+    """Once all of its chunks are scored, no further time decides anything."""
+    test = PairedPplTest(0.01, n_chunks_total=4)
+    for n in range(4):
+        assert test.expected_chunks_left == 4 - n
+        test.update(0.0)
+    assert test.outcome is None
+    assert _chunks_left(test, 2.0) is None
+
+
 @pytest.mark.parametrize("spread", [0.001, 0.01])
 def test_chunks_that_differ_are_foreseen_too(spread: float) -> None:
     """The outlook of chunks that alternate is right within a quarter."""

@@ -243,7 +243,8 @@ class ChunksTest(SequentialTest):
             return self._decided_by(*self._interval_of(n)) is not None
 
         # More chunks like these narrow the interval: once they decide, further ones do too.
-        return numbers.start + bisect_left(numbers, x=True, key=decides) - self.n
+        needed = numbers.start + bisect_left(numbers, x=True, key=decides)
+        return min(needed, self.n_chunks_total) - self.n
 
     def _interval_of(self, n: int) -> tuple[float, float]:
         """The interval of so many chunks that are like those seen."""
