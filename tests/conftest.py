@@ -251,6 +251,13 @@ def measure_bandwidth_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_asperf.hardware.bandwidth._STEADY_S", 0.05)
 
 
+def time_pairs_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time the fewest runs in a pair: faults here are far larger than the noise of a median."""
+    monkeypatch.setattr("pytest_asperf.measure.paired_runner._PAIR_NS", 0)
+    monkeypatch.setattr("pytest_asperf.measure.paired_runner._OPENING_SHARE", 0.0)
+    monkeypatch.setattr("pytest_asperf.hardware.readiness._WINDOW_S", 0.01)
+
+
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[Path]:
     """A private sshd on a free port of the loopback, as a configuration for ssh."""

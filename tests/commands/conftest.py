@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app, main
 from pytest_asperf.testing import write_script
+from tests.conftest import time_pairs_quickly
 
 _TINY_LLAMA: Final = Path(__file__).parents[1] / "modelfiles" / "conftest.py"
 _CONFIG: Final = """
@@ -90,6 +91,7 @@ def scripted_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripte
     monkeypatch.setattr(
         "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
     )
+    time_pairs_quickly(monkeypatch)
     (tmp_path / "corpus.txt").write_text("def area(width):\n    return width\n" * 400)
 
     def make(*words: str, settings: str = "") -> Command:

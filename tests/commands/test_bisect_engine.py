@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
+from tests.conftest import time_pairs_quickly
 from tests.preloaded_server import write_preloaded
 from tests.sabotaged_library import write_sabotaged
 
@@ -27,6 +28,7 @@ def bisect(
     """The command over a list of builds, both ends among them, in an empty project."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    time_pairs_quickly(monkeypatch)
     # Half of the pairs that a size is quoted from; the bounds here are wide.
     monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 10)
     words = [

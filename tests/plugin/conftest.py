@@ -20,7 +20,7 @@ from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
 from pytest_asperf.hardware.meters.meter import Meter, MissingRail
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.testing import write_script
-from tests.conftest import measure_bandwidth_quickly
+from tests.conftest import measure_bandwidth_quickly, time_pairs_quickly
 from tests.power_samples import RUN_S, replayed_counter
 from tests.report import sample_reports as samples
 
@@ -200,9 +200,7 @@ def project(
     monkeypatch.setattr(
         "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: session_cache / "lock"
     )
-    # The script's times are exact: a pair needs no more runs than its median does.
-    monkeypatch.setattr("pytest_asperf.measure.paired_runner._PAIR_NS", 0)
-    monkeypatch.setattr("pytest_asperf.hardware.readiness._WINDOW_S", 0.01)
+    time_pairs_quickly(monkeypatch)
     project = Project(pytester, plugins)
     (project.path / "conftest.py").write_text(own_lock)
     for name in _SCRIPTS:
@@ -258,6 +256,8 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     meter = Meter((replayed_counter(),), (missing,))
     monkeypatch.setattr("pytest_asperf.measure.metered.open_meters", lambda: meter)
     monkeypatch.setattr("pytest_asperf.measure.metered._QUIET_S", 0.0)
+    # Other work disturbs a counter's windows more than times.
+    monkeypatch.setattr("pytest_asperf.measure.paired_runner._PAIR_NS", 100_000_000)
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter.LEAST_WINDOW_S", 0.05)
     return project
 

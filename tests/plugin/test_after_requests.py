@@ -18,7 +18,7 @@ def test_rate(throughput):
 def test_first_token(latency):
     assert latency("ttft64@after1") / latency("ttft64") <= 1.4
 """
-CASES = [("slow_after_a_long_prompt", "tg64@after1"), ("slow_after_requests", "tg64@after20")]
+CASES = [("slow_after_a_long_prompt", "tg64@after1"), ("slow_after_requests", "tg64@after14")]
 
 pytestmark = pytest.mark.serial
 
@@ -41,8 +41,8 @@ def test_a_build_by_itself_fails(live: Project, how: str, name: str) -> None:
 
 
 def test_a_sound_build_passes(live: Project) -> None:
-    """It is as fast after a long prompt and 19 short requests, by itself and in a gate."""
-    gate = GATE.format(names="'tg64@after20', 'pp64@after20'")
-    live.test(HEAD + ITSELF.format(name="tg64@after20") + gate)
+    """It is as fast after a long prompt and 13 short requests, by itself and in a gate."""
+    gate = GATE.format(names="'tg64@after14', 'pp64@after14'")
+    live.test(HEAD + ITSELF.format(name="tg64@after14") + gate)
     result = live.run("--asperf-candidate=current", "-v")
     result.assert_outcomes(passed=3)
