@@ -138,12 +138,19 @@ class WorkerPair:
 
 def served_generation(
     worker: Worker, name: str, prompt: Sequence[int], n_new: int
-) -> tuple[Generation, ContextFacts]:
-    """The greedy reply of a server that drafts by itself, as one round, and the context."""
+) -> tuple[Generation, tuple[int, ...], ContextFacts]:
+    """The greedy reply of a server that drafts by itself, as one round, and the context.
+
+    In between, the gaps between tokens of such a reply as they came; empty if it was not streamed.
+    """
     answer = worker.call("run_drafted", model=name, prompt=list(prompt), n_new=n_new)
     return worker.parsed(
         f"drafted {name}",
-        lambda: (_generation(answer, n_new), worker.context(name, present(answer, "context"))),
+        lambda: (
+            _generation(answer, n_new),
+            tuple(map(int, answer["gaps_ns"])),
+            worker.context(name, present(answer, "context")),
+        ),
     )
 
 

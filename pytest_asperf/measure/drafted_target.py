@@ -17,6 +17,7 @@ from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import ArmCache, SuiteReply, TimedArm
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
+from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.modelfiles.locate import require_draft
 from pytest_asperf.worker.speculation import Generation, Round
 
@@ -280,9 +281,11 @@ class DraftingServer(DraftedTarget):
                 self.worker, TARGET, prompt, self._outputs[number]
             )
             return Generation(tokens, 0, [])
-        done, self.contexts[TARGET] = served_generation(
+        done, gaps_ns, self.contexts[TARGET] = served_generation(
             self.worker, TARGET, prompt, self._n_new(at_most)
         )
+        counts = (done.drafted, done.accepted, done.emitted)
+        require_valid(self.pairing.label, filter(None, [guards.false_drafts(*counts, gaps_ns)]))
         self._outputs[number] = done.tokens
         return done
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ import numpy as np
 from .engine import RefusalError
 from .logits import require_preference
 from .posted import posted
+from .serving.client import stream_request
+from .serving.events import read_reply
 from .serving.payload import as_dict
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Tokens that are listed, in about 0.2 MB a position: the rest has little probability.
 _LISTED: Final = 2048
+#: Tokens of a reply whose gaps show how many steps it had.
+_WATCHED: Final = 16
 #: The smallest probability in single precision.
 _LEAST: Final = -103.0
 #: The listed probabilities may exceed 1 by so much.
@@ -59,6 +64,7 @@ class TokenProbabilities:
             raise RefusalError("unsupported", "the server does not report its vocabulary's size")
         self._endpoint, self._n_vocab, self._headers = endpoint, n_vocab, dict(headers)
         self._bos = self.tokenize("")[:1]
+        self._is_watched = False
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a text, with BOS where the tokenizer adds one."""
@@ -116,7 +122,8 @@ class TokenProbabilities:
         """The likeliest tokens after a prompt that was read before, and the time of the request.
 
         The server reports how many tokens it drafted by itself, and how many of them it accepted.
-        All its rounds are one here.
+        All its rounds are one here. Once, the request is sent again as a stream, whose gaps show
+        how many steps there were.
         """
         asked = {"prompt": list(prompt), **_GREEDY, "cache_prompt": True, "id_slot": 0}
         self._post("/completion", {**asked, "n_predict": 1})
@@ -131,7 +138,20 @@ class TokenProbabilities:
         counts = [timings.get(name, 0) for name in ("draft_n", "draft_n_accepted")]
         if not all(isinstance(count, int) for count in counts):
             raise RefusalError("server", "the server's counts of drafted tokens are no numbers")
-        return {"tokens": tokens, "elapsed_ns": elapsed_ns, "rounds": [[*counts, n_new, 0, 0, 0]]}
+        rounds, gaps = [[*counts, n_new, 0, 0, 0]], []
+        if n_new >= _WATCHED and not self._is_watched:
+            self._is_watched = True
+            streamed = {**asked, "n_predict": n_new, "stream": True}
+            gaps = self._gaps(streamed)
+        return {"tokens": tokens, "elapsed_ns": elapsed_ns, "rounds": rounds, "gaps_ns": gaps}
+
+    def _gaps(self, asked: Mapping[str, Any]) -> list[int]:
+        """The times between the tokens of a streamed reply."""
+        record = stream_request(self._endpoint, "/completion", asked, headers=self._headers)
+        reply = read_reply(record)
+        if reply.faults:
+            raise RefusalError("server", reply.faults[0].text)
+        return [after - before for before, after in pairwise(reply.token_ns)]
 
     def likeliest(
         self, prompt: Sequence[int], reply: Sequence[int]

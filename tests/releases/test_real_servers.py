@@ -182,8 +182,24 @@ def test_its_own_drafts_are_counted_and_checked(server: EngineBuild, draft: Draf
     with Worker(server) as worker:
         worker.load("m", draft("F16"), EngineSettings(threads=1, server_args=options))
         prompt = worker.tokenize("m", TEXT)[:40]
-        reply, _ = served_generation(worker, "m", prompt, 32)
+        reply, gaps_ns, _ = served_generation(worker, "m", prompt, 32)
         _, gaps = likeliest_tokens(worker, "m", prompt, reply.tokens)
     assert 0 < reply.accepted <= reply.drafted
+    counts = (reply.drafted, reply.accepted, reply.emitted)
+    assert guards.false_drafts(*counts, gaps_ns) is None
     assert len(gaps) == 32
     assert max(gaps) < 0.01
+
+
+def test_drafts_that_were_not_accepted_show_in_the_gaps(server: EngineBuild, draft: Draft) -> None:
+    """Tokens of a server without a draft come one by one: 16 of 32 cannot have been accepted."""
+    with Worker(server) as worker:
+        worker.load("m", draft("F16"), EngineSettings(threads=1))
+        prompt = worker.tokenize("m", TEXT)[:40]
+        reply, gaps_ns, _ = served_generation(worker, "m", prompt, 32)
+    assert guards.false_drafts(reply.drafted, reply.accepted, 32, gaps_ns) is None
+    found = guards.false_drafts(20, 16, 32, gaps_ns)
+    assert found is not None
+    assert "16 of 32 tokens accepted, where the 16 longest gaps" in found.found
+    assert guards.false_drafts(16, 20, 32) is not None
+    assert guards.false_drafts(40, 32, 32) is not None
