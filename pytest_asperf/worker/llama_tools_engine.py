@@ -427,4 +427,6 @@ def _checked(run: ToolRun, counts: SpeculationRun | None, k: int) -> Speculation
         )
     if counts.n_drafted > k * counts.rounds:
         raise run.failure(f"counted {counts.n_drafted} drafted tokens in {counts.rounds} rounds")
+    if counts.own_contradiction:
+        raise run.failure(counts.own_contradiction)
     return counts

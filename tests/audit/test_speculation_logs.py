@@ -100,6 +100,15 @@ def test_a_replay_is_no_round() -> None:
     assert run.verified == (6, 11)
 
 
+@pytest.mark.parametrize(("accepted", "says"), [(61, ""), (90, "counted 90 accepted of 120")])
+def test_two_reports_of_a_log_must_agree(accepted: int, says: str) -> None:
+    """The program's own count of accepted tokens is that of its drafters' statistics."""
+    log = read_log(_log("draft-simple", "", drafted=120, accepted=accepted).splitlines())
+    ((run, _),) = log.speculations
+    assert run.own_contradiction.startswith(says)
+    assert bool(run.own_contradiction) == bool(says)
+
+
 def test_lookup_and_draft_are_told_apart(
     recorded: Callable[[str], str], audit_of: Callable[..., Audit]
 ) -> None:

@@ -109,6 +109,24 @@ def test_speculation_is_counted_and_lossless(worker: Worker) -> None:
     assert other.text[:100] == own.text[:100]
 
 
+def test_an_acceptance_that_is_reported_too_high_is_an_error(
+    tools: Path, draft: Draft, tmp_path: Path
+) -> None:
+    """A program that counts more accepted tokens than its drafters' statistics is not believed."""
+    for program in tools.iterdir():
+        (tmp_path / program.name).symlink_to(program)
+    name = "llama-speculative-simple"
+    (tmp_path / name).unlink()
+    edited = "2> >(sed -u 's/n_accept  = .*/n_accept  = 30/; s/n_drafted = .*/n_drafted = 40/' >&2)"
+    (tmp_path / name).write_text(f'#!/bin/bash\n{tools / name} "$@" {edited}\n')
+    (tmp_path / name).chmod(0o755)
+    with Worker(EngineBuild("llama_tools", PYTHON, tmp_path)) as worker:
+        for model in ("F16", "Q4_K_M"):
+            worker.load(model, draft(model), EngineSettings(threads=1))
+        with pytest.raises(EngineRefusedError, match="30 accepted of 40 drafted tokens, and"):
+            worker.speculate("F16", "Q4_K_M", "def area(width, height):", n_new=48, k=4)
+
+
 def test_what_it_quantises_is_what_the_library_does(
     tools: Path, draft: Draft, tmp_path: Path
 ) -> None:

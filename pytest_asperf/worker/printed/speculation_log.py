@@ -124,6 +124,22 @@ class SpeculationRun:
         return self.decoded[0] / self.decoded[1] if self.decoded and self.decoded[1] else None
 
     @property
+    def own_contradiction(self) -> str:
+        """The counts that its two reports give otherwise; empty if they agree, or one lacks.
+
+        With checkpoints both count tokens again.
+        """
+        drafted = sum(drafter.n_drafted for drafter in self.drafters)
+        accepted = sum(drafter.n_accepted for drafter in self.drafters)
+        known = self.drafters and not self.uses_checkpoints
+        if not known or (drafted, accepted) == (self.n_drafted, self.n_accept):
+            return ""
+        return (
+            f"counted {self.n_accept} accepted of {self.n_drafted} drafted tokens, and {accepted} "
+            f"of {drafted} by its drafters' statistics"
+        )
+
+    @property
     def undecoded_drafts(self) -> int:
         """Drafted tokens without a decode of the draft; 0 if that is unknown."""
         if self.draft_decodes is None:
