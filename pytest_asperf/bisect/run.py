@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from pytest_asperf.analysis.results import RunsAsBaseline
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.bisect.candidates import Candidate
@@ -48,6 +49,7 @@ class JudgedGate:
     elapsed_s: float  #: its duration, with making the build
     #: the change of the total time, or of PPL, from the first build to the second
     effect: Estimate | None = None
+    is_unable: bool = False  #: whether it is a FAIL of a build that cannot run as its baseline can
     is_unmade: bool = False  #: whether the build could not be made, which another run may try again
 
     @property
@@ -70,8 +72,18 @@ class BisectRecord:
 
     @property
     def findings(self) -> dict[GateStep, GateAnswer]:
-        """The part of it that the search needs."""
-        return {gate: judged_gate.finding for gate, judged_gate in self.gates.items()}
+        """The part of it that the search needs.
+
+        A build that cannot run has another fault than a candidate that is slower, and the other way
+        round: its FAIL says nothing about the first build with the candidate's fault.
+        """
+        first = next(iter(self.gates.values()), None)
+        return {
+            gate: GateAnswer(Outcome.INVALID)
+            if first and found.outcome is Outcome.FAIL and found.is_unable != first.is_unable
+            else found.finding
+            for gate, found in self.gates.items()
+        }
 
     def keep(self, gate: GateStep, judged_gate: JudgedGate) -> None:
         """Add a gate, and write the file; CacheError where it cannot be written."""
@@ -238,9 +250,9 @@ def _gate(request: BisectRequest, runner: MeasurementRunner, probe: Probe, seed:
         elapsed_s = time.monotonic() - began
         return JudgedGate(Outcome.INVALID, printable(error.what), elapsed_s, is_unmade=is_unmade)
     elapsed_s = time.monotonic() - began
-    return JudgedGate(
-        verdict.outcome, printable(in_words(verdict).measured), elapsed_s, result.effect
-    )
+    told = printable(in_words(verdict).measured)
+    is_unable = isinstance(verdict.result, RunsAsBaseline) and verdict.outcome is Outcome.FAIL
+    return JudgedGate(verdict.outcome, told, elapsed_s, result.effect, is_unable)
 
 
 def _seed_of(gate: GateStep, seed: int) -> int:

@@ -114,3 +114,16 @@ def test_a_gate_without_an_effect_excludes_nothing() -> None:
     """A gate that had no time for a pair shows nothing."""
     gate = JudgedGate(Outcome.INCONCLUSIVE, "no pair", 1.0)
     assert gate.finding == GateAnswer(Outcome.INCONCLUSIVE, -math.inf, math.inf)
+
+
+def test_a_build_with_another_fault_is_passed_over(tmp_path: Path) -> None:
+    """One that cannot run is not the first slower one, and a slower one not the first that died."""
+    slow = JudgedGate(Outcome.FAIL, "slower", 1.0, EFFECT)
+    dead = JudgedGate(Outcome.FAIL, "it crashed", 1.0, is_unable=True)
+    for first, other in ((slow, dead), (dead, slow)):
+        with kept_bisection(tmp_path, DECIDED_BY, seed=7, fresh=True) as (record, _):
+            for build, gate in ((3, first), (1, other), (2, first)):
+                record.keep(GateStep(0, build), gate)
+        with kept_bisection(tmp_path, DECIDED_BY, seed=7, fresh=False) as (record, _):
+            outcomes = [found.outcome for found in record.findings.values()]
+        assert outcomes == [Outcome.FAIL, Outcome.INVALID, Outcome.FAIL]
