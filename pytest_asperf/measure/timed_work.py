@@ -8,7 +8,7 @@ is repeated once with another beginning. An engine cannot foresee which run that
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final, TypeAlias
@@ -25,8 +25,8 @@ from pytest_asperf.measure.feeding import Fed, ServedText
 NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"
 #: Positions that are decoded again, in addition to the last: of the timed tokens, and of those
 #: before.
-_TIMED: Final = 5
-_BEFORE: Final = 4
+_TIMED: Final = 10
+_BEFORE: Final = 9
 #: Positions of the whole text that show if weights predict anything.
 _OF_TEXT: Final = 128
 #: Comparisons of a repeated run and a new one before the new one is called slower.
@@ -73,16 +73,16 @@ class ExaminedRun:
     refusal: str = ""
 
     @property
-    def mean_kld(self) -> float:
-        """Mean KLD of the run's logits from the computed ones, nats."""
-        return fmean(guards.klds(self.computed, self.left.rows).values())
+    def klds(self) -> Collection[float]:
+        """KLD of each position's logits in the run from the computed ones, nats."""
+        return guards.klds(self.computed, self.left.rows).values()
 
     def __str__(self) -> str:
         """The finding, and the run that it is about."""
         if not self.computed:
             return self.refusal
         return (
-            f"mean KLD {number_text(self.mean_kld, 2)} nats from a batch of the same tokens, at "
+            f"mean KLD {number_text(fmean(self.klds), 2)} nats from a batch of the same tokens, at "
             f"{len(self.computed)} positions after a run"
         )
 
@@ -114,7 +114,7 @@ class ExaminedRun:
             baseline.text and guards.predicts_nothing(baseline.tokens, baseline.text)
         ):
             return None
-        own = baseline.mean_kld if baseline.computed else 0.0
+        own = guards.usual_kld(baseline.klds) if baseline.computed else 0.0
         return guards.unlike_baseline(self.left.rows, baseline.left.rows, own)
 
 

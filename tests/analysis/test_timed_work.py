@@ -65,6 +65,17 @@ def test_coarser_weights_are_not_the_baselines(own: float, *, is_sound: bool) ->
     assert guards.other_logits(TOKENS, others, rows, rows) is None
 
 
+def test_one_position_in_ten_is_not_a_changed_model() -> None:
+    """As of a sound release on a card, whose logits differ by 0.76 nats at one position of ten."""
+    tokens = list(range(1, 22))
+    rows = predicting(tokens)
+    far = {position: row(token, 0.27) for position, token in enumerate(tokens[1:])}
+    assert 0.7 < guards.kld(rows[3], far[3]) < 1
+    for places, is_sound in (([3], True), ([3, 9], True), ([3, 9, 12], False)):
+        others = rows | {place: far[place] for place in places}
+        assert (guards.unlike_baseline(others, rows, 0.0) is None) is is_sound
+
+
 def test_small_differences_at_all_positions_pass_up_to_the_limit() -> None:
     """Rounding differs between batches and single tokens."""
     rows = predicting(TOKENS)

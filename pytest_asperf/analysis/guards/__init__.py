@@ -95,4 +95,5 @@ from pytest_asperf.analysis.guards.timed_work import (
     unequal_runs as unequal_runs,
     unlike_baseline as unlike_baseline,
     untimed_work as untimed_work,
+    usual_kld as usual_kld,
 )
