@@ -52,15 +52,11 @@ _LEAST_PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The result of trials of both builds.
+    """The result of trials of both builds."""
 
-    Attributes:
-        failures: how the candidate failed, each after a trial in which the baseline did not.
-        remark: why they are too few, empty if they are not.
-    """
-
+    #: how the candidate failed, each after a trial in which the baseline did not
     failures: tuple[EngineError, ...]
-    remark: str = ""
+    remark: str = ""  #: why they are too few, empty if they are not
 
 
 def tried(
@@ -122,20 +118,14 @@ _SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """The limits of a gate, and its budget.
+    """The limits of a gate, and its budget."""
 
-    Attributes:
-        budget: the accepted slowdown, pairs of each check, and seconds of all checks.
-        max_ppl_delta: ΔPPL of the same file to stay below, a fraction.
-        max_kld: mean KLD against the baseline to stay below, nats; None for the usual one, which
-            grows with the baseline's own.
-        comparisons: checks that share the error of a FAIL.
-    """
-
-    budget: Budget
-    max_ppl_delta: float
+    budget: Budget  #: the accepted slowdown, pairs of each check, and seconds of all checks
+    max_ppl_delta: float  #: ΔPPL of the same file to stay below, a fraction
+    #: mean KLD against the baseline to stay below, nats; None for the usual one, which grows with
+    #: the baseline's own
     max_kld: float | None = None
-    comparisons: int = 1
+    comparisons: int = 1  #: checks that share the error of a FAIL
 
 
 def judge_cells(

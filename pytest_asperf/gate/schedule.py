@@ -29,18 +29,12 @@ _LARGEST_SHARE: Final = 0.75
 
 @dataclass(slots=True)
 class Turns:
-    """Checks that are measured in rotation.
+    """Checks that are measured in rotation."""
 
-    Attributes:
-        cells: the undecided checks.
-        visits: how often they were measured.
-        earlier: the last visit's result.
-        results: of the undecided checks, as far as they were measured.
-    """
-
-    cells: list[GateCell]
-    visits: int = 0
-    earlier: object = None
+    cells: list[GateCell]  #: the undecided checks
+    visits: int = 0  #: how often they were measured
+    earlier: object = None  #: the last visit's result
+    #: of the undecided checks, as far as they were measured
     results: dict[GateCell, CellResult] = field(default_factory=dict)
 
     @property
@@ -211,17 +205,11 @@ def outlook_text(result: CellResult, schedule: Schedule, budget: Budget) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CellCost:
-    """The expected cost of a timed check.
+    """The expected cost of a timed check."""
 
-    Attributes:
-        pairs: of equal builds, at most as many as are allowed.
-        known: the calibration behind this forecast.
-        is_own: whether that was of the same workload.
-    """
-
-    pairs: int
-    known: Calibration
-    is_own: bool
+    pairs: int  #: of equal builds, at most as many as are allowed
+    known: Calibration  #: the calibration behind this forecast
+    is_own: bool  #: whether that was of the same workload
 
     @property
     def seconds(self) -> float:

@@ -146,24 +146,18 @@ _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
 
 @dataclass(frozen=True)
 class Drift:
-    """How far a build's logits of tokens are from those of the same tokens computed otherwise.
+    """How far a build's logits of tokens are from those of the same tokens computed otherwise."""
 
-    Attributes:
-        kld: of each position's distribution in the batch from that after single tokens, of each
-            user's positions from those of the same user alone, or of those in a conversation from
-            those computed anew, nats.
-        same_tops: whether both have the same likeliest token, or group of tokens, at each position.
-        ran: the run record.
-        first: the first position.
-        users: whose positions follow one another; 1 for a single user.
-        turns: the first position of each reply, in order; empty if it is no conversation.
-    """
-
+    #: of each position's distribution in the batch from that after single tokens, of each user's
+    #: positions from those of the same user alone, or of those in a conversation from those
+    #: computed anew, nats
     kld: tuple[float, ...]
+    #: whether both have the same likeliest token, or group of tokens, at each position
     same_tops: tuple[bool, ...]
-    ran: Provenance
-    first: int = 0
-    users: int = 1
+    ran: Provenance  #: the run record
+    first: int = 0  #: the first position
+    users: int = 1  #: whose positions follow one another; 1 for a single user
+    #: the first position of each reply, in order; empty if it is no conversation
     turns: tuple[int, ...] = ()
 
     @cached_property
@@ -194,15 +188,10 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class LogitsComparison:
-    """Both builds' logits: prefill or decoding, users together or alone, replies anew or not.
+    """Both builds' logits: prefill or decoding, users together or alone, replies anew or not."""
 
-    Attributes:
-        drifts: of baseline and candidate.
-        elapsed_s: its duration, loads included.
-    """
-
-    drifts: tuple[Drift, Drift]
-    elapsed_s: float
+    drifts: tuple[Drift, Drift]  #: of baseline and candidate
+    elapsed_s: float  #: its duration, loads included
 
     @property
     def ran(self) -> tuple[Provenance, Provenance]:
@@ -217,16 +206,12 @@ class LogitsExperiment:
 
     Without a depth the model is loaded twice in one process, which costs its memory twice where an
     engine does not share weights of one file.
-
-    Attributes:
-        depth: tokens before those that are compared, decoded in batches; 0 for none.
-        users: sequences that are computed together, and each alone; 1 for prefill against decoding.
-        turns: True computes conversations, and each reply anew.
     """
 
-    depth: int = 0
+    depth: int = 0  #: tokens before those that are compared, decoded in batches; 0 for none
+    #: sequences that are computed together, and each alone; 1 for prefill against decoding
     users: int = 1
-    turns: bool = False
+    turns: bool = False  #: True computes conversations, and each reply anew
 
     def run(self, lease: MachineLease) -> LogitsComparison:
         """Score.
@@ -273,13 +258,9 @@ class LogitsExperiment:
 
 @dataclass(frozen=True, slots=True)
 class DriftExperiment:
-    """Scores the same tokens in two ways with one model.
+    """Scores the same tokens in two ways with one model."""
 
-    Attributes:
-        ways: the ways, as of two builds.
-    """
-
-    ways: LogitsExperiment
+    ways: LogitsExperiment  #: the ways, as of two builds
 
     def run(self, lease: MachineLease) -> Drift:
         """Score.

@@ -51,42 +51,26 @@ _IN_ORDER: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class ScoreLimits:
-    """The limits that chunks are scored for.
+    """The limits that chunks are scored for."""
 
-    Attributes:
-        ppl_delta: upper limit of ΔPPL, a fraction; None if no check needs it.
-        kld: upper limit of the mean KLD, nats; None if no check needs it.
-        kld_grows: True if KLD's limits grow with the drift of the baseline's own logits.
-    """
-
-    ppl_delta: float | None = None
-    kld: float | None = None
+    ppl_delta: float | None = None  #: upper limit of ΔPPL, a fraction; None if no check needs it
+    kld: float | None = None  #: upper limit of the mean KLD, nats; None if no check needs it
+    #: True if KLD's limits grow with the drift of the baseline's own logits
     kld_grows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PplComparison:
-    """PPL, KLD or both of one model file in two builds.
+    """PPL, KLD or both of one model file in two builds."""
 
-    Attributes:
-        test: of ΔPPL, decided or stopped; None if it was not requested.
-        drift: of KLD; None if it was not requested.
-        elapsed_s: duration of the scoring.
-        seed: of the chunks' order.
-        ran: run record of each build, baseline first.
-        text: the scored text, in random order.
-        interrupted: whether it was stopped from outside.
-        depth: tokens before those that were scored; 0 for half of a chunk.
-    """
-
-    test: PairedPplTest | None
-    drift: DriftTest | None
-    elapsed_s: float
-    seed: int
-    ran: tuple[Provenance, Provenance]
-    text: ScoredText
-    interrupted: bool
-    depth: int = 0
+    test: PairedPplTest | None  #: of ΔPPL, decided or stopped; None if it was not requested
+    drift: DriftTest | None  #: of KLD; None if it was not requested
+    elapsed_s: float  #: duration of the scoring
+    seed: int  #: of the chunks' order
+    ran: tuple[Provenance, Provenance]  #: run record of each build, baseline first
+    text: ScoredText  #: the scored text, in random order
+    interrupted: bool  #: whether it was stopped from outside
+    depth: int = 0  #: tokens before those that were scored; 0 for half of a chunk
 
     @property
     def tests(self) -> tuple[PairedPplTest | DriftTest, ...]:
@@ -96,22 +80,15 @@ class PplComparison:
 
 @dataclass(frozen=True, slots=True)
 class PplExperiment:
-    """Scores one model file in two builds until the limits of ΔPPL and KLD are decided.
+    """Scores one model file in two builds until the limits of ΔPPL and KLD are decided."""
 
-    Attributes:
-        limits: the requested limits.
-        seed: of the order in which chunks are drawn.
-        comparisons: tests that share the error of a FAIL, these among them.
-        visit: continues the chunks of an earlier one.
-        beta: bound on a wrong PASS.
-        depth: tokens of each chunk before those that are scored; 0 for half of a usual chunk.
-    """
-
-    limits: ScoreLimits
-    seed: int
-    comparisons: int = 1
+    limits: ScoreLimits  #: the requested limits
+    seed: int  #: of the order in which chunks are drawn
+    comparisons: int = 1  #: tests that share the error of a FAIL, these among them
+    #: continues the chunks of an earlier one
     visit: Visit[PplComparison] = field(default_factory=Visit)
-    beta: float = BETA
+    beta: float = BETA  #: bound on a wrong PASS
+    #: tokens of each chunk before those that are scored; 0 for half of a usual chunk
     depth: int = 0
 
     def run(self, lease: MachineLease) -> PplComparison:

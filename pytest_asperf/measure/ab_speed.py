@@ -46,30 +46,21 @@ _TURNS_FOR_PASS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The budget of a gate.
+    """The budget of a gate."""
 
-    Attributes:
-        tolerance: slowdown that is accepted, a fraction.
-        claim: asserted limits of the ratio of costs, candidate / baseline, instead of a tolerance;
-            0 and infinity are no limits. Total time is not judged then.
-        of_difference: True if the asserted limits are for the difference of both figures, in the
-            workload's unit, and not for the ratio of costs.
-        max_pairs: pairs after which it gives up.
-        max_seconds: seconds of each workload after which it begins no further pair.
-        seed: of the random order.
-        min_pairs: pairs before which nothing is decided; with as many as `max_pairs` their number
-            is fixed.
-        beta: bound on a wrong PASS of each workload.
-    """
-
-    tolerance: float
-    max_pairs: int
-    max_seconds: float
-    seed: int
+    tolerance: float  #: slowdown that is accepted, a fraction
+    max_pairs: int  #: pairs after which it gives up
+    max_seconds: float  #: seconds of each workload after which it begins no further pair
+    seed: int  #: of the random order
+    #: pairs before which nothing is decided; with as many as `max_pairs` their number is fixed
     min_pairs: int = 5
+    #: Asserted limits of the ratio of costs, candidate / baseline, instead of a tolerance; 0 and
+    #: infinity are no limits. Total time is not judged then.
     claim: tuple[float, float] | None = None
+    #: True if the asserted limits are for the difference of both figures, in the workload's unit,
+    #: and not for the ratio of costs
     of_difference: bool = False
-    beta: float = BETA
+    beta: float = BETA  #: bound on a wrong PASS of each workload
 
     def faster_by(self, share: float) -> Budget:
         """A budget for the assertion that the candidate's rate is higher by at least this share."""
@@ -95,28 +86,18 @@ class Budget:
 
 @dataclass(slots=True)
 class WorkloadPairs:
-    """One workload's pairs so far, and its test.
+    """One workload's pairs so far, and its test."""
 
-    Attributes:
-        workload: the timed work.
-        test: decides.
-        pairs: in the order they ran.
-        elapsed_s: duration of its runs.
-        failed_before: pairs of earlier processes that showed a FAIL, which these look for again.
-        examined_after: number of the pair, drawn at random, in which a run of both variants is
-            examined.
-        examined: the result for each variant; None before that pair.
-        examined_s: duration of that, which no other pair has.
-    """
-
-    workload: Workload
-    test: PairedTest | RatioTest
-    pairs: list[Pair]
-    elapsed_s: float = 0.0
+    workload: Workload  #: the timed work
+    test: PairedTest | RatioTest  #: decides
+    pairs: list[Pair]  #: in the order they ran
+    elapsed_s: float = 0.0  #: duration of its runs
+    #: pairs of earlier processes that showed a FAIL, which these look for again
     failed_before: WorkloadPairs | None = None
+    #: number of the pair, drawn at random, in which a run of both variants is examined
     examined_after: int = 1
-    examined: AnyExamined | None = None
-    examined_s: float = 0.0
+    examined: AnyExamined | None = None  #: the result for each variant; None before that pair
+    examined_s: float = 0.0  #: duration of that, which no other pair has
 
     @property
     def pair_s(self) -> float:
@@ -193,27 +174,17 @@ class WorkloadPairs:
 
 @dataclass(frozen=True, slots=True)
 class ABResult:
-    """The pairs of two variants.
+    """The pairs of two variants."""
 
-    Attributes:
-        by_workload: in the requested order.
-        draws_cores: True if each pair ran on a random draw of the cores, equal for both variants.
-        budget: its maximal cost.
-        ran: run record of each variant, baseline first.
-        same_tokens: True if both variants got equal tokens.
-        interrupted: whether it was stopped from outside.
-        surroundings: its conditions.
-        phases: in which energy was measured, if it was.
-    """
-
-    by_workload: tuple[WorkloadPairs, ...]
+    by_workload: tuple[WorkloadPairs, ...]  #: in the requested order
+    #: True if each pair ran on a random draw of the cores, equal for both variants
     draws_cores: bool
-    budget: Budget
-    ran: tuple[Provenance, Provenance]
-    same_tokens: bool
-    interrupted: bool = False
-    surroundings: Surroundings = field(default_factory=Surroundings)
-    phases: tuple[PhaseEnergy, ...] = ()
+    budget: Budget  #: its maximal cost
+    ran: tuple[Provenance, Provenance]  #: run record of each variant, baseline first
+    same_tokens: bool  #: True if both variants got equal tokens
+    interrupted: bool = False  #: whether it was stopped from outside
+    surroundings: Surroundings = field(default_factory=Surroundings)  #: its conditions
+    phases: tuple[PhaseEnergy, ...] = ()  #: in which energy was measured, if it was
 
     def swapped(self) -> ABResult:
         """These pairs with the candidate as baseline, for another assertion."""
@@ -223,24 +194,17 @@ class ABResult:
 
 @dataclass(frozen=True, slots=True)
 class SpeedExperiment(OfAnyModel):
-    """Times workloads of one model in pairs of two variants.
+    """Times workloads of one model in pairs of two variants."""
 
-    Attributes:
-        workloads: the timed work.
-        budget: the maximal cost.
-        comparisons: tests that share the error of a FAIL, these workloads among them.
-        visit: continues the pairs of an earlier one.
-        evidence_elsewhere: for a FAIL, of tests among those that have ended.
-        suite: prompts that each pair runs once; 0 if the duration of a run decides its length.
-        limits: of a suite's gain, until each of which is decided.
-    """
-
-    workloads: tuple[Workload, ...]
-    budget: Budget
-    comparisons: int = 1
-    visit: Visit[ABResult] = field(default_factory=Visit)
+    workloads: tuple[Workload, ...]  #: the timed work
+    budget: Budget  #: the maximal cost
+    comparisons: int = 1  #: tests that share the error of a FAIL, these workloads among them
+    visit: Visit[ABResult] = field(default_factory=Visit)  #: continues the pairs of an earlier one
+    #: for a FAIL, of tests among those that have ended
     evidence_elsewhere: tuple[float, ...] = field(default=(), kw_only=True, compare=False)
+    #: prompts that each pair runs once; 0 if the duration of a run decides its length
     suite: int = field(default=0, kw_only=True)
+    #: of a suite's gain, until each of which is decided
     limits: tuple[float, ...] = field(default=(), kw_only=True)
 
     @property

@@ -75,25 +75,19 @@ _MOST_GROWN_TURNS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One finished pair of one workload.
+    """One finished pair of one workload."""
 
-    Attributes:
-        baseline_costs: of the baseline's runs, by run pair: times in ns, or energies in nJ; or one
-            percentile of the times of their tokens, or requests.
-        candidate_costs: of the candidate's runs, by run pair.
-        candidate_first: True if the candidate ran first in the first run pair, a random choice; the
-            order alternates after that.
-        n_tokens: that the cost of a run of the baseline, and of the candidate, is divided by.
-        parts: number of parts that the workload was timed in, one per run pair.
-        is_renewed: whether it is the first of the workload in its processes.
-    """
-
+    #: of the baseline's runs, by run pair: times in ns, or energies in nJ; or one percentile of the
+    #: times of their tokens, or requests
     baseline_costs: tuple[int, ...]
-    candidate_costs: tuple[int, ...]
+    candidate_costs: tuple[int, ...]  #: of the candidate's runs, by run pair
+    #: True if the candidate ran first in the first run pair, a random choice; the order alternates
+    #: after that
     candidate_first: bool
+    #: that the cost of a run of the baseline, and of the candidate, is divided by
     n_tokens: tuple[int, int] = (1, 1)
-    parts: int = 1
-    is_renewed: bool = True
+    parts: int = 1  #: number of parts that the workload was timed in, one per run pair
+    is_renewed: bool = True  #: whether it is the first of the workload in its processes
 
     @property
     def in_turn(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -156,19 +150,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class PairLength:
-    """How much of a workload a pair has.
+    """How much of a workload a pair has."""
 
-    Attributes:
-        parts: number of parts that a run is timed in, one per run pair.
-        turns: run pairs in one of the first pairs.
-        warms_up: whether an untimed run of a new process comes first.
-        is_suite: whether a pair has each prompt of a suite once, and never grows.
-    """
-
-    parts: int
-    turns: int
-    warms_up: bool = True
-    is_suite: bool = False
+    parts: int  #: number of parts that a run is timed in, one per run pair
+    turns: int  #: run pairs in one of the first pairs
+    warms_up: bool = True  #: whether an untimed run of a new process comes first
+    is_suite: bool = False  #: whether a pair has each prompt of a suite once, and never grows
 
     @classmethod
     def of(cls, run_ns: float, divisible_into: int, opening_ns: float = 0.0) -> PairLength:

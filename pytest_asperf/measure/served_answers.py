@@ -25,18 +25,12 @@ _UNFINISHED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ExaminedAnswers:
-    """Timed answers of one build's server.
+    """Timed answers of one build's server."""
 
-    Attributes:
-        n_tries: compared requests.
-        own: the largest share of an answer that the server gave again.
-        other: the largest share that the other build's server gave.
-        shortened: characters of an answer, and of a longer one that begins with it.
-    """
-
-    n_tries: int = 0
-    own: float = 0.0
-    other: float = 0.0
+    n_tries: int = 0  #: compared requests
+    own: float = 0.0  #: the largest share of an answer that the server gave again
+    other: float = 0.0  #: the largest share that the other build's server gave
+    #: characters of an answer, and of a longer one that begins with it
     shortened: tuple[int, int] | None = None
 
     def __str__(self) -> str:

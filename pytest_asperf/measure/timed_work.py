@@ -43,33 +43,25 @@ _LEAST_CHANGED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ExaminedRun:
-    """A timed run whose final state was examined.
+    """A timed run whose final state was examined."""
 
-    Attributes:
-        tokens: that it left in the memory.
-        left: logits that it left, and those of tokens decoded again after its remains.
-        computed: logits of the same positions, computed in a batch of their own.
-        run_ns: time of the run.
-        timed: the run, or a repetition, with the least time outside of its timed part; None if the
-            call has other work to do, too.
-        new_ns: time of the same run with another beginning; None if there was no such run.
-        n_changed: tokens that were changed for that.
-        new_last: the last logits of that run.
-        text: more of the computed ones over the whole text, if those that were left differ.
-        unequal_runs: signs that runs of the same tokens did not end alike.
-        refusal: the reason why the engine could not be examined after the run; empty if it was.
-    """
-
-    tokens: tuple[int, ...]
-    left: RunRemains
+    tokens: tuple[int, ...]  #: that it left in the memory
+    left: RunRemains  #: logits that it left, and those of tokens decoded again after its remains
+    #: logits of the same positions, computed in a batch of their own
     computed: Mapping[int, GroupedRow]
-    run_ns: int
+    run_ns: int  #: time of the run
+    #: the run, or a repetition, with the least time outside of its timed part; None if the call has
+    #: other work to do, too
     timed: RawRun | None = None
+    #: time of the same run with another beginning; None if there was no such run
     new_ns: int | None = None
-    n_changed: int = 0
-    new_last: GroupedRow | None = None
+    n_changed: int = 0  #: tokens that were changed for that
+    new_last: GroupedRow | None = None  #: the last logits of that run
+    #: more of the computed ones over the whole text, if those that were left differ
     text: Mapping[int, GroupedRow] = field(default_factory=dict)
+    #: signs that runs of the same tokens did not end alike
     unequal_runs: tuple[GuardFinding, ...] = ()
+    #: the reason why the engine could not be examined after the run; empty if it was
     refusal: str = ""
 
     @property
@@ -124,21 +116,13 @@ ExaminedPair: TypeAlias = "tuple[ExaminedRun | None, ExaminedRun | None]"
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """A call that times work on a loaded model.
+    """A call that times work on a loaded model."""
 
-    Attributes:
-        worker: the process.
-        name: the model's name in it.
-        tokens: that the call leaves in the memory.
-        depth: those of them that were there beforehand, untimed.
-        time: makes the same call of other tokens.
-    """
-
-    worker: Worker
-    name: str
-    tokens: Sequence[int]
-    depth: int
-    time: Callable[[Sequence[int]], RawRun]
+    worker: Worker  #: the process
+    name: str  #: the model's name in it
+    tokens: Sequence[int]  #: that the call leaves in the memory
+    depth: int  #: those of them that were there beforehand, untimed
+    time: Callable[[Sequence[int]], RawRun]  #: makes the same call of other tokens
 
     def examine(self, run: RawRun, coin: random.Random) -> ExaminedRun | None:
         """Examine the state after the call's last run; None if the engine does not show it.

@@ -84,19 +84,14 @@ CANNOT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The URL of a model's API, and the form of its requests.
-
-    Attributes:
-        path: of completions, or of a chat's.
-        body: the fields of every request other than prompt and number of tokens.
-        model: the name that replies must have; empty for any.
-    """
+    """The URL of a model's API, and the form of its requests."""
 
     endpoint: Endpoint
-    path: str
+    path: str  #: of completions, or of a chat's
+    #: the fields of every request other than prompt and number of tokens
     body: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
-    model: str = ""
+    model: str = ""  #: the name that replies must have; empty for any
     timeouts: Timeouts = field(default_factory=Timeouts)
 
     def stream(
@@ -131,9 +126,6 @@ class ServedModel(LoadedModel):
         facts: the load's resolved settings.
         context: its resolved context.
         counts_cheaply: True if counting needs no work of the model.
-
-    Attributes:
-        answered: prompt, seed, tokens and text of the answers to the last timed requests.
     """
 
     def __init__(
@@ -152,6 +144,7 @@ class ServedModel(LoadedModel):
         self._build = ""
         self._is_varied = False
         self._state: Facts | None = None
+        #: prompt, seed, tokens and text of the answers to the last timed requests
         self.answered: list[tuple[str, int, int, str]] = []
         self._asked = Asked("tg", 1, 0, 1, "")
         self.facts = facts

@@ -111,21 +111,13 @@ def parse_ppl_limit(value: object, *, where: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeenChunks:
-    """The basis of an interval; arrays have one value for each of many corpora.
+    """The basis of an interval; arrays have one value for each of many corpora."""
 
-    Attributes:
-        n: chunks seen.
-        mean: of their differences.
-        squares: sum of the squared distances from `mean`.
-        above: the largest distance above `mean`.
-        below: the largest distance below it.
-    """
-
-    n: int
-    mean: Floats
-    squares: Floats
-    above: Floats
-    below: Floats
+    n: int  #: chunks seen
+    mean: Floats  #: of their differences
+    squares: Floats  #: sum of the squared distances from `mean`
+    above: Floats  #: the largest distance above `mean`
+    below: Floats  #: the largest distance below it
 
     @classmethod
     def of(cls, differences: Sequence[float]) -> SeenChunks:
@@ -347,11 +339,6 @@ class DriftTest:
         alpha: bound on a wrong FAIL.
         beta: bound on a wrong PASS.
         own_kld: the baseline's own mean KLD, nats, if the limits were derived from it.
-
-    Attributes:
-        kld: the test of the mean KLD.
-        changed: the test of the share of positions with another likeliest token.
-        largest: KLD of the position where it is largest so far, nats.
     """
 
     def __init__(
@@ -373,9 +360,10 @@ class DriftTest:
             beta=beta,
             comparisons=2,
         )
-        self.kld = make(max_kld, unit="nats", named="mean KLD")
+        self.kld = make(max_kld, unit="nats", named="mean KLD")  #: the test of the mean KLD
+        #: the test of the share of positions with another likeliest token
         self.changed = make(max_changed, unit=SHARE, named="share of changed top tokens")
-        self.largest = 0.0
+        self.largest = 0.0  #: KLD of the position where it is largest so far, nats
         self.min_chunks = min_chunks
         self.n_chunks_total = n_chunks_total
         self.own_kld = own_kld

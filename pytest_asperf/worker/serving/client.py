@@ -25,17 +25,11 @@ _LONGEST_SIZE_LINE: Final = 300
 
 
 class Framing(Protocol):
-    """Removes the transfer's framing, and finds the end of the body.
+    """Removes the transfer's framing, and finds the end of the body."""
 
-    Attributes:
-        is_complete: whether the body has ended.
-        may_end: whether the connection's end is the body's.
-        mark: a read that ends the body ends with it; others may, too.
-    """
-
-    is_complete: bool
-    may_end: bool
-    mark: bytes | tuple[()]
+    is_complete: bool  #: whether the body has ended
+    may_end: bool  #: whether the connection's end is the body's
+    mark: bytes | tuple[()]  #: a read that ends the body ends with it; others may, too
 
     def feed(self, data: bytes) -> bytes:
         """The part of a read that is of the body."""

@@ -46,28 +46,18 @@ class OutputEvent:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The content of a reply.
+    """The content of a reply."""
 
-    Attributes:
-        events: those with output, in order.
-        counts: of tokens.
-        timings: the server's own times and counts, by its own names: llama-server's `timings`,
-            Ollama's durations, LM Studio's stats.
-        model: the model's name in the reply.
-        build: the server's `system_fingerprint`.
-        finish: why it ended: `length`, `stop` or the server's own word; empty if it did not.
-        is_cut: the server reports that it cut the context.
-        faults: its faults, in order; a reply with any is no measurement.
-    """
-
-    events: tuple[OutputEvent, ...]
-    counts: TokenCounts
+    events: tuple[OutputEvent, ...]  #: those with output, in order
+    counts: TokenCounts  #: of tokens
+    #: the server's own times and counts, by its own names: llama-server's `timings`, Ollama's
+    #: durations, LM Studio's stats
     timings: dict[str, float]
-    model: str
-    build: str
-    finish: str
-    is_cut: bool
-    faults: tuple[Fault, ...]
+    model: str  #: the model's name in the reply
+    build: str  #: the server's `system_fingerprint`
+    finish: str  #: why it ended: `length`, `stop` or the server's own word; empty if it did not
+    is_cut: bool  #: the server reports that it cut the context
+    faults: tuple[Fault, ...]  #: its faults, in order; a reply with any is no measurement
 
     @property
     def text(self) -> str:

@@ -76,29 +76,19 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """One request and its reply. Times are those of `time.perf_counter_ns`; None if not reached.
+    """One request and its reply. Times are those of `time.perf_counter_ns`; None if not reached."""
 
-    Attributes:
-        intended_ns: its intended time; the start of latency in an open loop.
-        sent_ns: just before its first byte was handed to the kernel, with the connection open.
-        headers_ns: the read that completed the head of the reply.
-        chunks: each read's bytes of the body, with the time at which the kernel handed it over.
-        closed_ns: when the body was complete, or the request was given up.
-        status: of HTTP.
-        headers: of the reply, names in lower case.
-        cpu_ns: CPU time of the client's thread for this request.
-        fault: an error below the API.
-    """
-
-    intended_ns: int
+    intended_ns: int  #: its intended time; the start of latency in an open loop
+    #: just before its first byte was handed to the kernel, with the connection open
     sent_ns: int | None
-    headers_ns: int | None
+    headers_ns: int | None  #: the read that completed the head of the reply
+    #: each read's bytes of the body, with the time at which the kernel handed it over
     chunks: tuple[tuple[int, bytes], ...]
-    closed_ns: int
-    status: int | None
-    headers: tuple[tuple[str, str], ...]
-    cpu_ns: int
-    fault: Fault | None
+    closed_ns: int  #: when the body was complete, or the request was given up
+    status: int | None  #: of HTTP
+    headers: tuple[tuple[str, str], ...]  #: of the reply, names in lower case
+    cpu_ns: int  #: CPU time of the client's thread for this request
+    fault: Fault | None  #: an error below the API
 
     @property
     def body(self) -> bytes:
