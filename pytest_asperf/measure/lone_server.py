@@ -26,6 +26,9 @@ AGREES: Final = 0.5
 #: Tokens of an answer that distinguishes two prompts, and of one that shows the time of a prompt.
 _LONG: Final = 32
 _SHORT: Final = 4
+#: Short answers of which the fastest counts: a busy machine delays any of them, and so would hide
+#: that a long answer's tokens were kept.
+_SHORT_ONES: Final = 3
 #: Words at the end of a prompt that keep their place: a server may remember answers by them.
 _LAST_WORDS: Final = 8
 
@@ -127,7 +130,7 @@ class LoneServer:
             return guards.repeated_result(ttft_ns(request), new.first_ns)
 
         n_tries = _TRIES if self.workload.generates or not self.workload.warm else 0
-        return self._nearest(request, answer, answer.n_tokens, check, n_tries)
+        return self._nearest(request, answer, self._new, check, n_tries)
 
     def _of_delay(self, request: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
         """The first token of a long answer does not come later than that of a short one."""
@@ -137,13 +140,13 @@ class LoneServer:
             return guards.delayed_tokens(ttft_ns(request), short.first_ns, span_ns)
 
         n_tries = _TRIES if answer.n_tokens > _SHORT and not self.workload.warm else 0
-        return self._nearest(request, answer, _SHORT, check, n_tries)
+        return self._nearest(request, answer, self._short, check, n_tries)
 
     def _nearest(
         self,
         request: ServedRequest,
         answer: TimedAnswer,
-        n_tokens: int,
+        send: Callable[[TimedAnswer], SentAgain],
         check: Callable[[ServedRequest, SentAgain], GuardFinding | None],
         n_tries: int,
     ) -> GuardFinding | None:
@@ -153,12 +156,19 @@ class LoneServer:
         """
         finding = None
         for _ in range(n_tries):
-            new = self._sent(replace(self._reordered(answer), n_tokens=n_tokens))
-            finding = check(request, new)
+            finding = check(request, send(answer))
             if finding is None:
                 break
             request, answer = self._next(answer)
         return finding
+
+    def _new(self, answer: TimedAnswer) -> SentAgain:
+        return self._sent(self._reordered(answer))
+
+    def _short(self, answer: TimedAnswer) -> SentAgain:
+        """The fastest of some short answers."""
+        short = replace(answer, n_tokens=_SHORT)
+        return min((self._new(short) for _ in range(_SHORT_ONES)), key=lambda one: one.first_ns)
 
     def _next(self, answer: TimedAnswer) -> tuple[ServedRequest, TimedAnswer]:
         """Another timed request, and its answer."""
