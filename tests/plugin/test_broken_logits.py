@@ -37,11 +37,18 @@ def test_rate(throughput, name, rate):
 QUICK = ("--asperf-repetitions=5", "--asperf-max-pairs=5", "--asperf-candidate=current")
 
 
+@pytest.fixture(scope="module")
+def broken_files(tmp_path_factory: pytest.TempPathFactory, draft_gguf: Path) -> list[Path]:
+    """Files of the draft, each broken in one of the ways and named after it."""
+    folder = tmp_path_factory.mktemp("broken")
+    return [broken_gguf(draft_gguf, folder / f"{how}.gguf", how) for how in BREAKS]
+
+
 @pytest.fixture
-def broken(live: Project, draft_gguf: Path) -> Project:
-    """A project with files of the draft, each broken in one of the ways and named after it."""
-    for how in BREAKS:
-        broken_gguf(draft_gguf, live.path / f"{how}.gguf", how)
+def broken(live: Project, broken_files: list[Path]) -> Project:
+    """A project with the broken files."""
+    for file in broken_files:
+        (live.path / file.name).hardlink_to(file)
     return live
 
 
