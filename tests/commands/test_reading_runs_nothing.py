@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -95,8 +96,16 @@ KEYS: Final = {
 }
 
 
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory, write_llama: Callable[[Path], Any]) -> Path:
+    """A folder with a model."""
+    folder = tmp_path_factory.mktemp("models") / "fresh"
+    write_llama(folder)
+    return folder
+
+
 @pytest.fixture
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_llama: Any) -> Iterator[Path]:
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Path) -> Iterator[Path]:
     """The file in which the folder's executables, git among them, leave a mark."""
     marked = tmp_path.with_name(f"{tmp_path.name}.mark")
     monkeypatch.chdir(tmp_path)
@@ -112,7 +121,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_llama: Any) -> I
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ['PATH']}")
     write_script(tmp_path / "f16.json")
-    write_llama(tmp_path / "fresh")
+    shutil.copytree(fresh, tmp_path / "fresh")
     (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
     (tmp_path / "log.txt").write_text("llama_print_timings: eval time = 1 ms\n")
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -128,11 +128,11 @@ def test_a_gate_on_mlx_finds_a_slowdown(small: Project) -> None:
     small.test("""
 @pytest.mark.model("asperf-draft:F16")
 def test_it(gate):
-    assert_no_regression(gate("pp64"), tolerance="50%")
+    assert_no_regression(gate("pp16"), tolerance="50%")
 """)
-    result = small.run("--asperf-candidate=current,slow_by=4", "--asperf-max-seconds=60")
+    result = small.run("--asperf-candidate=current,slow_by=2", "--asperf-max-seconds=60")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["✗ *gate pp64 asperf-draft:F16 on mlx *"])
+    result.stdout.fnmatch_lines(["✗ *gate pp16 asperf-draft:F16 on mlx *"])
 
 
 def test_speculation_is_measured_on_it(

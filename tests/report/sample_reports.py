@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -94,9 +95,16 @@ def report(noted: Sequence[Noting], gate: GateFacts | None = None, **meta: Any) 
     rows = tuple(one if isinstance(one, Noted) else Noted(*one) for one in noted)
     headline = ("asperf: live, engine scripted",) if noted else ()
     whole = Report(meta=decode(Meta, META | meta), headline=headline, rows=rows, gate=gate)
-    data: dict[str, Any] = json.loads(serialise(document(whole)))
-    check_schema(data)
+    text = serialise(document(whole))
+    _check_text(text)
+    data: dict[str, Any] = json.loads(text)
     return data
+
+
+@cache
+def _check_text(text: str) -> None:
+    """The check of a report, once for equal ones: it takes 0.1 s."""
+    check_schema(json.loads(text))
 
 
 def check_schema(document: Mapping[str, Any]) -> None:
