@@ -21,7 +21,7 @@ def small(live: Project) -> Project:
 @pytest.mark.usefixtures("short_chunks")
 def test_a_ladder_of_mlx_levels(small: Project, rows: Callable[..., list[dict[str, Any]]]) -> None:
     """PPL, KLD and size of quantizations by their names on MLX, with each row's run record."""
-    small.config(engine="mlx", default_model="asperf-draft", chunks=12)
+    small.config(engine="mlx", default_model="asperf-draft", chunks=8)
     small.test("""
 @pytest.mark.quant_ladder("8bit", "4BIT-g32")
 def test_each(perplexity, quant):
