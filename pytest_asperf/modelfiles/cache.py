@@ -34,6 +34,8 @@ _MODELS: Final = ("*.gguf", "*.mlx")
 #: The folder of the cache for builds of engines: it has no models.
 BUILDS_FOLDER: Final = "builds"
 _POLL_SECONDS: Final = 0.2
+#: A shorter wait is not reported: its line would only interrupt what pytest prints.
+_UNREPORTED_SECONDS: Final = 2.0
 _MAX_SIDECAR_BYTES: Final = 64 * 1024
 
 
@@ -229,7 +231,7 @@ def locked(target: Path, on_wait: Callable[[str], None] | None) -> Iterator[None
     lock = _file_lock(target)
     with explained(target.parent):
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=_UNREPORTED_SECONDS, poll_interval=_POLL_SECONDS)
         except Timeout:
             if on_wait is not None:
                 on_wait(f"waiting for another process to finish {target.name}")
