@@ -204,7 +204,10 @@ class ServedModel(LoadedModel):
         return counts.n_prompt
 
     def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
-        """The replies to simultaneous requests; all are sent again if one reply ends early."""
+        """The replies to simultaneous requests.
+
+        All are sent again if one ends early, or if none could be read before its end.
+        """
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
             seeds = [random.randrange(_SEEDS) for _ in prompts]  # noqa: S311  # sent openly
@@ -223,8 +226,12 @@ class ServedModel(LoadedModel):
             texts = [answer.reply.text for answer in answers]
             sizes, self._asked = [n_output] * len(texts), work
             self.answered = [*zip(prompts, seeds, sizes, texts, strict=True)]
-            if not (short := [answer for answer in answers if answer.is_shorter(n_output)]):
-                return [answer.counted(n_output) for answer in answers]
+            short = [answer for answer in answers if answer.is_shorter(n_output)]
+            counted = [answer.counted(n_output) for answer in answers]
+            if not short and not came_at_once(work, counted):
+                return counted
+        if not short:
+            return counted
         raise RefusalError(
             "server",
             f"the server ended its reply before {n_output} tokens, {_TRIES} times: "
@@ -489,12 +496,23 @@ def _generation(work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[
     One more was generated, as the first one ends the prompt; with some servers the first event has
     several.
     """
-    first_ns = min(answer.reply.token_ns[0] for answer in answers)
-    last_ns = max(answer.reply.token_ns[-1] for answer in answers)
-    n_timed = work.n_tokens + 1 - max(answer.n_of_first for answer in answers)
-    if n_timed < 1 or last_ns <= first_ns:
+    if came_at_once(work, answers):
         raise RefusalError("server", f"all {work.n_tokens + 1} tokens came at once")
-    return (last_ns - first_ns) * work.n_tokens // n_timed, _gaps_of_one(answers)
+    return _span_ns(answers) * work.n_tokens // _n_timed(work, answers), _gaps_of_one(answers)
+
+
+def came_at_once(work: Asked, answers: Sequence[TimedReply]) -> bool:
+    """True if a generation has no time, as all of its tokens were read together."""
+    return not times_prompt(work.kind) and (_n_timed(work, answers) < 1 or _span_ns(answers) <= 0)
+
+
+def _n_timed(work: Asked, answers: Sequence[TimedReply]) -> int:
+    return work.n_tokens + 1 - max(answer.n_of_first for answer in answers)
+
+
+def _span_ns(answers: Sequence[TimedReply]) -> int:
+    first_ns = min(answer.reply.token_ns[0] for answer in answers)
+    return max(answer.reply.token_ns[-1] for answer in answers) - first_ns
 
 
 def _gaps_of_one(answers: Sequence[TimedReply]) -> tuple[int, ...]:
