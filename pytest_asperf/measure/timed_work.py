@@ -25,8 +25,8 @@ from pytest_asperf.measure.feeding import Fed, ServedText
 NOT_EXAMINED: Final = "not examined, as the engine shows no logits inside of its runs"
 #: Positions that are decoded again, in addition to the last: of the timed tokens, and of those
 #: before.
-_TIMED: Final = 10
-_BEFORE: Final = 9
+_TIMED: Final = 15
+_BEFORE: Final = 14
 #: Positions of the whole text that show if weights predict anything.
 _OF_TEXT: Final = 128
 #: Comparisons of a repeated run and a new one before the new one is called slower.

@@ -93,7 +93,7 @@ MOST_MEAN_KLD: Final = 0.1
 MOST_KLD: Final = 1.0
 #: Usual KLD of a candidate's runs from a baseline whose own runs hardly differ from batches:
 #: coarser weights, at Q4_K_M instead of F16, have 0.033, or 0.044 of all (docs/benchmarks.md).
-MOST_UNLIKE_KLD: Final = 0.02
+MOST_UNLIKE_KLD: Final = 0.022
 #: A candidate that is faster by more is believed only if its work was examined.
 BELIEVABLE_SPEEDUP: Final = 2.0
 #: A run of new tokens may last this many times as long as a repeated run.
