@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .engine import Asked, Facts, LoadedModel, RefusalError, Timing
@@ -50,6 +50,8 @@ _SHORT_PROMPT: Final = 16
 _SEEDS: Final = 2**31
 #: Requests for one timed reply: a model may end its text before the requested number of tokens.
 _TRIES: Final = 4
+#: A gap between tokens that is a smaller share of their mean is none.
+_BURST_SHARE: Final = 0.1
 #: By the way of sampling: the fields of llama-server's requests.
 _SAMPLING: Final[dict[str, Facts]] = {
     TOP_K_OFF: {"top_k": 0, "top_p": TOP_P, "min_p": MIN_P, "temperature": TEMPERATURE},
@@ -206,7 +208,8 @@ class ServedModel(LoadedModel):
     def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
         """The replies to simultaneous requests.
 
-        All are sent again if one ends early, or if none could be read before its end.
+        All are sent again if one ends early, or was read at once or in bursts: a busy machine keeps
+        us from reading. A server that sends bursts sends them again.
         """
         for _ in range(_TRIES):
             prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
@@ -228,7 +231,7 @@ class ServedModel(LoadedModel):
             self.answered = [*zip(prompts, seeds, sizes, texts, strict=True)]
             short = [answer for answer in answers if answer.is_shorter(n_output)]
             counted = [answer.counted(n_output) for answer in answers]
-            if not short and not came_at_once(work, counted):
+            if not (short or came_at_once(work, counted) or came_in_bursts(work, counted)):
                 return counted
         if not short:
             return counted
@@ -504,6 +507,17 @@ def _generation(work: Asked, answers: Sequence[TimedReply]) -> tuple[int, tuple[
 def came_at_once(work: Asked, answers: Sequence[TimedReply]) -> bool:
     """True if a generation has no time, as all of its tokens were read together."""
     return not times_prompt(work.kind) and (_n_timed(work, answers) < 1 or _span_ns(answers) <= 0)
+
+
+def came_in_bursts(work: Asked, answers: Sequence[TimedReply]) -> bool:
+    """True if gaps are timed, and half of a reply's chunks came with the one before.
+
+    See the guard tokens-per-chunk.
+    """
+    return work.kind == "itl" and any(
+        len(answer.gaps_ns) > 1 and median(answer.gaps_ns) < _BURST_SHARE * fmean(answer.gaps_ns)
+        for answer in answers
+    )
 
 
 def _n_timed(work: Asked, answers: Sequence[TimedReply]) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import ANY
 
 import pytest
 
@@ -64,12 +65,17 @@ def test_tokens_that_come_with_the_first_are_not_timed() -> None:
         timing(Asked("tg", 8, 0, 1, ""), [reply(0, (100, 9), n=9)], 0)
 
 
-class Late(ServedModel):
-    """A served model of which the first replies are read at once, and later ones as they come."""
+AT_ONCE = reply(0, (100, 9), n=9)
+IN_BURSTS = reply(0, *((100 + 40 * (n // 4) + n % 4 // 3, n + 1) for n in range(9)), n=9)
+AS_IT_SHOULD = reply(0, *((100 + 5 * n, n + 1) for n in range(9)), n=9)
 
-    def __init__(self, n_late: int) -> None:
+
+class Late(ServedModel):
+    """A served model of which the first replies are read late, and later ones as they come."""
+
+    def __init__(self, late: TimedReply, n_late: int) -> None:
         super().__init__(cast("Any", None), lambda text: len(text.split()), {}, {})
-        self.todo = [reply(0, (100, 9), n=9)] * n_late + [reply(0, (100, 1), (160, 9), n=9)]
+        self.todo = [late] * n_late + [AS_IT_SHOULD]
 
     def _sent(self, *_: object) -> list[StreamRecord]:
         return [self.todo[0].record]
@@ -78,12 +84,19 @@ class Late(ServedModel):
         return self.todo.pop(0)
 
 
-def test_a_client_that_was_held_up_reads_another_reply() -> None:
-    """On a busy machine one reply may be read at once; a server that sends it so always does."""
-    work = Asked("tg", 8, 0, 1, " ".join("word" for _ in range(400)))
-    assert Late(1).serve(work).elapsed_ns == 60
+@pytest.mark.parametrize(("kind", "late"), [("tg", AT_ONCE), ("itl", AT_ONCE), ("itl", IN_BURSTS)])
+def test_a_client_that_was_held_up_reads_another_reply(kind: str, late: TimedReply) -> None:
+    """On a busy machine one reply may be read at once, or in bursts."""
+    work = Asked(kind, 8, 0, 1, " ".join("word" for _ in range(400)))
+    assert Late(late, 3).serve(work).requests == (AS_IT_SHOULD.facts | {"lag_ns": ANY},)
+
+
+def test_a_server_that_always_sends_so_is_seen() -> None:
+    """The last reply counts, and the guards see it; without any time it is an error at once."""
+    work = Asked("itl", 8, 0, 1, " ".join("word" for _ in range(400)))
+    assert Late(IN_BURSTS, 9).serve(work).requests == (IN_BURSTS.facts | {"lag_ns": ANY},)
     with pytest.raises(RefusalError, match="all 9 tokens came at once"):
-        Late(9).serve(work)
+        Late(AT_ONCE, 9).serve(work)
 
 
 @pytest.mark.parametrize(
