@@ -114,8 +114,8 @@ class WordServer(FakeServer):
             yield f"{word} "
             yield self.step_s
 
-    def account(self, prompt: str, n: int, spent_s: float) -> dict[str, Any]:  # noqa: ARG002  # for others
-        """The server's own counts at a reply's end."""
+    def account(self, prompt: str, n: int, _spent_s: float) -> dict[str, Any]:
+        """The server's own counts at a reply's end; others report the time too."""
         usage = {
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": n,

@@ -1,13 +1,18 @@
 """The time of a workload, by the replies of a server's users."""
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, cast
 from unittest.mock import ANY
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pytest_asperf.analysis.guards import joined_stamps
+from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.engine import Asked, RefusalError
-from pytest_asperf.worker.served_model import ServedModel, TimedReply, timing
+from pytest_asperf.worker.served_model import ServedModel, TimedReply, came_in_bursts, timing
 from pytest_asperf.worker.serving.events import OutputEvent, Reply
 from pytest_asperf.worker.serving.payload import TokenCounts
 from pytest_asperf.worker.serving.record import StreamRecord
@@ -89,6 +94,16 @@ def test_a_client_that_was_held_up_reads_another_reply(kind: str, late: TimedRep
     """On a busy machine one reply may be read at once, or in bursts."""
     work = Asked(kind, 8, 0, 1, " ".join("word" for _ in range(400)))
     assert Late(late, 3).serve(work).requests == (AS_IT_SHOULD.facts | {"lag_ns": ANY},)
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=12))
+def test_bursts_are_those_of_the_guard(gaps: list[int]) -> None:
+    """Worker and guard cannot share a rule, as a worker imports no other room; they agree."""
+    times = accumulate([100, *gaps])
+    answer = reply(0, *((ns, n + 1) for n, ns in enumerate(times)), n=len(gaps) + 1)
+    request = ServedRequest(**answer.facts)
+    is_found = joined_stamps([request]) is not None
+    assert came_in_bursts(Asked("itl", len(gaps), 0, 1, ""), [answer]) is is_found
 
 
 def test_a_server_that_always_sends_so_is_seen() -> None:
