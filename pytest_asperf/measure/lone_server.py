@@ -7,6 +7,7 @@ before. The text of an answer has as many tokens as the server counted.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Final
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.guards.timed_work import DELAY_SHARE
 from pytest_asperf.analysis.serving_metrics import ServedRequest, itl_ns, ttft_ns
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun, Worker
@@ -26,8 +28,7 @@ AGREES: Final = 0.5
 #: Tokens of an answer that distinguishes two prompts, and of one that shows the time of a prompt.
 _LONG: Final = 32
 _SHORT: Final = 4
-#: Short answers of which the fastest counts: a busy machine delays any of them, and so would hide
-#: that a long answer's tokens were kept.
+#: Short answers that are requested at a time, of which the fastest counts.
 _SHORT_ONES: Final = 3
 #: Words at the end of a prompt that keep their place: a server may remember answers by them.
 _LAST_WORDS: Final = 8
@@ -122,53 +123,45 @@ class LoneServer:
         return None
 
     def _of_times(self, request: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
-        """A prompt in another order needs as much time."""
+        """A prompt in another order needs as much time.
 
-        def check(request: ServedRequest, new: SentAgain) -> GuardFinding | None:
+        The machine may be busy in any comparison, so one without a finding is enough.
+        """
+        if self.workload.warm and not self.workload.generates:
+            return None
+        finding = None
+        for _ in range(_TRIES):
+            new = self._new(answer)
             if self.workload.generates:
-                return guards.repeated_result(fmean(itl_ns(request) or (0.0,)), new.gap_ns)
-            return guards.repeated_result(ttft_ns(request), new.first_ns)
-
-        n_tries = _TRIES if self.workload.generates or not self.workload.warm else 0
-        return self._nearest(request, answer, self._new, check, n_tries)
+                finding = guards.repeated_result(fmean(itl_ns(request) or (0.0,)), new.gap_ns)
+            else:
+                finding = guards.repeated_result(ttft_ns(request), new.first_ns)
+            if finding is None:
+                break
+            request, answer = self._next(answer)
+        return finding
 
     def _of_delay(self, request: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
-        """The first token of a long answer does not come later than that of a short one."""
+        """The first token of a long answer does not come later than that of a short one.
 
-        def check(request: ServedRequest, short: SentAgain) -> GuardFinding | None:
-            span_ns = request.event_ns[-1] - request.event_ns[0]
-            return guards.delayed_tokens(ttft_ns(request), short.first_ns, span_ns)
-
-        n_tries = _TRIES if answer.n_tokens > _SHORT and not self.workload.warm else 0
-        return self._nearest(request, answer, self._short, check, n_tries)
-
-    def _nearest(
-        self,
-        request: ServedRequest,
-        answer: TimedAnswer,
-        send: Callable[[TimedAnswer], SentAgain],
-        check: Callable[[ServedRequest, SentAgain], GuardFinding | None],
-        n_tries: int,
-    ) -> GuardFinding | None:
-        """Compare timed requests with new prompts until one comparison finds nothing.
-
-        The machine may be busy in any one of them.
+        A busy machine delays either, so the fastest of each count, until both are alike.
         """
-        finding = None
-        for _ in range(n_tries):
-            finding = check(request, send(answer))
-            if finding is None:
+        if answer.n_tokens <= _SHORT or self.workload.warm:
+            return None
+        fastest, short_ns, finding = request, math.inf, None
+        for _ in range(_TRIES):
+            fastest = min(fastest, request, key=ttft_ns)
+            short = replace(answer, n_tokens=_SHORT)
+            short_ns = min(short_ns, *(self._new(short).first_ns for _ in range(_SHORT_ONES)))
+            span_ns = fastest.event_ns[-1] - fastest.event_ns[0]
+            finding = guards.delayed_tokens(ttft_ns(fastest), short_ns, span_ns)
+            if ttft_ns(fastest) <= DELAY_SHARE * short_ns:
                 break
             request, answer = self._next(answer)
         return finding
 
     def _new(self, answer: TimedAnswer) -> SentAgain:
         return self._sent(self._reordered(answer))
-
-    def _short(self, answer: TimedAnswer) -> SentAgain:
-        """The fastest of some short answers."""
-        short = replace(answer, n_tokens=_SHORT)
-        return min((self._new(short) for _ in range(_SHORT_ONES)), key=lambda one: one.first_ns)
 
     def _next(self, answer: TimedAnswer) -> tuple[ServedRequest, TimedAnswer]:
         """Another timed request, and its answer."""
