@@ -6,6 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from time import sleep
 from typing import Any
 
@@ -103,7 +104,9 @@ class FakeServer:
 
     def _read(self, connection: socket.socket) -> dict[str, Any]:
         stream = connection.makefile("rb")
-        lines = [*iter(stream.readline, b"\r\n")]
+        lines = [*takewhile(lambda line: line != b"\r\n", stream)]
+        if not lines:
+            raise ConnectionError  # the client left without a request
         self.heads.append(b"".join(lines).decode())
         length = next(
             (
