@@ -132,8 +132,7 @@ class WorkerPair:
         )
 
     def _ask(self, op: str, parse: Callable[[Mapping[str, Any]], Parsed], **args: Any) -> Parsed:
-        answer = self.worker.call(op, pair=self.name, **args)
-        return self.worker.parsed(op, lambda: parse(answer))
+        return self.worker.asked(op, parse, pair=self.name, **args)
 
 
 def served_generation(
@@ -143,30 +142,27 @@ def served_generation(
 
     In between, the gaps between tokens of such a reply as they came; empty if it was not streamed.
     """
-    answer = worker.call("run_drafted", model=name, prompt=list(prompt), n_new=n_new)
-    return worker.parsed(
-        f"drafted {name}",
-        lambda: (
-            _generation(answer, n_new),
-            tuple(map(int, answer["gaps_ns"])),
-            worker.context(name, present(answer, "context")),
-        ),
-    )
+
+    def parse(answer: Mapping[str, Any]) -> tuple[Generation, tuple[int, ...], ContextFacts]:
+        context = worker.context(name, present(answer, "context"))
+        return _generation(answer, n_new), tuple(map(int, answer["gaps_ns"])), context
+
+    return worker.asked("run_drafted", parse, model=name, prompt=list(prompt), n_new=n_new)
 
 
 def likeliest_tokens(
     worker: Worker, name: str, prompt: Sequence[int], reply: Sequence[int]
 ) -> tuple[list[int], list[float]]:
     """The likeliest token instead of each one of a server's reply, and by how many nats."""
-    answer = worker.call("run_likeliest", model=name, prompt=list(prompt), reply=list(reply))
 
-    def parse() -> tuple[list[int], list[float]]:
+    def parse(answer: Mapping[str, Any]) -> tuple[list[int], list[float]]:
         tokens, gaps = list(map(int, answer["tokens"])), list(map(float, answer["gaps"]))
         if not len(tokens) == len(gaps) == len(reply) or min(gaps, default=0) < 0:
             raise ValueError(f"there are not the gaps of {len(reply)} tokens")
         return tokens, gaps
 
-    return worker.parsed(f"likeliest {name}", parse)
+    asked = {"model": name, "prompt": list(prompt), "reply": list(reply)}
+    return worker.asked("run_likeliest", parse, **asked)
 
 
 def _step_costs(answer: Mapping[str, Any]) -> StepCosts:

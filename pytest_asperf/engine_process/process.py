@@ -292,6 +292,11 @@ def start_interpreter(
     )
 
 
+def _about(op: str, args: Mapping[str, object]) -> str:
+    """A request in words: the operation, and the model if there is one."""
+    return f"{op} {args['model']}" if "model" in args else op
+
+
 class EngineProcess:
     """One engine in one process. A context manager; every call has a deadline.
 
@@ -391,7 +396,7 @@ class EngineProcess:
         self._next_id += 1
         # One deadline for both directions: a process that is stopped does not read either.
         deadline = time.monotonic() + (timeout_s := timeout_s or self.call_timeout_s)
-        what = f"{op} {args['model']}" if "model" in args else op
+        what = _about(op, args)
         sent_ns = time.perf_counter_ns()
         self._send(wire.encode({"id": self._next_id, "op": op, "args": args}), deadline)
         reply = self._receive(what, timeout_s, deadline)
@@ -471,13 +476,14 @@ class EngineProcess:
             manner=f"no answer within {timeout_s:g} s",
         )
 
-    def parsed(self, op: str, parse: Callable[[], Parsed]) -> Parsed:
-        """The answer as `parse` reads it; a malformed one ends the process."""
+    def asked(self, op: str, parse: Callable[[dict[str, Any]], Parsed], **args: Any) -> Parsed:
+        """The answer to a request as `parse` reads it; a malformed one ends the process."""
+        answer = self.call(op, **args)
         try:
-            return parse()
+            return parse(answer)
         except _MALFORMED as err:
             what = str(err) if type(err) is ValueError else repr(err)
-            raise self._garbled(op, f"the answer is malformed: {what}") from err
+            raise self._garbled(_about(op, args), f"the answer is malformed: {what}") from err
 
     def _garbled(self, op: str, what: str) -> WorkerError:
         """End the process; returns the error about the unreadable answer."""

@@ -106,8 +106,7 @@ class Worker(EngineProcess):
         Requested once: a process keeps the libraries that it began with.
         """
         if self._described is None:
-            answer = self.call("describe")
-            self._described = self.parsed("describe", lambda: EngineFacts.parse(answer))
+            self._described = self.asked("describe", EngineFacts.parse)
         return self._described
 
     def share(self, folder: Path) -> None:
@@ -119,13 +118,12 @@ class Worker(EngineProcess):
 
     def load(self, name: str, path: Path, settings: EngineSettings) -> LoadedFacts:
         """Load a model file under a name; its resolved settings."""
-        answer = self.call("load", model=name, path=str(path), settings=settings.as_dict())
-        return self.parsed(f"load {name}", lambda: LoadedFacts.parse(answer))
+        chosen = settings.as_dict()
+        return self.asked("load", LoadedFacts.parse, model=name, path=str(path), settings=chosen)
 
     def unload(self, name: str) -> RemoteFacts | None:
         """Free a model; the link to the machine that computed it then, if that was another."""
-        answer = self.call("unload", model=name)
-        return self.parsed(f"unload {name}", lambda: optional(answer, "remote", RemoteFacts))
+        return self.asked("unload", lambda at: optional(at, "remote", RemoteFacts), model=name)
 
     def clear(self) -> None:
         """Free everything loaded, and allow it to run on all cores again."""
@@ -136,8 +134,7 @@ class Worker(EngineProcess):
 
     def tokenize(self, name: str, text: str) -> list[int]:
         """A text's token ids, with BOS where the tokenizer adds one."""
-        answer = self.call("tokenize", model=name, text=text)
-        return self.parsed(f"tokenize {name}", lambda: _tokens(answer["tokens"]))
+        return self.asked("tokenize", lambda of: _tokens(of["tokens"]), model=name, text=text)
 
     def prompt(
         self, name: str, tokens: Sequence[int], depth: int, *, n_ctx: int | None = None
@@ -168,8 +165,9 @@ class Worker(EngineProcess):
 
     def serve(self, name: str, text: str, workload: Workload) -> RawRun:
         """Time one request of each user of a server, with prompts that are made of a text."""
-        answer = self.call(
+        return self.asked(
             "serve",
+            lambda answer: self._ran(name, answer, workload.n_counted),
             model=name,
             kind=workload.kind,
             n_tokens=workload.n_tokens,
@@ -179,42 +177,34 @@ class Worker(EngineProcess):
             warm=workload.warm,
             sampled=workload.sampled,
         )
-        return self._ran(f"{workload.name} {name}", name, answer, workload.n_counted)
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: Any) -> RawRun:
         began_ns = time.perf_counter_ns()
-        answer = self.call(op, model=name, tokens=list(tokens), depth=depth, **more)
-        call_ns = time.perf_counter_ns() - began_ns
-        run = self._ran(f"{op} {name}", name, answer, len(tokens) - depth)
-        return replace(run, call_ns=call_ns)
 
-    def _ran(self, what: str, name: str, answer: Mapping[str, Any], n_tokens: int) -> RawRun:
-        def parse() -> RawRun:
-            return _run(answer, self.context(name, present(answer, "context")), n_tokens)
+        def parse(answer: Mapping[str, Any]) -> RawRun:
+            call_ns = time.perf_counter_ns() - began_ns
+            return replace(self._ran(name, answer, len(tokens) - depth), call_ns=call_ns)
 
-        return self.parsed(what, parse)
+        return self.asked(op, parse, model=name, tokens=list(tokens), depth=depth, **more)
+
+    def _ran(self, name: str, answer: Mapping[str, Any], n_tokens: int) -> RawRun:
+        return _run(answer, self.context(name, present(answer, "context")), n_tokens)
 
     def output(self, name: str, prompt: str, n_tokens: int) -> str:
         """The text of so many tokens after a prompt."""
-        answer = self.call("output", model=name, prompt=prompt, n_tokens=n_tokens)
-        return self.parsed(f"output {name}", lambda: str(answer["text"]))
+        asked = {"model": name, "prompt": prompt, "n_tokens": n_tokens}
+        return self.asked("output", lambda answer: str(answer["text"]), **asked)
 
     def revisit(self, name: str, positions: Sequence[int]) -> RunRemains:
         """The traces of the last timed run: its logits, and some positions decoded again."""
-        answer = self.call("run_revisit", model=name, positions=list(positions))
-        return self.parsed(
-            f"revisit {name}",
-            lambda: RunRemains(optional(answer, "n_held", int), _grouped_rows(answer["rows"])),
-        )
+        return self.asked("run_revisit", _remains, model=name, positions=list(positions))
 
     def recompute(
         self, name: str, tokens: Sequence[int], positions: Sequence[int]
     ) -> dict[int, GroupedRow]:
         """The logits of positions of a text by position, from a fresh memory in large batches."""
-        answer = self.call(
-            "run_recompute", model=name, tokens=list(tokens), positions=list(positions)
-        )
-        return self.parsed(f"recompute {name}", lambda: _grouped_rows(answer["rows"]))
+        asked = {"model": name, "tokens": list(tokens), "positions": list(positions)}
+        return self.asked("run_recompute", _grouped_rows, **asked)
 
     def score(
         self,
@@ -244,8 +234,14 @@ class Worker(EngineProcess):
         Raises:
             MeasurementError: scores that no model can have; see `ChunkScore`.
         """
-        answer = self.call(
+
+        def parse(answer: Mapping[str, Any]) -> dict[str, tuple[ChunkScore, ContextFacts]]:
+            scores, contexts = answer["scores"], answer["contexts"]
+            return {n: (_chunk_score(scores[n]), self.context(n, contexts[n])) for n in names}
+
+        return self.asked(
             "score",
+            parse,
             models=list(names),
             tokens=list(tokens),
             first=first,
@@ -255,12 +251,6 @@ class Worker(EngineProcess):
             against=str(against or ""),
         )
 
-        def parse(name: str) -> tuple[ChunkScore, ContextFacts]:
-            context = self.context(name, answer["contexts"][name])
-            return _chunk_score(answer["scores"][name]), context
-
-        return self.parsed("score", lambda: {name: parse(name) for name in names})
-
     def quantize(self, source: Path, target: Path, recipe: Mapping[str, object]) -> None:
         """Write a model at another quantization; `recipe` as `engines.level_recipe` returns it."""
         self.call("quantize", source=str(source), target=str(target), recipe=dict(recipe))
@@ -269,10 +259,11 @@ class Worker(EngineProcess):
         self, target: str, draft: str, prompt: str, *, n_new: int, k: int
     ) -> ToolSpeculation:
         """Generate with the engine's own program for speculation."""
-        answer = self.call("speculate", model=target, draft=draft, prompt=prompt, n_new=n_new, k=k)
-        return self.parsed(
+        asked = {"model": target, "draft": draft, "prompt": prompt, "n_new": n_new, "k": k}
+        return self.asked(
             "speculate",
-            lambda: parsed(ToolSpeculation, answer, "speculate", text=str(answer["text"])),
+            lambda of: parsed(ToolSpeculation, of, "speculate", text=str(of["text"])),
+            **asked,
         )
 
 
@@ -282,8 +273,12 @@ def _tokens(value: object) -> list[int]:
     return value
 
 
-def _grouped_rows(rows: Mapping[str, Any]) -> dict[int, GroupedRow]:
-    return {int(position): grouped_row(row) for position, row in rows.items()}
+def _remains(answer: Mapping[str, Any]) -> RunRemains:
+    return RunRemains(optional(answer, "n_held", int), _grouped_rows(answer))
+
+
+def _grouped_rows(answer: Mapping[str, Any]) -> dict[int, GroupedRow]:
+    return {int(position): grouped_row(row) for position, row in answer["rows"].items()}
 
 
 def grouped_row(row: Sequence[Any]) -> GroupedRow:

@@ -15,104 +15,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from pytest_asperf.analysis.guards import kld
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import GroupedRow, Worker
-from pytest_asperf.engine_process.facts import ContextFacts, present
-from pytest_asperf.engine_process.worker import grouped_row
+from pytest_asperf.engine_process import GroupedRow
+from pytest_asperf.engine_process.ways import (
+    decoded_together,
+    replied_in_turn,
+    replied_together,
+)
 from pytest_asperf.errors import UnfitError
 from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.ladder import PPL_N_CTX
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm, ask_anew
-
-Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
-
-
-def decoded_together(
-    worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_prompt: int
-) -> tuple[Sequences, ContextFacts]:
-    """The logits of each position of sequences that are decoded together, and the context.
-
-    The first `n_prompt` tokens of all are one batch, and then one token of each.
-
-    Raises:
-        WorkerError: the process died, hangs or answered nonsense.
-        EngineRefusedError: the engine computes one sequence at a time.
-    """
-    texts = [list(sequence) for sequence in sequences]
-    answer = worker.call("run_together", model=name, sequences=texts, n_prompt=n_prompt)
-    shape = len(sequences), len(sequences[0])
-    return worker.parsed(
-        f"together {name}",
-        lambda: (_rows(answer["rows"], shape), ContextFacts.parse(present(answer, "context"))),
-    )
-
-
-def replied_together(
-    worker: Worker, name: str, prompts: Sequence[Sequence[int]], n_new: int
-) -> tuple[Sequences, Sequences, ContextFacts]:
-    """The logits of a server's replies of `n_new` tokens to prompts that are sent at once.
-
-    Then the logits of the same tokens, each computed alone after all tokens before it; and the
-    context.
-
-    Raises:
-        WorkerError: the process died, hangs or answered nonsense.
-        EngineRefusedError: the engine is no server that shows log-probabilities.
-    """
-    texts = [list(prompt) for prompt in prompts]
-    answer = worker.call("run_replies", model=name, prompts=texts, n_new=n_new)
-    shape = len(prompts), n_new
-
-    def parse() -> tuple[Sequences, Sequences, ContextFacts]:
-        among, alone = (_rows(rows, shape) for rows in answer["ways"])
-        return among, alone, ContextFacts.parse(present(answer, "context"))
-
-    return worker.parsed(f"replies {name}", parse)
-
-
-def replied_in_turn(
-    worker: Worker, name: str, turns: Sequence[tuple[int, Sequence[int]]], n_new: int, n_ctx: int
-) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
-    """The logits of replies of `n_new` tokens, each after the cache that earlier messages left.
-
-    Then the logits of the same texts computed anew; the first position of each reply; the context.
-
-    Args:
-        worker: the process.
-        name: the model's name in it.
-        turns: for each message its conversation's number, and the tokens that it adds.
-        n_new: tokens of a reply.
-        n_ctx: tokens that the caches have room for.
-
-    Raises:
-        WorkerError: the process died, hangs or answered nonsense.
-        EngineRefusedError: the engine keeps nothing from prompt to prompt.
-    """
-    asked = [(number, list(added)) for number, added in turns]
-    answer = worker.call("run_turns", model=name, turns=asked, n_new=n_new, n_ctx=n_ctx)
-    shape = len(turns), n_new
-
-    def parse() -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
-        kept, anew = (_rows(rows, shape) for rows in answer["ways"])
-        firsts = tuple(int(first) for first in answer["firsts"])
-        return kept, anew, firsts, ContextFacts.parse(present(answer, "context"))
-
-    return worker.parsed(f"turns {name}", parse)
-
-
-def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> Sequences:
-    n_sequences, length = shape
-    if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
-        raise ValueError(f"there are not {length} rows of each of {n_sequences} sequences")
-    return tuple(tuple(map(grouped_row, of_one)) for of_one in rows)
-
 
 #: The name of the second load of the model, which gets one token at a time.
 _SINGLY: Final = "singly"
@@ -214,11 +134,7 @@ class LogitsExperiment:
     turns: bool = False  #: True computes conversations, and each reply anew
 
     def run(self, lease: MachineLease) -> LogitsComparison:
-        """Score.
-
-        Raises:
-            EngineError: a build's process died or reported an error.
-        """
+        """Score."""
         began = time.monotonic()
         lease.progress("logits", 0, 1)
         arms = [arm for (arm,) in lease.sides]
@@ -231,20 +147,12 @@ class LogitsExperiment:
         self.drift(arm, lease)
 
     def drift(self, arm: Arm, lease: MachineLease) -> Drift:
-        """Score in one variant.
-
-        Raises:
-            EngineError: it died or reported an error.
-        """
+        """Score in one variant."""
         with RunningArm(arm, lease) as running:
             return self.drift_of(running, lease)
 
     def drift_of(self, running: RunningArm, lease: MachineLease) -> Drift:
-        """Score in a variant that runs.
-
-        Raises:
-            EngineError: it died or reported an error.
-        """
+        """Score in a variant that runs."""
         if self.turns:
             return _drift_of_turns(running, lease)
         if running.loaded.served is not None:
@@ -263,11 +171,7 @@ class DriftExperiment:
     ways: LogitsExperiment  #: the ways, as of two builds
 
     def run(self, lease: MachineLease) -> Drift:
-        """Score.
-
-        Raises:
-            EngineError: the engine died or reported an error.
-        """
+        """Score."""
         ((arm,),) = lease.sides
         return self.ways.drift(arm, lease)
 

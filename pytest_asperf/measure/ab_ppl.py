@@ -92,12 +92,7 @@ class PplExperiment:
     depth: int = 0
 
     def run(self, lease: MachineLease) -> PplComparison:
-        """Score.
-
-        Raises:
-            MeasurementError: the builds make different tokens of the corpus.
-            EngineError: a build's process died or reported an error.
-        """
+        """Score; a MeasurementError means that the builds make different tokens of the corpus."""
         deadline = time.monotonic() + self.visit.max_seconds
         latest = max(deadline, time.monotonic() + self.visit.most_seconds)
         with ExitStack() as stack:

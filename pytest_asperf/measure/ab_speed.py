@@ -213,12 +213,7 @@ class SpeedExperiment(OfAnyModel):
         return self.workloads
 
     def run(self, lease: MachineLease) -> ABResult:
-        """Time the pairs; every K-th gate of a machine is preceded by a self-check.
-
-        Raises:
-            EngineError: a process died or reported an error, so the check is broken and not
-                decided.
-        """
+        """Time the pairs; every K-th gate of a machine is preceded by a self-check."""
         (base,), (candidate,) = lease.sides
         every = None if self.visit.number else lease.plan.self_check_every
         if every is not None and self.budget.is_gate and lease.noise().count_gate() % every == 0:

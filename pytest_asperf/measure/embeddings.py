@@ -9,15 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from pytest_asperf.engine_process import Worker
-from pytest_asperf.engine_process.facts import ContextFacts, present
+from pytest_asperf.engine_process.ways import Vectors, embedded
 from pytest_asperf.errors import ModelError
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel
 from pytest_asperf.measure.feeding import Corpus
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
-
-Vectors = tuple[tuple[float, ...], ...]
 
 #: Characters of the texts, used in rotation: encoders have a context of 512 tokens, and a batch
 #: contains texts of several lengths.
@@ -95,26 +92,6 @@ class EmbeddingsExperiment(OfAnyModel):
             together, _ = embedded(worker, MODEL, texts, together=True)
             alone, context = embedded(worker, MODEL, texts, together=False)
             return EmbeddedTexts(alone, together, running.ran(context))
-
-
-def embedded(
-    worker: Worker, name: str, texts: Sequence[str], *, together: bool
-) -> tuple[Vectors, ContextFacts]:
-    """The vector of each text, computed alone or with others in one call; and the context.
-
-    Raises:
-        WorkerError: the process died, hangs or answered nonsense.
-        EngineRefusedError: the engine returns no vectors, or they do not depend on the texts.
-    """
-    answer = worker.call("embed", model=name, texts=list(texts), together=together)
-
-    def parse() -> tuple[Vectors, ContextFacts]:
-        vectors = tuple(tuple(map(float, vector)) for vector in answer["vectors"])
-        if len(vectors) != len(texts) or len(set(map(len, vectors))) != 1:
-            raise ValueError(f"{len(vectors)} vectors of {len(texts)} texts, or of other sizes")
-        return vectors, ContextFacts.parse(present(answer, "context"))
-
-    return worker.parsed(f"embed {name}", parse)
 
 
 def texts_to_embed(corpus: Corpus) -> list[str]:

@@ -182,15 +182,15 @@ class LoneServer:
     def _sent(self, request: TimedAnswer, temperature: float = 0) -> SentAgain:
         """The answer to a request."""
         self.n_requests += 1
-        reply = self.worker.call(
+        return self.worker.asked(
             "answer_again",
+            _parsed,
             model=self.name,
             prompt=request.prompt,
             n_tokens=request.n_tokens,
             seed=request.seed,
             temperature=temperature,
         )
-        return self.worker.parsed("answer_again", lambda: _parsed(reply))
 
 
 def _long(answer: TimedAnswer) -> TimedAnswer:
@@ -206,15 +206,14 @@ def _parsed(reply: Mapping[str, object]) -> SentAgain:
 
 def timed_answer(worker: Worker, name: str) -> TimedAnswer | None:
     """An answer of a model's last timed run; None if it shows none."""
-    reply = worker.call("answered", model=name)
-
-    def parse() -> TimedAnswer | None:
-        """The first user's."""
-        for prompt, seed, n_tokens, text in reply["answers"]:
-            return TimedAnswer(str(prompt), int(seed), int(n_tokens), str(text))
-        return None
-
-    return worker.parsed("answered", parse)
+    answers = worker.asked(
+        "answered",
+        lambda reply: [
+            TimedAnswer(str(p), int(s), int(n), str(t)) for p, s, n, t in reply["answers"]
+        ],
+        model=name,
+    )
+    return answers[0] if answers else None
 
 
 def share_of(answer: str, again: str) -> float:

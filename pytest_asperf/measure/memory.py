@@ -9,8 +9,9 @@ import psutil
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, EngineMemory, Worker
+from pytest_asperf.engine_process.ways import embedded
 from pytest_asperf.errors import MeasurementError, UnfitError
-from pytest_asperf.measure.embeddings import embedded, texts_to_embed
+from pytest_asperf.measure.embeddings import texts_to_embed
 from pytest_asperf.measure.experiment import MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import workload_tokens
 from pytest_asperf.measure.results import Provenance

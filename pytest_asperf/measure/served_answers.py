@@ -129,8 +129,5 @@ def _next(arm: TimedArm, workload: Workload, *, is_new: bool) -> TimedAnswer | N
 
 def _again(arm: TimedArm, answer: TimedAnswer) -> str:
     """The text that a server answers to the same request."""
-    prompt, n_tokens, seed = answer.prompt, answer.n_tokens, answer.seed
-    reply = arm.worker.call(
-        "answer_again", model=arm.timed, prompt=prompt, n_tokens=n_tokens, seed=seed
-    )
-    return arm.worker.parsed("answer_again", lambda: str(reply["text"]))
+    asked = {"prompt": answer.prompt, "n_tokens": answer.n_tokens, "seed": answer.seed}
+    return arm.worker.asked("answer_again", lambda of: str(of["text"]), model=arm.timed, **asked)

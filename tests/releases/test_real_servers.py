@@ -14,7 +14,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
-from pytest_asperf.measure.ab_logits import replied_together
+from pytest_asperf.engine_process.ways import replied_together
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from pytest_asperf.testing import check_engine
 from pytest_asperf.worker.engine import Asked

@@ -220,10 +220,9 @@ class WorkerHere:
         del settings
         return LoadedFacts.parse(self.call("load", model=name, path=str(path), settings={}))
 
-    def parsed(self, op: str, parse: Callable[[], Answer]) -> Answer:
+    def asked(self, op: str, parse: Callable[[dict[str, Any]], Answer], **args: Any) -> Answer:
         """The answer as `parse` reads it."""
-        del op
-        return parse()
+        return parse(self.call(op, **args))
 
     def unload(self, name: str) -> None:
         """Free a model."""

@@ -1,0 +1,89 @@
+"""The same texts computed in two ways in one worker: alone, and with others or after others."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pytest_asperf.engine_process.facts import ContextFacts, present
+from pytest_asperf.engine_process.worker import GroupedRow, Worker, grouped_row
+
+Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
+Vectors: TypeAlias = tuple[tuple[float, ...], ...]
+
+
+def decoded_together(
+    worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_prompt: int
+) -> tuple[Sequences, ContextFacts]:
+    """The logits of each position of sequences that are decoded together, and the context.
+
+    The first `n_prompt` tokens of all are one batch, and then one token of each. An
+    EngineRefusedError means that the engine computes one sequence at a time.
+    """
+    texts, shape = [list(sequence) for sequence in sequences], (len(sequences), len(sequences[0]))
+
+    def parse(answer: Mapping[str, Any]) -> tuple[Sequences, ContextFacts]:
+        return _rows(answer["rows"], shape), ContextFacts.parse(present(answer, "context"))
+
+    return worker.asked("run_together", parse, model=name, sequences=texts, n_prompt=n_prompt)
+
+
+def replied_together(
+    worker: Worker, name: str, prompts: Sequence[Sequence[int]], n_new: int
+) -> tuple[Sequences, Sequences, ContextFacts]:
+    """The logits of a server's replies of `n_new` tokens to prompts that are sent at once.
+
+    Then the logits of the same tokens, each computed alone after all tokens before it; and the
+    context. An EngineRefusedError means that it is no server that shows log-probabilities.
+    """
+    texts, shape = [list(prompt) for prompt in prompts], (len(prompts), n_new)
+
+    def parse(answer: Mapping[str, Any]) -> tuple[Sequences, Sequences, ContextFacts]:
+        among, alone = (_rows(rows, shape) for rows in answer["ways"])
+        return among, alone, ContextFacts.parse(present(answer, "context"))
+
+    return worker.asked("run_replies", parse, model=name, prompts=texts, n_new=n_new)
+
+
+def replied_in_turn(
+    worker: Worker, name: str, turns: Sequence[tuple[int, Sequence[int]]], n_new: int, n_ctx: int
+) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
+    """The logits of replies of `n_new` tokens, each after the cache that earlier messages left.
+
+    Then the logits of the same texts computed anew; the first position of each reply; the context.
+    Each of `turns` has its conversation's number, and the tokens that it adds; the caches have room
+    for `n_ctx`. An EngineRefusedError means that the engine keeps nothing from prompt to prompt.
+    """
+    messages, shape = [(number, list(added)) for number, added in turns], (len(turns), n_new)
+
+    def parse(
+        answer: Mapping[str, Any],
+    ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
+        kept, anew = (_rows(rows, shape) for rows in answer["ways"])
+        firsts = tuple(int(first) for first in answer["firsts"])
+        return kept, anew, firsts, ContextFacts.parse(present(answer, "context"))
+
+    asked = {"model": name, "turns": messages, "n_new": n_new, "n_ctx": n_ctx}
+    return worker.asked("run_turns", parse, **asked)
+
+
+def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> Sequences:
+    n_sequences, length = shape
+    if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
+        raise ValueError(f"there are not {length} rows of each of {n_sequences} sequences")
+    return tuple(tuple(map(grouped_row, of_one)) for of_one in rows)
+
+
+def embedded(
+    worker: Worker, name: str, texts: Sequence[str], *, together: bool
+) -> tuple[Vectors, ContextFacts]:
+    """The vector of each text, computed alone or with others in one call; and the context.
+
+    An EngineRefusedError means that there are none, or that they do not depend on the texts.
+    """
+
+    def parse(answer: Mapping[str, Any]) -> tuple[Vectors, ContextFacts]:
+        vectors = tuple(tuple(map(float, vector)) for vector in answer["vectors"])
+        if len(vectors) != len(texts) or len(set(map(len, vectors))) != 1:
+            raise ValueError(f"{len(vectors)} vectors of {len(texts)} texts, or of other sizes")
+        return vectors, ContextFacts.parse(present(answer, "context"))
+
+    return worker.asked("embed", parse, model=name, texts=list(texts), together=together)
