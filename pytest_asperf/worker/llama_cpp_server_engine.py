@@ -7,7 +7,6 @@ instead.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .llama_cpp_engine import GGML_TYPES, LlamaCppEngine
@@ -19,7 +18,7 @@ from .printed.engine_log import (
     model_counts,
 )
 from .served_model import CANNOT, UNBOUNDED, Api, served_facts, served_text
-from .server_process import ServerProcess, StartedModel, options_of
+from .server_process import ServerProcess, StartedModel, on_loopback, options_of
 from .serving.client import stream_request
 from .serving.payload import answered_object
 
@@ -29,16 +28,9 @@ if TYPE_CHECKING:
 
 _NAME: Final = "llama_cpp.server"
 _SLOTS: Final = 1
-#: By setting: the server's option.
-_OPTIONS: Final = {
-    "threads": "--n_threads",
-    "n_gpu_layers": "--n_gpu_layers",
-    "flash_attn": "--flash_attn",
-    "type_k": "--type_k",
-    "type_v": "--type_v",
-    "n_batch": "--n_batch",
-    "n_ubatch": "--n_ubatch",
-}
+#: By setting: the server's option, which has its name but for the first.
+_SAME: Final = ("n_gpu_layers", "flash_attn", "type_k", "type_v", "n_batch", "n_ubatch")
+_OPTIONS: Final = {"threads": "--n_threads", **{key: f"--{key}" for key in _SAME}}
 
 
 class LlamaCppServerEngine(LlamaCppEngine):
@@ -53,12 +45,8 @@ class LlamaCppServerEngine(LlamaCppEngine):
         own = {key: _value(key, value) for key, value in settings.items()}
         options = ["--model", path, "--interrupt_requests", "false"]
         options += options_of(_NAME, own, _OPTIONS)
-
-        def command(port: int) -> tuple[Path, list[str]]:
-            where = ["--host", "127.0.0.1", "--port", str(port)]
-            return Path(sys.executable), ["-I", "-m", "llama_cpp.server", *where, *options]
-
-        return LlamaCppServerModel(lambda: ServerProcess(_NAME, command, "/v1/models"), settings)
+        command = on_loopback(sys.executable, "-I", "-m", "llama_cpp.server", options=options)
+        return LlamaCppServerModel(ServerProcess(_NAME, command, "/v1/models"), settings)
 
 
 def _value(key: str, value: object) -> str:
@@ -72,9 +60,9 @@ def _value(key: str, value: object) -> str:
 class LlamaCppServerModel(StartedModel):
     """A GGUF file in a server of its own."""
 
-    def __init__(self, start: Any, settings: dict[str, Any]) -> None:
+    def __init__(self, server: ServerProcess, settings: dict[str, Any]) -> None:
         self._settings = settings
-        super().__init__(start)
+        super().__init__(server)
 
     def api(self, endpoint: Endpoint) -> Api:
         """Completions.

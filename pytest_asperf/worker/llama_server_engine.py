@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .llama_tools_engine import LlamaToolsEngine
 from .printed.engine_log import adds_bos, buffers_mib, context_facts, layer_counts, model_counts
 from .served_model import CANNOT_STEP, UNBOUNDED, Api, served_facts, served_text
-from .server_process import ServerProcess, StartedModel, options_of
+from .server_process import ServerProcess, StartedModel, on_loopback, options_of
 from .serving.client import get_request, stream_request
 from .serving.payload import answered_object, as_dict
 from .tool_process import OPTIONS
@@ -52,20 +52,16 @@ class LlamaServerEngine(LlamaToolsEngine):
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Start a server for a GGUF file."""
         options = ["-m", path, "-lv", "4", *options_of(PROGRAM, settings, _OPTIONS)]
-        program = self._tools.path(PROGRAM)
-
-        def command(port: int) -> tuple[Any, list[str]]:
-            return program, ["--host", "127.0.0.1", "--port", str(port), *options]
-
-        return LlamaServerModel(lambda: ServerProcess(PROGRAM, command, "/health"), path, settings)
+        command = on_loopback(self._tools.path(PROGRAM), options=options)
+        return LlamaServerModel(ServerProcess(PROGRAM, command, "/health"), path, settings)
 
 
 class LlamaServerModel(StartedModel):
     """A GGUF file in a llama-server of its own."""
 
-    def __init__(self, start: Any, path: str, settings: dict[str, Any]) -> None:
+    def __init__(self, server: ServerProcess, path: str, settings: dict[str, Any]) -> None:
         self._path, self._settings = path, settings
-        super().__init__(start)
+        super().__init__(server)
 
     def api(self, endpoint: Endpoint) -> Api:
         """Completions; the end of the text is ignored, as the number of tokens is fixed."""

@@ -54,18 +54,20 @@ class Server:
             "load": self._load,
             "unload": self._unload,
             "clear": self._clear,
-            "tokenize": self._tokenize,
+            "tokenize": lambda model, text: {"tokens": self._model(model).tokenize(text)},
             "prompt": self._prompt,
             "generate": self._generate,
             "first_token": self._first_token,
             "serve": self._serve,
             "answered": lambda model: {"answers": self._model(model).answered},
-            "answer_again": self._answer_again,
-            "output": self._output,
+            "answer_again": lambda model, **asked: self._model(model).answer_again(**asked),
+            "output": lambda model, **asked: {"text": self._model(model).output(**asked)},
             "score": self._score,
             "embed": lambda model, **asked: _embedded(self._model(model), **asked),
             "quantize": self._quantize,
-            "speculate": self._speculate,
+            "speculate": lambda model, draft, **asked: self._model(model).speculate(
+                self._model(draft), **asked
+            ),
         }
 
     @cached_property
@@ -133,9 +135,6 @@ class Server:
         os.write(2, b"\n" + LOG_ENDS)  # a line may be unfinished
         return {}
 
-    def _tokenize(self, model: str, text: str) -> dict[str, Any]:
-        return {"tokens": self._model(model).tokenize(text)}
-
     def _prompt(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         loaded = self._model(model)
         return _timed(loaded.prompt(tokens, depth, n_ctx), loaded)
@@ -160,12 +159,6 @@ class Server:
         served = self._model(model)
         return _timed(served.serve(Asked(**request)), served)
 
-    def _answer_again(self, model: str, **request: Any) -> dict[str, Any]:
-        return self._model(model).answer_again(**request)
-
-    def _output(self, model: str, prompt: str, n_tokens: int) -> dict[str, Any]:
-        return {"text": self._model(model).output(prompt, n_tokens)}
-
     def _score(self, models: list[str], **request: Any) -> dict[str, Any]:
         """Score one chunk with every model; all after the first are compared with the first."""
         scores = self._scorer.score(models, **request)
@@ -177,9 +170,6 @@ class Server:
     def _quantize(self, source: str, target: str, recipe: dict[str, Any]) -> dict[str, Any]:
         self._engine.quantize(source, target, recipe)
         return {}
-
-    def _speculate(self, model: str, draft: str, prompt: str, n_new: int, k: int) -> dict[str, Any]:
-        return self._model(model).speculate(self._model(draft), prompt, n_new, k)
 
     def _model(self, name: str) -> LoadedModel:
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .mlx_engine import MlxEngine
 from .mlx_tokenizer import load_tokenizer
 from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
-from .server_process import ServerProcess, StartedModel, options_of
+from .server_process import ServerProcess, StartedModel, on_loopback, options_of
 
 if TYPE_CHECKING:
     from .engine import Facts, LoadedModel
@@ -35,21 +35,18 @@ class MlxServerEngine(MlxEngine):
     def load(self, path: str, settings: dict[str, Any]) -> LoadedModel:
         """Start a server for a model's folder."""
         options = options_of(_NAME, settings, _OPTIONS)
-
-        def command(port: int) -> tuple[Path, list[str]]:
-            where = ["--model", path, "--host", "127.0.0.1", "--port", str(port)]
-            return Path(sys.executable), ["-I", "-m", "mlx_lm", "server", *where, *options]
-
-        return MlxServerModel(lambda: ServerProcess(_NAME, command, "/health"), path, settings)
+        program = (sys.executable, "-I", "-m", "mlx_lm", "server", "--model", path)
+        command = on_loopback(*program, options=options)
+        return MlxServerModel(ServerProcess(_NAME, command, "/health"), path, settings)
 
 
 class MlxServerModel(StartedModel):
     """A model's folder in a server of its own."""
 
-    def __init__(self, start: Any, path: str, settings: dict[str, Any]) -> None:
+    def __init__(self, server: ServerProcess, path: str, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._tokenizer = load_tokenizer(Path(path))
-        super().__init__(start)
+        super().__init__(server)
 
     def api(self, endpoint: Endpoint) -> Api:
         """Completions of the server's only model."""

@@ -1,6 +1,6 @@
 """A server that we start, on a free port of the loopback, and a model that it serves.
 
-The server is waited for, restarted after it died, and ended with the model.
+The server is waited for, and ended with the model.
 """
 
 from __future__ import annotations
@@ -101,25 +101,19 @@ def _free_port() -> int:
 
 
 class StartedModel(ServedModel):
-    """A model in a server of its own.
+    """A model in a server of its own, which is ready."""
 
-    Args:
-        start: starts the server, and waits until it is ready.
-    """
-
-    def __init__(self, start: Callable[[], ServerProcess]) -> None:
-        self._start = start
-        self._server = start()
+    def __init__(self, server: ServerProcess) -> None:
+        self._server, endpoint = server, server.endpoint
         try:
-            facts, context = self.learn(self._server)
-            endpoint = self._server.endpoint
+            facts, context = self.learn(server)
             super().__init__(
                 self.api(endpoint), lambda prompt: self.count(endpoint, prompt), facts, context
             )
         except BaseException:
-            self._server.end()
+            server.end()
             raise
-        self.facts["load_ns"] = self._server.load_ns
+        self.facts["load_ns"] = server.load_ns
 
     def api(self, endpoint: Endpoint) -> Api:
         """The API of the server."""
@@ -149,6 +143,17 @@ class StartedModel(ServedModel):
     def close(self) -> None:
         """End the server."""
         self._server.end()
+
+
+def on_loopback(*words: str | Path, options: Sequence[str]) -> Callable[[int], Command]:
+    """The command that begins with these words, and listens on a port of the loopback."""
+    program, *before = words
+
+    def command(port: int) -> Command:
+        where = ["--host", _HOST, "--port", str(port)]
+        return Path(program), [*map(str, before), *where, *options]
+
+    return command
 
 
 def options_of(program: str, settings: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
