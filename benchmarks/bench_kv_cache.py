@@ -72,7 +72,7 @@ def _cost(found: LevelResult) -> tuple[str, str, str]:
     compared, memory = found.comparison, found.ran.memory
     if compared.kld is None or memory is None:
         raise ValueError("a ladder without KLD, or an engine that does not count")
-    return f"{memory.kv / 1e6:.2f}", compared.delta_ppl.text(), f"{compared.kld.mean.point:.5f}"
+    return f"{memory.kv / 1e6:.2f}", compared.delta_ppl.text(), f"{compared.kld.point:.5f}"
 
 
 def _speed(timed: ThroughputResult, plain: ThroughputResult) -> tuple[str, str]:

@@ -101,7 +101,7 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
                 f"{found.size_bytes / 1e6:.2f}",
                 f"{compared.ppl.value:.4f}",
                 compared.delta_ppl.text(),
-                f"{compared.kld.mean.point:.4f}",
+                f"{compared.kld.point:.4f}",
                 f"{100 * compared.same_top.point:.1f} %",
             )
         )

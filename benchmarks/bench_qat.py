@@ -90,7 +90,7 @@ def _row(way: str, level: str, found: LevelResult, pairs: ABResult) -> tuple[str
         f"{found.size_bytes / 1e6:.3f}",
         f"{compared.ppl.value:.3f}",
         compared.delta_ppl.text(),
-        compared.kld.mean.text().replace(" nats", ""),
+        compared.kld.text().replace(" nats", ""),
         f"{_WORKLOAD.n_tokens * 1e9 / runs_ns[len(runs_ns) // 2]:.0f}",
     )
 

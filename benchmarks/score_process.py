@@ -100,12 +100,12 @@ def _beyond_floor(chunks: Sequence[ChunkScore]) -> float:
 
 
 def _figures(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    if comparison.kld is None:
+    if comparison.kld_printed is None:
         raise ValueError("a ladder without KLD")
     figures = {
         "ln PPL ratio": comparison.ln_ppl_ratio,
         "PPL ratio": comparison.ppl_ratio,
-        "KLD": comparison.kld.printed,
+        "KLD": comparison.kld_printed,
     }
     return {name: _figure(figure) for name, figure in figures.items()}
 

@@ -17,7 +17,7 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
     delta_ppl,
     share_interval,
 )
-from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, SHARE, Estimate
+from pytest_asperf.analysis.stats.estimate import SHARE, Estimate
 from pytest_asperf.errors import MeasurementError, no_truth_value
 
 #: How far rounding in an engine's float32 softmax may lift a probability above 1, in nats.
@@ -79,39 +79,21 @@ class PlusMinus:
 
 
 @dataclass(frozen=True, slots=True)
-class KldSummary:
-    """KLD per token in nats: its mean, and the high percentiles that a mean hides."""
-
-    mean: Estimate  #: judged by chunks
-    printed: PlusMinus  #: the same mean as `--kl-divergence` prints it
-    median: float
-    p90: float
-    p95: float
-    p99: float
-    p99_9: float
-    maximum: float
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """One model against the baseline, on the same tokens."""
 
     n_tokens: int  #: scored tokens
-    n_chunks: int  #: chunks they came in
     ppl_base: PlusMinus  #: PPL of the baseline
     ppl: PlusMinus  #: PPL of the model
     delta_ppl: Estimate  #: ``ppl / ppl_base - 1``, paired by chunk
     ln_ppl_ratio: PlusMinus  #: ``ln(ppl / ppl_base)`` as `--kl-divergence` prints it
     ppl_ratio: PlusMinus  #: ``ppl / ppl_base`` as `--kl-divergence` prints it
-    #: root mean square of Δp, the change of the probability that the token was given, as
-    #: `--kl-divergence` prints it, as a fraction
-    delta_p_rms: PlusMinus
-    #: KLD from the baseline; None if it was not requested, like all below
-    kld: KldSummary | None = None
+    #: mean KLD from the baseline in nats, judged by chunks; None if it was not requested, like all
+    #: below
+    kld: Estimate | None = None
+    kld_printed: PlusMinus | None = None  #: the same mean as `--kl-divergence` prints it
     #: share of tokens where both models' likeliest is the same, judged by chunks
     same_top: Estimate | None = None
-    #: the same share as `--kl-divergence` prints it, as a fraction
-    same_top_printed: PlusMinus | None = None
 
     def __bool__(self) -> NoReturn:
         raise no_truth_value("a comparison of two models", 'assert perplexity.delta < "1%"')
@@ -165,16 +147,14 @@ def efficiency(speed_up: Estimate, loss: Estimate) -> Estimate:
     )
 
 
-def compare_scores(
-    base: Sequence[ChunkScore], other: Sequence[ChunkScore], confidence: float = DECISION_CONFIDENCE
-) -> Comparison:
+def compare_scores(base: Sequence[ChunkScore], other: Sequence[ChunkScore]) -> Comparison:
     """Compare a model's scores with the baseline's, chunk by chunk, both in the same order.
 
     A MeasurementError means that there are no chunks, that the variants did not score the same
     tokens, or that only some chunks were compared with the baseline's distribution.
     """
     base_nll, other_nll = [c.nll for c in base], [c.nll for c in other]
-    delta = delta_ppl(base_nll, other_nll, confidence)
+    delta = delta_ppl(base_nll, other_nll)
     tokens_base, tokens = _all_tokens(base_nll), _all_tokens(other_nll)
     # sqrt(var_q + var_base - 2 cov), as kl_divergence() has it, is the standard error of the
     # token-wise difference.
@@ -188,30 +168,21 @@ def compare_scores(
         )
     compared = Comparison(
         n_tokens=len(tokens),
-        n_chunks=len(other),
         ppl_base=_exp(_mean(tokens_base)),
         ppl=_exp(_mean(tokens)),
         delta_ppl=delta,
         ln_ppl_ratio=ln_ratio,
         ppl_ratio=_exp(ln_ratio),
-        delta_p_rms=_root_mean_square(np.exp(-tokens) - np.exp(-tokens_base)),
     )
     if not n_compared:
         return compared
-    same_top = [chunk.same_top for chunk in other]
+    kld = [chunk.kld for chunk in other]
     return replace(
         compared,
-        kld=_summarise_kld([chunk.kld for chunk in other], confidence),
-        same_top=share_interval(same_top, confidence),
-        same_top_printed=_mean(_all_tokens(same_top)),
+        kld=chunk_mean_interval(kld, unit=KLD.unit),
+        kld_printed=_mean(_all_tokens(kld)),
+        same_top=share_interval([chunk.same_top for chunk in other]),
     )
-
-
-def _summarise_kld(by_chunk: Sequence[Sequence[float]], confidence: float) -> KldSummary:
-    tokens = _all_tokens(by_chunk)
-    mean = chunk_mean_interval(by_chunk, confidence, unit=KLD.unit)
-    quantiles = np.quantile(tokens, (0.5, 0.9, 0.95, 0.99, 0.999, 1)).tolist()
-    return KldSummary(mean, _mean(tokens), *quantiles)
 
 
 def _all_tokens(by_chunk: Sequence[Sequence[float]]) -> NDArray[np.float64]:
@@ -231,13 +202,6 @@ def _mean(values: NDArray[np.float64]) -> PlusMinus:
 def _exp(log: PlusMinus) -> PlusMinus:
     value = math.exp(log.value)
     return PlusMinus(value, value * log.error)
-
-
-def _root_mean_square(values: NDArray[np.float64]) -> PlusMinus:
-    """RMS and ± as kl_divergence() does: half the mean square's ± over the RMS."""
-    square = _mean(values**2)
-    rms = math.sqrt(square.value)
-    return PlusMinus(rms, 0.5 * square.error / rms if rms else 0.0)
 
 
 def _check_column(name: str, values: Sequence[float], *, length: int) -> None:

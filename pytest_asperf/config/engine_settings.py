@@ -18,31 +18,12 @@ FlashAttention = Literal["auto", "on", "off"]
 #: Engines keep these numbers in 32 bits.
 _LARGEST: Final = 2**31 - 1
 
-#: Types a KV cache can be kept in, with the value of `ggml_type` (ggml.h).
-KV_TYPES: Final[dict[str, int]] = {
-    "f32": 0,
-    "f16": 1,
-    "bf16": 30,
-    "q8_0": 8,
-    "q4_0": 2,
-    "q4_1": 3,
-    "iq4_nl": 20,
-    "q5_0": 6,
-    "q5_1": 7,
-}
-
-#: Bytes per element of the KV cache, from ggml's block sizes (type_size / block_size).
-KV_BYTES_PER_ELEMENT: Final[dict[str, float]] = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q4_0": 18 / 32,
-    "q4_1": 20 / 32,
-    "iq4_nl": 18 / 32,
-    "q5_0": 22 / 32,
-    "q5_1": 24 / 32,
-}
+#: Types that a KV cache can be kept in, with the bytes of an element, from ggml's block sizes
+#: (type_size / block_size).
+KV_TYPES: Final[dict[str, float]] = {
+    "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "q4_1": 20 / 32,
+    "iq4_nl": 18 / 32, "q5_0": 22 / 32, "q5_1": 24 / 32,
+}  # fmt: skip
 
 #: MLX's quantizations of a KV cache: bits of an element, and elements that share a scale.
 MLX_KV_BITS: Final = (2, 3, 4, 5, 6, 8)
@@ -57,7 +38,7 @@ def kv_bytes_per_element(name: str, float_bytes: float = 2.0) -> float:
     """
     scheme = mlx_scheme(name)
     if scheme is None:
-        return KV_BYTES_PER_ELEMENT[name]
+        return KV_TYPES[name]
     return scheme.bits / 8 + 2 * float_bytes / scheme.group_size
 
 

@@ -68,39 +68,12 @@ DISTRIBUTIONS: Final[dict[str, Engine]] = {
 #: llama.cpp's quantizations by the name in its tools, with the value of `llama_ftype`. From `enum
 #: llama_ftype` in llama.h; the numbers are part of the GGUF file format.
 LLAMA_FTYPES: Final[dict[str, int]] = {
-    "F32": 0,
-    "F16": 1,
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q8_0": 7,
-    "Q5_0": 8,
-    "Q5_1": 9,
-    "Q2_K": 10,
-    "Q3_K_S": 11,
-    "Q3_K_M": 12,
-    "Q3_K_L": 13,
-    "Q4_K_S": 14,
-    "Q4_K_M": 15,
-    "Q5_K_S": 16,
-    "Q5_K_M": 17,
-    "Q6_K": 18,
-    "IQ2_XXS": 19,
-    "IQ2_XS": 20,
-    "Q2_K_S": 21,
-    "IQ3_XS": 22,
-    "IQ3_XXS": 23,
-    "IQ1_S": 24,
-    "IQ4_NL": 25,
-    "IQ3_S": 26,
-    "IQ3_M": 27,
-    "IQ2_S": 28,
-    "IQ2_M": 29,
-    "IQ4_XS": 30,
-    "IQ1_M": 31,
-    "BF16": 32,
-    "TQ1_0": 36,
-    "TQ2_0": 37,
-}
+    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10,
+    "Q3_K_S": 11, "Q3_K_M": 12, "Q3_K_L": 13, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16,
+    "Q5_K_M": 17, "Q6_K": 18, "IQ2_XXS": 19, "IQ2_XS": 20, "Q2_K_S": 21, "IQ3_XS": 22,
+    "IQ3_XXS": 23, "IQ1_S": 24, "IQ4_NL": 25, "IQ3_S": 26, "IQ3_M": 27, "IQ2_S": 28, "IQ2_M": 29,
+    "IQ4_XS": 30, "IQ1_M": 31, "BF16": 32, "TQ1_0": 36, "TQ2_0": 37,
+}  # fmt: skip
 
 #: Quantizations that only publishers' files have: asperf measures them and cannot make them.
 PUBLISHED_FTYPES: Final[dict[str, int]] = {"MXFP4_MOE": 38, "NVFP4": 39, "Q1_0": 40, "Q2_0": 41}

@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
+from pytest_asperf.config.engine_settings import KV_TYPES, kv_bytes_per_element
 from pytest_asperf.config.engines import FLOAT_LEVELS, MLX_ENGINES, level_recipe
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import ContextFacts, EngineBuild, EngineFacts, LoadedFacts, Worker
@@ -80,7 +80,7 @@ class LocatedModel:
         """The bytes of one TG step at a depth of the KV cache, None if unknown."""
         if self.info is None:
             return loaded.bytes_per_token
-        float_bytes = KV_BYTES_PER_ELEMENT.get(loaded.dtype or "", 2.0)
+        float_bytes = KV_TYPES.get(loaded.dtype or "", 2.0)
         sizes = (
             kv_bytes_per_element(context.type_k, float_bytes),
             kv_bytes_per_element(context.type_v, float_bytes),

@@ -211,7 +211,7 @@ def quant_record(
     result: LevelResult, baseline: str, guard_findings: Iterable[GuardFinding], note: str
 ) -> QuantRecord:
     """A scored quantization, with each chunk's sums, the guards' findings, and remarks."""
-    compared, kld = result.comparison, result.comparison.kld
+    compared = result.comparison
     return QuantRecord(
         baseline=result.baseline_ran.facts(),
         baseline_name=baseline,
@@ -219,7 +219,7 @@ def quant_record(
         ppl=compared.ppl.value,
         ppl_baseline=compared.ppl_base.value,
         delta_ppl=compared.delta_ppl,
-        kld_mean=kld.mean if kld is not None else None,
+        kld_mean=compared.kld,
         same_top=compared.same_top,
         size_bytes=result.size_bytes,
         peak_rss_bytes=result.peak_rss_bytes,

@@ -9,7 +9,7 @@ from pytest_asperf.analysis.guards import predicted_against_measured
 from pytest_asperf.analysis.results import FitsMemory, Growth, JudgedFigure, MemoryGrowth
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
-from pytest_asperf.config.engine_settings import KV_BYTES_PER_ELEMENT, kv_bytes_per_element
+from pytest_asperf.config.engine_settings import KV_TYPES, kv_bytes_per_element
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.errors import Advice, ConfigError, ModelError
 from pytest_asperf.hardware.in_force import Hardware
@@ -155,7 +155,7 @@ def expected_demand(ref: ModelRef, result: MemoryResult) -> Demand:
     """The allocation for a filled context that is predicted from the model's sizes."""
     ran = result.ran
     dtype = ran.loaded.dtype
-    float_bytes = None if dtype is None else KV_BYTES_PER_ELEMENT[dtype]
+    float_bytes = None if dtype is None else KV_TYPES[dtype]
     if ran.context is None:
         raise ValueError(f"{ran.model}: memory was counted without a context")
     type_k, type_v = (

@@ -57,25 +57,13 @@ CANNOT: Final[Mapping[str, str]] = (
 _DEFAULTS: Final[Mapping[str, Mapping[str, float]]] = {
     "llama_model": {"split_mode": 1, "main_gpu": 0, "vocab_only": 0, "use_extra_bufts": 1},
     "llama_context": {
-        "n_ctx": 512,
-        "n_batch": 2048,
-        "n_ubatch": 512,
-        "n_seq_max": 1,
-        "type_k": 1,
-        "rope_scaling_type": -1,
-        "pooling_type": -1,
-        "attention_type": -1,
-        "type_v": 1,
-        "rope_freq_base": 0,
-        "rope_freq_scale": 0,
-        "yarn_ext_factor": -1,
-        "yarn_orig_ctx": 0,
-        "embeddings": 0,
-        "offload_kqv": 1,
-        "op_offload": 1,
+        "n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1, "type_v": 1,
+        "rope_scaling_type": -1, "pooling_type": -1, "attention_type": -1, "rope_freq_base": 0,
+        "rope_freq_scale": 0, "yarn_ext_factor": -1, "yarn_orig_ctx": 0, "embeddings": 0,
+        "offload_kqv": 1, "op_offload": 1,
     },
     "llama_model_quantize": {"nthread": 0, "allow_requantize": 0, "quantize_output_tensor": 1},
-}
+}  # fmt: skip
 #: Bytes behind a structure, which the library fills if it has fields that this version lacks.
 _ROOM_BYTES: Final = 256
 

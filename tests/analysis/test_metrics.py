@@ -73,53 +73,23 @@ def test_ln_ratio_error_is_that_of_kl_divergence(seed: int) -> None:
 
 
 def test_distribution_figures_are_those_of_kl_divergence() -> None:
-    """KLD, RMS Δp and same top token, with their ±, equal the tool's accumulated sums."""
+    """KLD with its ±, and the share of same top tokens, equal the tool's accumulated sums."""
     base, other = scored(5)
     kld, top = column(other, "kld"), column(other, "same_top")
-    pairs = zip(column(other, "nll"), column(base, "nll"), strict=True)
-    delta_p = [math.exp(-q) - math.exp(-b) for q, b in pairs]
     n = len(kld)
     kld_mean, kld_error = mean_and_uncertainty(sum(kld), sum(x * x for x in kld), n)
-    mse, mse_error = mean_and_uncertainty(sum(x**2 for x in delta_p), sum(x**4 for x in delta_p), n)
     share = sum(top) / n
 
     compared = compare_scores(base, other)
 
     assert compared.kld is not None
     assert compared.same_top is not None
-    assert compared.same_top_printed is not None
-    assert (compared.kld.printed.value, compared.kld.printed.error) == pytest.approx(
+    assert compared.kld_printed is not None
+    assert (compared.kld_printed.value, compared.kld_printed.error) == pytest.approx(
         (kld_mean, kld_error)
     )
-    assert compared.kld.mean.point == pytest.approx(kld_mean)
-    assert compared.delta_p_rms.value == pytest.approx(math.sqrt(mse))
-    assert compared.delta_p_rms.error == pytest.approx(0.5 / math.sqrt(mse) * mse_error)
+    assert compared.kld.point == pytest.approx(kld_mean)
     assert compared.same_top.point == pytest.approx(share)
-    assert compared.same_top_printed.error == pytest.approx(
-        math.sqrt(share * (1 - share) / (n - 1))
-    )
-
-
-@pytest.mark.parametrize("n_tokens", [101, 102])
-def test_kld_tail_uses_the_tools_percentiles(n_tokens: int) -> None:
-    """Percentiles interpolate linearly between ranks, as `percentile` in kl_divergence() does."""
-    rng = np.random.default_rng(n_tokens)
-    values: list[float] = rng.gamma(0.5, 0.02, size=n_tokens).tolist()
-    ordered = sorted(values)
-
-    def percentile(fraction: float) -> float:
-        position = fraction * (n_tokens - 1)
-        i = int(position)
-        rest = position - i
-        return (1 - rest) * ordered[i] + rest * ordered[min(i + 1, n_tokens - 1)]
-
-    nll = tuple([1.0] * n_tokens)
-    chunk = ChunkScore(nll, tuple(values), (True,) * n_tokens)
-    kld = compare_scores([ChunkScore(nll)], [chunk]).kld
-    assert kld is not None
-    expected = [percentile(f) for f in (0.5, 0.9, 0.95, 0.99, 0.999)]
-    assert [kld.median, kld.p90, kld.p95, kld.p99, kld.p99_9] == pytest.approx(expected)
-    assert kld.maximum == ordered[-1]
 
 
 def test_ppl_summary_is_the_final_estimate() -> None:
@@ -133,7 +103,7 @@ def test_ppl_summary_is_the_final_estimate() -> None:
     assert (summary.ppl.value, summary.ppl.error) == pytest.approx(
         (math.exp(mean), error * math.exp(mean))
     )
-    assert (summary.n_tokens, summary.n_chunks) == (n, 12)
+    assert summary.n_tokens == n
 
 
 def test_delta_is_the_ratio_of_the_two_perplexities() -> None:
@@ -149,7 +119,6 @@ def test_a_model_against_itself_differs_in_nothing() -> None:
     base, _ = scored(3)
     compared = compare_scores(base, base)
     assert (compared.delta_ppl.low, compared.delta_ppl.high) == (0, 0)
-    assert (compared.delta_p_rms.value, compared.delta_p_rms.error) == (0, 0)
 
 
 def test_scores_without_distribution_give_ppl_only() -> None:

@@ -70,9 +70,7 @@ def chunk_difference_interval(
     return chunk_mean_interval(paired_differences(base, other), confidence, unit=unit)
 
 
-def chunk_ratio_interval(
-    values: Chunks, base: Chunks, confidence: float = DECISION_CONFIDENCE
-) -> Estimate:
+def chunk_ratio_interval(values: Chunks, base: Chunks) -> Estimate:
     """The mean of `values` over the mean of `base`, of tokens that both have, paired by chunk.
 
     Fieller's interval (JRSS B 16, 1954): the ratios r that Student's t on ``values - r * base``
@@ -90,7 +88,8 @@ def chunk_ratio_interval(
         counts = np.array([len(chunk) for chunk in base])
         residuals = np.array([rows[0] - mean * counts, rows[1] - base_mean * counts])
         covariance = n_chunks / (n_chunks - 1) * (residuals @ residuals.T) / n_tokens**2
-        low, high = _fieller((mean, base_mean), covariance, t_quantile(n_chunks - 1, confidence))
+        t = t_quantile(n_chunks - 1, DECISION_CONFIDENCE)
+        low, high = _fieller((mean, base_mean), covariance, t)
     return Estimate(
         point,
         min(low, point),
@@ -100,7 +99,6 @@ def chunk_ratio_interval(
         needed=LEAST_CHUNKS,
         unit="x",
         counted="chunks",
-        confidence=confidence,
     )
 
 

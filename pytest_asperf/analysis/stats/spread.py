@@ -30,9 +30,7 @@ LEAST_SAMPLES: Final = 5
 _METHOD: Final = "Bonett's interval by the kurtosis seen, with Student's t"
 
 
-def cv_interval(
-    values: Values, confidence: float = DECISION_CONFIDENCE, *, counted: str = "runs"
-) -> Estimate:
+def cv_interval(values: Values, *, counted: str = "runs") -> Estimate:
     """The standard deviation of independent samples over their mean; infinite bounds below 5.
 
     The mean's own error is left out: it moves the figure by its square.
@@ -44,8 +42,9 @@ def cv_interval(
     cv = _cv(array)
     low, high = 0.0, math.inf
     if len(array) >= LEAST_SAMPLES:
-        half = t_quantile(len(array) - 1, confidence) * float(log_sd_error(array, confidence))
-        centre = cv * math.sqrt(_inflation(len(array), confidence))
+        error = float(_log_sd_error(array))
+        half = t_quantile(len(array) - 1, DECISION_CONFIDENCE) * error
+        centre = cv * math.sqrt(_inflation(len(array)))
         low, high = centre * math.exp(-half), centre * math.exp(half)
     return Estimate(
         cv,
@@ -55,21 +54,18 @@ def cv_interval(
         method=_METHOD,
         unit=SHARE,
         counted=counted,
-        confidence=confidence,
         needed=LEAST_SAMPLES,
     )
 
 
-def cv_ratio_interval(
-    values: Values, base: Values, confidence: float = DECISION_CONFIDENCE, *, counted: str = "runs"
-) -> Estimate:
+def cv_ratio_interval(values: Values, base: Values) -> Estimate:
     """The first samples' coefficient of variation over that of the base's, all independent."""
-    arrays = [_spread_out(series, counted) for series in (values, base)]
+    arrays = [_spread_out(series, "runs") for series in (values, base)]
     ratio, n = _cv(arrays[0]) / _cv(arrays[1]), min(map(len, arrays))
     half = math.inf
     if n >= LEAST_SAMPLES:
-        errors = [float(log_sd_error(array, confidence)) for array in arrays]
-        half = t_quantile(n - 1, confidence) * math.hypot(*errors)
+        errors = [float(_log_sd_error(array)) for array in arrays]
+        half = t_quantile(n - 1, DECISION_CONFIDENCE) * math.hypot(*errors)
     return Estimate(
         ratio,
         ratio * math.exp(-half),
@@ -77,13 +73,12 @@ def cv_ratio_interval(
         n,
         method=_METHOD,
         unit=RATIO,
-        counted=f"{counted} each",
-        confidence=confidence,
+        counted="runs each",
         needed=LEAST_SAMPLES,
     )
 
 
-def log_sd_error(values: NDArray[np.float64], confidence: float) -> NDArray[np.float64]:
+def _log_sd_error(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The standard error of the log of a standard deviation, along the last axis.
 
     Half of Bonett's of the log variance, whose kurtosis is taken about a trimmed mean.
@@ -94,12 +89,12 @@ def log_sd_error(values: NDArray[np.float64], confidence: float) -> NDArray[np.f
     squares = ((values - values.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
     kurtosis = n * ((values - middle) ** 4).sum(axis=-1) / squares**2
     error: NDArray[np.float64] = np.sqrt(np.maximum(kurtosis - (n - 3) / n, 0) / (n - 1)) / 2
-    return _inflation(n, confidence) * error
+    return _inflation(n) * error
 
 
-def _inflation(n: int, confidence: float) -> float:
+def _inflation(n: int) -> float:
     """Bonett's correction for few samples, of the variance and of its error."""
-    return n / (n - z_quantile(confidence))
+    return n / (n - z_quantile(DECISION_CONFIDENCE))
 
 
 def _cv(values: NDArray[np.float64]) -> float:
