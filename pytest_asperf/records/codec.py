@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import (
     Any,
     Final,
@@ -81,14 +81,24 @@ def declared_types(kind: type) -> dict[str, Any]:
 
 
 def _value(declared: Any, data: object) -> Any:
+    return _reader(declared)(data)
+
+
+@cache
+def _reader(declared: Any) -> Callable[[object], Any]:
+    """The function that reads data of a type: a type is examined once, and not for each value."""
     if is_dataclass(declared):
-        return _object(declared, data)
+        return partial(_object, declared)
     if (generic := _GENERIC.get(get_origin(declared))) is not None:
-        return generic(get_args(declared), data)
+        return partial(generic, get_args(declared))
     if declared is float:
-        return number(data)
+        return number
     if isinstance(declared, type) and issubclass(declared, StrEnum):
-        return declared(_value(str, data))
+        return lambda data: declared(_value(str, data))
+    return partial(_exact, declared)
+
+
+def _exact(declared: Any, data: object) -> object:
     if declared is object or type(data) is declared:
         return data
     raise TypeError(f"{shown(data, _SHOWN)} is not {_NAMES.get(declared, declared)}")
@@ -108,12 +118,26 @@ def _object(kind: Any, data: object) -> Any:
 
 def _fields(kind: type, table: Mapping[str, object]) -> dict[str, Any]:
     values = {}
-    for each in fields(kind):
-        if each.name in table:
-            values[each.name] = _value(declared_types(kind)[each.name], table[each.name])
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise KeyError(each.name)
+    for name, read, is_optional in _readers(kind):
+        if name in table:
+            values[name] = read(table[name])
+        elif not is_optional:
+            raise KeyError(name)
     return values
+
+
+@cache
+def _readers(kind: type) -> tuple[tuple[str, Callable[[object], Any], bool], ...]:
+    """By field: its name, the function that reads it, and True if it has a default."""
+    declared = declared_types(kind)
+    return tuple(
+        (
+            each.name,
+            _reader(declared[each.name]),
+            each.default is not MISSING or each.default_factory is not MISSING,
+        )
+        for each in fields(kind)
+    )
 
 
 def _one_of(parts: tuple[Any, ...], data: object) -> Any:
@@ -135,7 +159,7 @@ def _tuple(parts: tuple[Any, ...], data: object) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
         raise TypeError(f"{shown(data, _SHOWN)} is not a list")
     if parts[-1] is Ellipsis:
-        return tuple(_value(parts[0], each) for each in data)
+        return tuple(map(_reader(parts[0]), data))
     return tuple(_value(part, each) for part, each in zip(parts, data, strict=True))
 
 
