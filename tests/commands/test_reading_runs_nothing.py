@@ -291,8 +291,11 @@ def test_collecting_writes_nothing(
     assert not [*Path.cwd().glob("written*")]
 
 
-def test_pytest_runs_them_where_tests_run(tmp_path: Path, mark: Path, command: list[str]) -> None:
+def test_pytest_runs_them_where_tests_run(
+    tmp_path: Path, mark: Path, command: list[str], own_lock: str
+) -> None:
     """The counterpart: a session that measures starts the interpreter."""
+    (tmp_path / "conftest.py").write_text(own_lock)
     _configure(tmp_path, KEYS["python"])
     (tmp_path / "test_it.py").write_text(MEASURES)
     subprocess.run([*command, "-k", "speed"], capture_output=True, check=False, timeout=120)

@@ -243,8 +243,8 @@ def live(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Score chunks of 128 tokens, because MLX is slow without a GPU."""
-    for module in ("ladder", "ab_ppl"):
-        monkeypatch.setattr(f"pytest_asperf.measure.{module}.PPL_N_CTX", 128)
+    for name in ("ladder.PPL_N_CTX", "ab_ppl.PPL_N_CTX", "ab_logits._TOKENS"):
+        monkeypatch.setattr(f"pytest_asperf.measure.{name}", 128)
 
 
 @pytest.fixture

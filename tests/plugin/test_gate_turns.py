@@ -2,7 +2,6 @@
 
 import pytest
 
-from pytest_asperf.engine_process import EngineBuild
 from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
 
@@ -44,7 +43,8 @@ def test_what_llama_cannot_be_asked_for_is_an_error(live: Project) -> None:
     result.stdout.fnmatch_lines(["*has flash attention on or off, not auto*"])
 
 
-def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("mlx", "short_chunks")
+def test_mlx(live: Project) -> None:
     """The cache is trimmed to two prompts' common part, or the build fails in this check alone."""
     live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     gate = "def test_gate(gate):\n    assert_no_regression(gate({}))\n"
