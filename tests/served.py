@@ -1,10 +1,10 @@
 """Servers for engines that use one: their tokens are words, and each fault is chosen."""
 
 import json
-import random
 import socket
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,6 +20,17 @@ def answer(payload: Any, status: str = "200 OK") -> list[Step]:
 
 def _text(text: str) -> dict[str, Any]:
     return {"choices": [{"text": text}]}
+
+
+def words_after(prompt: str, seed: int | None, n: int) -> list[str]:
+    """So many words, each by all words before it, wherever the prompt ends, and by a seed."""
+    state, words = sha256(str(seed).encode()), list[str]()
+    for word in prompt.split():
+        state.update(f"{word} ".encode())
+    for _ in range(n):
+        words.append(f"word{int(state.hexdigest(), 16) % 100}")
+        state.update(f"{words[-1]} ".encode())
+    return words
 
 
 class WordServer(FakeServer):
@@ -81,8 +92,7 @@ class WordServer(FakeServer):
 
     def answer(self, prompt: str, seed: int | None, n: int) -> list[str]:
         """So many words after a prompt, by a seed; the likeliest ones without a seed."""
-        coin = random.Random(f"{prompt}{seed}")  # noqa: S311  # words
-        return [f"word{coin.randrange(100)}" for _ in range(n)]
+        return words_after(prompt, seed, n)
 
     def vector(self, text: str) -> list[float]:
         """The vector of a text: how often it has each letter."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.load_sweep import MeasuredLoad
+    from pytest_asperf.measure.load_sweep import MeasuredLoad, MeasuredSweep
     from pytest_asperf.report.sections import Section
 
 _USERS: Final = "1,2,4,8"
@@ -71,10 +71,11 @@ def load(
 ) -> None:
     """Put a running server under load: latency, throughput, knee.
 
-    No prompt is sent twice. A key is read from OPENAI_API_KEY, or from the variable that the
-    setting api_key_variable names.
+    No timed prompt is sent twice. After the last load one of the replies is examined by further
+    requests, as a server's is in a test. A key is read from OPENAI_API_KEY, or from the variable
+    that the setting api_key_variable names.
 
-    Exits with 4 if a guard finds a load INVALID.
+    Exits with 4 if a guard finds a load, or the replies, INVALID.
     """
     from pytest_asperf.analysis.serving_metrics import ServiceLimits
     from pytest_asperf.config.address import URL_RULE
@@ -105,7 +106,7 @@ def load(
         )
     if not written(reports, {"json": lambda: json_text(_as_json(measured, limits))}):
         _print(measured, limits, is_open=work.is_open)
-    if any(found.consequence == "INVALID" for one in measured for found in one.findings):
+    if measured.is_invalid:
         end(ExitCode.INVALID)
 
 
@@ -138,9 +139,10 @@ def _loads(text: str, option: str) -> list[float]:
     return loads
 
 
-def _print(measured: Sequence[MeasuredLoad], limits: ServiceLimits, *, is_open: bool) -> None:
-    print_table(_rows(measured, limits, is_open=is_open))
-    print_sections(_sections(measured, is_open=is_open), last_line=_knee_text(measured, is_open))
+def _print(measured: MeasuredSweep, limits: ServiceLimits, *, is_open: bool) -> None:
+    loads = measured.loads
+    print_table(_rows(loads, limits, is_open=is_open))
+    print_sections(_sections(measured, is_open=is_open), last_line=_knee_text(loads, is_open))
 
 
 def _rows(
@@ -168,20 +170,34 @@ def _rows(
     return rows
 
 
-def _sections(measured: Sequence[MeasuredLoad], *, is_open: bool) -> list[Section]:
+def _sections(measured: MeasuredSweep, *, is_open: bool) -> list[Section]:
     from pytest_asperf.report.sections import CheckLine, Section
 
+    of_loads = [
+        (f"{_name(one.load, is_open=is_open)}: ", finding)
+        for one in measured.loads
+        for finding in one.findings
+    ]
+    examined = measured.examined
+    of_all = [("", finding) for finding in examined.findings] if examined else []
     found = [
         CheckLine(
             finding.guard,
             "invalid" if finding.consequence == "INVALID" else "warning",
-            f"{_name(one.load, is_open=is_open)}: {finding.found} (rule: {finding.rule})",
+            f"{where}{finding.found} (rule: {finding.rule})",
             finding.remedy,
         )
-        for one in measured
-        for finding in one.findings
+        for where, finding in of_loads + of_all
     ]
-    return [Section("guards", tuple(found))] if found else []
+    sections = [Section("guards", tuple(found))] if found else []
+    if not of_all:
+        line = CheckLine("timed work", "ok" if examined else "unknown", _examined(measured))
+        sections.append(Section("replies", (line,)))
+    return sections
+
+
+def _examined(measured: MeasuredSweep) -> str:
+    return str(measured.examined or "not examined, as no reply was whole")
 
 
 def _knee_text(measured: Sequence[MeasuredLoad], is_open: bool) -> str:  # noqa: FBT001
@@ -209,14 +225,14 @@ def _name(load: float, *, is_open: bool) -> str:
     return f"{load:g} user" + ("s" if load > 1 else "")
 
 
-def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[str, Any]:
+def _as_json(measured: MeasuredSweep, limits: ServiceLimits) -> dict[str, Any]:
     from statistics import median
 
     from pytest_asperf.analysis import serving_metrics as metrics
     from pytest_asperf.records.codec import encode
 
     points = []
-    for one in measured:
+    for one in measured.loads:
         data: dict[str, Any] = {"load": one.load, "n_requests": len(one.requests)}
         data["guards"] = [str(finding) for finding in one.findings]
         done = metrics.complete(one.requests)
@@ -235,5 +251,11 @@ def _as_json(measured: Sequence[MeasuredLoad], limits: ServiceLimits) -> dict[st
                 "goodput_per_s": metrics.goodput(one.requests, limits),
             }
         points.append(data)
-    knee = _knee(measured)
-    return {"schema": 1, "loads": points, "knee": knee and knee.load}
+    knee, examined = _knee(measured.loads), measured.examined
+    return {
+        "schema": 1,
+        "loads": points,
+        "knee": knee and knee.load,
+        "timed_work": _examined(measured),
+        "guards": [str(finding) for finding in examined.findings] if examined else [],
+    }

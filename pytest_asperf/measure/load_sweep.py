@@ -1,12 +1,13 @@
 """A sweep over loads of a running server: users of a closed loop, or rates of an open one.
 
-Loads run in random order, so that a drift of the machine is no effect of the load.
+Loads run in random order, so that a drift of the machine is no effect of the load. After the last
+one a random reply is examined as that of a test.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -14,7 +15,16 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis import serving_metrics as metrics
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.serving_metrics import LoadPoint, ServedRequest, ServiceLimits
+from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError
+from pytest_asperf.measure.lone_server import (
+    ExaminedServer,
+    LoneServer,
+    SentAgain,
+    Timed,
+    TimedAnswer,
+    parsed_answer,
+)
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.openai_engine import OpenAiEngine, OpenAiModel
 from pytest_asperf.worker.serving.events import read_reply, request_facts
@@ -23,6 +33,8 @@ from pytest_asperf.worker.serving.record import StreamRecord
 
 #: Replies that each user gets at least, so that all are under way for most of the time.
 _EACH: Final = 2
+#: Seeds of requests are below, as all servers accept them.
+_SEEDS: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,21 @@ class MeasuredLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredSweep:
+    """The results of a server at all loads."""
+
+    loads: tuple[MeasuredLoad, ...]  #: in ascending order
+    examined: ExaminedServer | None  #: one of the replies; None if none was complete
+
+    @property
+    def is_invalid(self) -> bool:
+        """True if a guard finds a load invalid, or the timed replies."""
+        found = [finding for one in self.loads for finding in one.findings]
+        found += self.examined.findings if self.examined else ()
+        return any(finding.consequence == "INVALID" for finding in found)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A running server, and the model in its requests."""
 
@@ -75,17 +102,18 @@ def sweep(
     work: LoadWork,
     *,
     on_load: Callable[[float], None] = lambda _: None,
-) -> list[MeasuredLoad]:
-    """Measure a server at each load, and give them in ascending order."""
-    found = []
+) -> MeasuredSweep:
+    """Measure a server at each load, and examine one of its replies."""
+    coin = random.Random(work.seed)  # noqa: S311  # repeatable
+    sender = _Sender(target.model, work, coin)
     with _refusals_of(str(target.engine.endpoint)):
-        prompt = target.model.new_prompt(work.text, work.n_prompt)
-        target.model.request(prompt, work.n_output)  # warm-up
-        shuffled = random.Random(work.seed).sample(loads, len(loads))  # noqa: S311  # repeatable
-        for load in shuffled:
+        sender.ask(sender.prompt(), 0)  # warm-up
+        found = []
+        for load in coin.sample(loads, len(loads)):
             on_load(load)
-            found.append(_measured(target.model, load, work))
-    return sorted(found, key=lambda one: one.load)
+            found.append(sender.measured(load))
+    ascending = sorted(found, key=lambda one: one.load)
+    return MeasuredSweep(tuple(ascending), sender.examined())
 
 
 @contextmanager
@@ -99,31 +127,80 @@ def _refusals_of(url: str) -> Iterator[None]:
         ) from refusal
 
 
-def _measured(served: OpenAiModel, load: float, work: LoadWork) -> MeasuredLoad:
-    users = None if work.is_open else int(load)
-    n = work.n_requests if users is None else max(work.n_requests, _EACH * users)
-    prompts = [served.new_prompt(work.text, work.n_prompt) for _ in range(n)]
-    cost = client_cost(users or 1)
-    before = served.state()
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """Sends the requests of a sweep, and keeps those with a whole reply."""
 
-    def ask(number: int, intended_ns: int) -> StreamRecord:
-        return served.request(prompts[number], work.n_output, intended_ns)
+    model: OpenAiModel
+    work: LoadWork
+    coin: random.Random
+    timed: list[Timed] = field(default_factory=list)
 
-    if users is None:
-        records = open_loop(ask, poisson_arrivals(load, n, work.seed))
-    else:
-        records = closed_loop(ask, users, n)
-    done = tuple(
-        ServedRequest(
-            **request_facts(
-                record, read_reply(record), from_intended=work.is_open, lag_ns=cost.lag_p50_ns
-            )
+    def prompt(self) -> str:
+        """A prompt that the server has not seen."""
+        return self.model.new_prompt(self.work.text, self.work.n_prompt)
+
+    def ask(self, prompt: str, seed: int, intended_ns: int | None = None) -> StreamRecord:
+        """Send a request, and read its reply of any kind."""
+        return self.model.request(prompt, self.work.n_output, seed, intended_ns)
+
+    def measured(self, load: float) -> MeasuredLoad:
+        """Measure the server at one load."""
+        work = self.work
+        users = None if work.is_open else int(load)
+        n = work.n_requests if users is None else max(work.n_requests, _EACH * users)
+        asked = [(self.prompt(), self.coin.randrange(_SEEDS)) for _ in range(n)]
+        cost = client_cost(users or 1)
+        before = self.model.state()
+
+        def ask(number: int, intended_ns: int) -> StreamRecord:
+            return self.ask(*asked[number], intended_ns)
+
+        if users is None:
+            records = open_loop(ask, poisson_arrivals(load, n, work.seed))
+        else:
+            records = closed_loop(ask, users, n)
+        done = [
+            self._reply(record, *of, cost.lag_p50_ns)
+            for record, of in zip(records, asked, strict=True)
+        ]
+        requests = tuple(request for request, _ in done)
+        after = self.model.state()
+        model = str(self.model.facts["description"])
+        expected = guards.ServedWork(n_users=users, n_output=work.n_output, model=model)
+        found = guards.served_requests(expected, requests, (before, after))
+        queued = guards.queueing(requests, users, after.get("slots")) if users else None
+        self.timed.extend(filter(self._is_whole, done))
+        return MeasuredLoad(load, requests, (*found, *([queued] if queued else [])))
+
+    def _reply(self, record: StreamRecord, prompt: str, seed: int, lag_ns: int) -> Timed:
+        reply = read_reply(record)
+        facts = request_facts(record, reply, from_intended=self.work.is_open, lag_ns=lag_ns)
+        return ServedRequest(**facts), TimedAnswer(prompt, seed, self.work.n_output, reply.text)
+
+    def _is_whole(self, timed: Timed) -> bool:
+        request, _ = timed
+        return request.is_complete and request.n_output in {None, self.work.n_output}
+
+    def examined(self) -> ExaminedServer | None:
+        """Examine a random reply as that of a test; None if none is whole."""
+        if not self.timed:
+            return None
+        workload = Workload("request", self.work.n_output, self.work.n_prompt)
+        server = LoneServer(self._again, self._next, workload, self.coin)
+        try:
+            return server.examine(self.coin.choice(self.timed))
+        except RefusalError as refusal:
+            finding = guards.refused_examination(str(refusal))
+            return ExaminedServer(server.n_requests, (finding,))
+
+    def _again(self, asked: TimedAnswer, temperature: float) -> SentAgain:
+        return parsed_answer(
+            self.model.answer_again(asked.prompt, asked.n_tokens, asked.seed, temperature)
         )
-        for record in records
-    )
-    after = served.state()
-    model = str(served.facts["description"])
-    asked = guards.ServedWork(n_users=users, n_output=work.n_output, model=model)
-    found = guards.served_requests(asked, done, (before, after))
-    queued = guards.queueing(done, users, after.get("slots")) if users else None
-    return MeasuredLoad(load, done, (*found, *([queued] if queued else [])))
+
+    def _next(self) -> Timed | None:
+        """A request of one user; None without a whole reply."""
+        prompt, seed = self.prompt(), self.coin.randrange(_SEEDS)
+        timed = self._reply(self.ask(prompt, seed), prompt, seed, 0)
+        return timed if self._is_whole(timed) else None

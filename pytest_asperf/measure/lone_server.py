@@ -2,17 +2,19 @@
 
 A request is sent again, and so are requests whose prompts have its words in another order: the
 answers must depend on the prompt, and on little else, and their times on nothing that was answered
-before. The text of an answer has as many tokens as the server counted.
+before. The text of an answer has as many tokens as the server counted. A prompt that goes on with
+the first part of its answer has the rest as its answer, which computes every word in another way.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final
+from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
@@ -32,6 +34,15 @@ _SHORT: Final = 4
 _SHORT_ONES: Final = 3
 #: Words at the end of a prompt that keep their place: a server may remember answers by them.
 _LAST_WORDS: Final = 8
+#: Words of an answer that is continued, and the most that are left to its shorter beginning.
+_LEAST_WORDS: Final = 8
+_FIRST_WORDS: Final = 3
+#: Words in equal ends of two answers: a model that has finished its text repeats fewer.
+_WORDS_OF_AN_END: Final = 4
+#: Share of a text in repeated pieces that makes it a loop, and such pieces.
+_LOOP_SHARE: Final = 0.25
+_LOOP: Final = re.compile(r"(.{1,16}?)\1{3,}", re.DOTALL)
+_WORD_END: Final = re.compile(r"(?<=\S)\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,15 @@ class SentAgain:
     """An answer, and its times."""
 
     text: str
+    n_output: int | None  #: tokens by the server's count; None if unknown
+    is_chat: bool  #: True if an answer is no continuation of its prompt
     n_text: int | None  #: tokens of the text, as the server counts a prompt; None if unknown
     first_ns: int  #: time until the first output
     gap_ns: float  #: mean time between chunks with output
+
+
+#: A timed request, and its answer.
+Timed: TypeAlias = tuple[ServedRequest, TimedAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,69 +77,131 @@ class ExaminedServer:
 
     n_requests: int
     findings: tuple[GuardFinding, ...]  #: the signs that answers were not computed
+    is_continued: bool = True  #: True if an answer came again from a prompt with its first part
 
     def __str__(self) -> str:
         found = "; ".join(finding.found for finding in self.findings) or "answers are computed"
-        return f"{found}, by {self.n_requests} further requests"
+        lacks = "" if self.findings or self.is_continued else "; no answer could be continued"
+        return f"{found}, by {self.n_requests} further requests{lacks}"
 
 
 @dataclass(slots=True)
 class LoneServer:
     """A server after a timed run, to be examined."""
 
-    worker: Worker
-    name: str  #: the model's name in the process
+    send: Callable[[TimedAnswer, float], SentAgain]  #: sends a request, at a temperature
+    time: Callable[[], Timed | None]  #: makes another timed request; None if it shows no answer
     workload: Workload
-    time: Callable[[], RawRun]  #: makes another timed run
     coin: random.Random
     n_requests: int = field(default=0, init=False)
+    is_continued: bool = field(default=False, init=False)
 
-    def examine(self, run: RawRun) -> ExaminedServer | None:
-        """Examine the last run; None if the server shows no answers."""
-        answer = timed_answer(self.worker, self.name)
-        if answer is None or not run.requests:
-            return None
-        findings = tuple(self._findings(run.requests[0], answer))
-        return ExaminedServer(self.n_requests, findings)
+    def examine(self, timed: Timed) -> ExaminedServer:
+        """Examine a timed request."""
+        findings = tuple(self._findings(timed))
+        return ExaminedServer(self.n_requests, findings, self.is_continued)
 
-    def _findings(self, request: ServedRequest, answer: TimedAnswer) -> Iterator[GuardFinding]:
-        checks = (self._of_repetition, self._of_dependence, self._of_times, self._of_delay)
-        for check in checks:
-            if (finding := check(request, answer)) is not None:
+    def _findings(self, timed: Timed) -> Iterator[GuardFinding]:
+        answers = (self._of_repetition, self._of_dependence, self._of_continuation)
+        for check in (*answers, self._of_times, self._of_delay):
+            if (finding := check(timed)) is not None:
                 yield finding
                 return
 
-    def _of_repetition(self, _: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
-        """A request that is sent again has the same answer, with its seed or without sampling."""
-        most = 0.0
+    def _of_repetition(self, timed: Timed) -> GuardFinding | None:
+        """A request that is sent again has the same answer, with its seed or without sampling.
+
+        Its text has as many tokens as were counted, unless it is a loop: text has other tokens
+        where a model repeats a character one by one.
+        """
+        most, uncounted = 0.0, list[GuardFinding | None]()
         for _try in range(_TRIES):
+            answer = timed[1]
             long = self._sent(_long(answer))
-            if uncounted := guards.uncounted_text(long.n_text, _long(answer).n_tokens):
-                return uncounted
+            found = guards.uncounted_text(long.n_text, long.n_output)
+            uncounted.append(None if _is_loop(long.text) else found)
             most = max(most, share_of(answer.text, long.text[: len(answer.text)]))
             if most < AGREES:
                 most = max(most, share_of(*(self._likeliest(answer) for _ in range(2))))
-            if most >= AGREES:
+            if most >= AGREES and uncounted[-1] is None:
                 return None
-            _, answer = self._next(answer)
-        return guards.random_answers(_TRIES, most)
+            timed = self._next(timed)
+        if all(uncounted):
+            return uncounted[0]
+        return guards.random_answers(_TRIES, most) if most < AGREES else None
 
-    def _of_dependence(self, _: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
+    def _of_dependence(self, timed: Timed) -> GuardFinding | None:
         """Another prompt has another answer, and so has another seed where a prompt is sent twice.
 
-        A server without sampling may answer two prompts alike, until it is requested to sample.
+        A server without sampling may answer two prompts alike, until it is requested to sample. A
+        model may go on with one loop or one known text, so further answers are compared, and more
+        of loops, and of answers that only end alike.
         """
-        long, other = (self._sent(_long(one)).text for one in (answer, self._reordered(answer)))
-        if long != other and not self.workload.warm:
-            return None
-        seeds = (self.coin.randrange(2**31) for _ in range(2))
-        sampled = [self._sent(replace(_long(answer), seed=seed), 1.0).text for seed in seeds]
-        is_one = all(text == long for text in sampled)
-        if is_one or (long == other and self._likeliest(answer) != long):
-            return guards.one_answer(2 + len(sampled))
-        return None
+        finding = None
+        for number in range(_TRIES):
+            answer = timed[1]
+            long, other = (self._sent(_long(one)).text for one in (answer, self._reordered(answer)))
+            if not ends_alike(long, other) and not self.workload.warm:
+                return None
+            seeds = (self.coin.randrange(2**31) for _ in range(2))
+            sampled = [self._sent(replace(_long(answer), seed=seed), 1.0).text for seed in seeds]
+            is_one = all(ends_alike(text, long) for text in sampled)
+            if not is_one and not (
+                ends_alike(long, other) and not ends_alike(self._likeliest(answer), long)
+            ):
+                return None
+            finding = guards.one_answer(2 + len(sampled))
+            if number and long == other and not _is_loop(long):
+                break
+            timed = self._next(timed)
+        return finding
 
-    def _of_times(self, request: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
+    def _of_continuation(self, timed: Timed) -> GuardFinding | None:
+        """The likeliest answer comes again from a prompt that goes on with its first part.
+
+        Rounding may choose another of two words that are nearly as likely, so one agreement after
+        a few words and one after half of an answer are enough. Prompts end at different words, as
+        an answer of few words is none that can be continued.
+        """
+        most, n = [0.0, 0.0], 0
+        for _try in range(2 * _TRIES):
+            answer = timed[1]
+            n_left_out = 1 + self.coin.randrange(1 + len(answer.prompt.split()) // 2)
+            prompt = answer.prompt.rsplit(None, n_left_out)[0]
+            request = replace(_long(answer), prompt=prompt, seed=None)
+            whole = self._sent(request)
+            ends = [end.start() for end in _WORD_END.finditer(whole.text)]
+            if whole.is_chat:
+                return None
+            if len(ends) >= _LEAST_WORDS:
+                half, early = len(ends) // 2, self.coin.randrange(_FIRST_WORDS)
+                for part, at in enumerate((early, half + self.coin.randrange(half // 2))):
+                    if most[part] < AGREES:
+                        most[part] = max(most[part], self._continued(request, whole.text, ends[at]))
+                n += 1
+            self.is_continued = min(most) >= AGREES
+            if self.is_continued or n == _TRIES:
+                break
+            timed = self._next(timed)
+        return guards.other_rest(n, min(most)) if n == _TRIES and not self.is_continued else None
+
+    def _continued(self, request: TimedAnswer, text: str, at: int) -> float:
+        """The share of a text from there on that a prompt with its beginning has as its answer.
+
+        Some servers leave out the space before an answer's first word.
+        """
+        rest, share = text[at:].lstrip(), 0.0
+        n_tokens = min(_LONG, math.ceil(request.n_tokens * len(rest) / len(text)))
+        for joint in ("", *([] if text[0].isspace() else [" "])):
+            prompt = request.prompt + joint + text[:at]
+            again = self._sent(replace(request, prompt=prompt, n_tokens=n_tokens)).text.lstrip()
+            n = min(len(rest), len(again))
+            share = max(share, share_of(rest[:n], again[:n]) if n else 0.0)
+            if share >= AGREES:
+                break
+        return share
+
+    def _of_times(self, timed: Timed) -> GuardFinding | None:
         """A prompt in another order needs as much time.
 
         The machine may be busy in any comparison, so one without a finding is enough.
@@ -131,6 +210,7 @@ class LoneServer:
             return None
         finding = None
         for _ in range(_TRIES):
+            request, answer = timed
             new = self._new(answer)
             if self.workload.generates:
                 finding = guards.repeated_result(fmean(itl_ns(request) or (0.0,)), new.gap_ns)
@@ -138,36 +218,38 @@ class LoneServer:
                 finding = guards.repeated_result(ttft_ns(request), new.first_ns)
             if finding is None:
                 break
-            request, answer = self._next(answer)
+            timed = self._next(timed)
         return finding
 
-    def _of_delay(self, request: ServedRequest, answer: TimedAnswer) -> GuardFinding | None:
+    def _of_delay(self, timed: Timed) -> GuardFinding | None:
         """The first token of a long answer does not come later than that of a short one.
 
         A busy machine delays either, so the fastest of each count, until both are alike.
         """
+        fastest, answer = timed
         if answer.n_tokens <= _SHORT or self.workload.warm:
             return None
-        fastest, short_ns, finding = request, math.inf, None
-        for _ in range(_TRIES):
+        short_ns, finding = math.inf, None
+        for number in range(_SHORT_ONES * _TRIES):
+            request, answer = timed
             fastest = min(fastest, request, key=ttft_ns)
             short = replace(answer, n_tokens=_SHORT)
-            short_ns = min(short_ns, *(self._new(short).first_ns for _ in range(_SHORT_ONES)))
+            if number < _TRIES:  # afterwards there are as many of both
+                short_ns = min(short_ns, *(self._new(short).first_ns for _ in range(_SHORT_ONES)))
             span_ns = fastest.event_ns[-1] - fastest.event_ns[0]
             finding = guards.delayed_tokens(ttft_ns(fastest), short_ns, span_ns)
             if ttft_ns(fastest) <= DELAY_SHARE * short_ns:
                 break
-            request, answer = self._next(answer)
+            timed = self._next(timed)
         return finding
 
     def _new(self, answer: TimedAnswer) -> SentAgain:
         return self._sent(self._reordered(answer))
 
-    def _next(self, answer: TimedAnswer) -> tuple[ServedRequest, TimedAnswer]:
+    def _next(self, timed: Timed) -> Timed:
         """Another timed request, and its answer."""
         self.n_requests += 1
-        run = self.time()
-        return run.requests[0], timed_answer(self.worker, self.name) or answer
+        return self.time() or timed
 
     def _likeliest(self, answer: TimedAnswer) -> str:
         return self._sent(replace(_long(answer), seed=None)).text
@@ -175,22 +257,16 @@ class LoneServer:
     def _reordered(self, answer: TimedAnswer) -> TimedAnswer:
         """A request whose prompt has the words in another order, but for the last ones."""
         words = answer.prompt.split(" ")
-        end = max(len(words) - _LAST_WORDS, len(words) // 2)
-        prompt = " ".join((*self.coin.sample(words[:end], end), *words[end:]))
-        return replace(answer, prompt=prompt)
+        end = min(len(words), max(len(words) - _LAST_WORDS, len(words) // 2, 2))
+        order = words[:end]
+        while order[0] == words[0] and len(set(words[:end])) > 1:
+            self.coin.shuffle(order)
+        return replace(answer, prompt=" ".join((*order, *words[end:])))
 
     def _sent(self, request: TimedAnswer, temperature: float = 0) -> SentAgain:
         """The answer to a request."""
         self.n_requests += 1
-        return self.worker.asked(
-            "answer_again",
-            _parsed,
-            model=self.name,
-            prompt=request.prompt,
-            n_tokens=request.n_tokens,
-            seed=request.seed,
-            temperature=temperature,
-        )
+        return self.send(request, temperature)
 
 
 def _long(answer: TimedAnswer) -> TimedAnswer:
@@ -198,10 +274,58 @@ def _long(answer: TimedAnswer) -> TimedAnswer:
     return replace(answer, n_tokens=max(answer.n_tokens, _LONG))
 
 
-def _parsed(reply: Mapping[str, object]) -> SentAgain:
-    n_text, first_ns, gap_ns = (reply[name] for name in ("n_text", "first_ns", "gap_ns"))
-    known = None if n_text is None else int(str(n_text))
-    return SentAgain(str(reply["text"]), known, int(str(first_ns)), float(str(gap_ns)))
+def _is_loop(text: str) -> bool:
+    return sum(len(found[0]) for found in _LOOP.finditer(text)) >= _LOOP_SHARE * len(text)
+
+
+def parsed_answer(reply: Mapping[str, object]) -> SentAgain:
+    """An answer as a worker, or its served model, replies it."""
+    n_output, n_text = (
+        None if reply[name] is None else int(str(reply[name])) for name in ("n_output", "n_text")
+    )
+    return SentAgain(
+        str(reply["text"]),
+        n_output,
+        bool(reply["is_chat"]),
+        n_text,
+        int(str(reply["first_ns"])),
+        float(str(reply["gap_ns"])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TimedServer:
+    """A server that a worker sends requests to."""
+
+    worker: Worker
+    name: str  #: the model's name in the process
+    time: Callable[[], RawRun]  #: makes another timed run
+
+    def examine(
+        self, run: RawRun, workload: Workload, coin: random.Random
+    ) -> ExaminedServer | None:
+        """Examine the last run; None if the server shows no answers."""
+        timed = self._timed(run)
+        if timed is None:
+            return None
+        return LoneServer(self._sent, lambda: self._timed(self.time()), workload, coin).examine(
+            timed
+        )
+
+    def _timed(self, run: RawRun) -> Timed | None:
+        answer = timed_answer(self.worker, self.name)
+        return (run.requests[0], answer) if answer and run.requests else None
+
+    def _sent(self, asked: TimedAnswer, temperature: float) -> SentAgain:
+        return self.worker.asked(
+            "answer_again",
+            parsed_answer,
+            model=self.name,
+            prompt=asked.prompt,
+            n_tokens=asked.n_tokens,
+            seed=asked.seed,
+            temperature=temperature,
+        )
 
 
 def timed_answer(worker: Worker, name: str) -> TimedAnswer | None:
@@ -221,3 +345,14 @@ def share_of(answer: str, again: str) -> float:
     n = max(len(answer), len(again))
     alike = (at for at, (a, b) in enumerate(zip(answer, again, strict=False)) if a != b)
     return next(alike, min(len(answer), len(again))) / n if n else 1.0
+
+
+def ends_alike(one: str, other: str) -> bool:
+    """True if texts are equal, or end with the same words for half of the shorter one.
+
+    A loop of few words is no sign: a model that has finished its text may go on with one.
+    """
+    n = min(len(one), len(other)) // 2
+    end = one[len(one) - n :]
+    is_loop = len(set(end.split())) < _WORDS_OF_AN_END
+    return one == other or (not is_loop and end == other[len(other) - n :])

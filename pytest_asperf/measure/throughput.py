@@ -21,7 +21,7 @@ from pytest_asperf.engine_process import LoadedFacts, RawRun, Worker
 from pytest_asperf.hardware.watch import MachineWatch
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel, SharedProcess
 from pytest_asperf.measure.feeding import Fed, ServedText, fed_with
-from pytest_asperf.measure.lone_server import ExaminedServer, LoneServer
+from pytest_asperf.measure.lone_server import ExaminedServer, TimedServer
 from pytest_asperf.measure.results import ThroughputResult, TimedLoad
 from pytest_asperf.measure.running_build import RunningBuild, kept_build
 from pytest_asperf.measure.timed_work import ExaminedRun, answer_before, time_workload, timed_call
@@ -176,7 +176,7 @@ def time_rounds(
                     examined[name] = call.examine(run, coin)
                     continue
                 again = partial(time_workload, worker, name, fed[name], workload)
-                examined[name] = LoneServer(worker, name, workload, again, coin).examine(run)
+                examined[name] = TimedServer(worker, name, again).examine(run, workload, coin)
     return {name: TimedRuns(_by_load(warm_ups[name], runs[name]), examined[name]) for name in names}
 
 

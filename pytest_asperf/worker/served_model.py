@@ -57,6 +57,17 @@ _SAMPLING: Final[dict[str, Facts]] = {
     TOP_K_OFF: {"top_k": 0, "top_p": TOP_P, "min_p": MIN_P, "temperature": TEMPERATURE},
     BY_GRAMMAR: {"grammar": GRAMMAR},
 }
+#: The fields of a request for the likeliest tokens. A penalty may count generated tokens and none
+#: of the prompt's: llama-cpp-python's server has one of 1.1 by default.
+_LIKELIEST: Final[Facts] = {
+    "temperature": 0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repeat_penalty": 1,
+    "repetition_penalty": 1,
+}
+#: The status of a request with a field that the server does not have.
+_UNKNOWN_FIELD: Final = {400, 422}
 #: The training context of a model whose server does not report it.
 UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
@@ -96,12 +107,16 @@ class Api:
     model: str = ""  #: the name that replies must have; empty for any
     timeouts: Timeouts = field(default_factory=Timeouts)
 
+    @property
+    def is_chat(self) -> bool:
+        """True if a prompt is a user's message, after which an answer begins anew."""
+        return self.path.endswith("/chat/completions")
+
     def stream(
         self, prompt: str, n_tokens: int, intended_ns: int | None = None, **more: Any
     ) -> StreamRecord:
         """Request so many tokens after a prompt."""
-        is_chat = self.path.endswith("/chat/completions")
-        asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {
+        asked = {"messages": [{"role": "user", "content": prompt}]} if self.is_chat else {
             "prompt": prompt
         }  # fmt: skip
         body = {**asked, "max_tokens": n_tokens, "stream": True, **self.body, **more}
@@ -256,22 +271,29 @@ class ServedModel(LoadedModel):
         self, prompt: str, n_tokens: int, seed: int | None, temperature: float = 0
     ) -> Facts:
         """The answer to a request like a timed one, and its times; the likeliest without a seed."""
-        choice: Facts = {"temperature": 0} if seed is None else {"seed": seed}
-        choice |= {"temperature": temperature} if temperature else {}
-        more = choice | _sampling(self._asked.sampled, is_possible=self.is_llama_server)
-        answer = self._checked(self._api.stream(prompt, n_tokens, **more))
-        gaps = answer.gaps_ns
+        if seed is None:
+            record = self._api.stream(prompt, n_tokens, **_LIKELIEST)
+            if record.status in _UNKNOWN_FIELD:
+                record = self._api.stream(prompt, n_tokens, temperature=0)
+        else:
+            choice: Facts = {"temperature": temperature} if temperature else {}
+            choice |= _sampling(self._asked.sampled, is_possible=self.is_llama_server)
+            record = self._api.stream(prompt, n_tokens, **{"seed": seed, **choice})
+        answer = self._checked(record)
+        gaps, is_whole = answer.gaps_ns, answer.reply.finish == "length"
+        first_ns = answer.ttft_ns if answer.reply.events else record.closed_ns - answer.start_ns
         return {
             "text": answer.reply.text,
+            "n_output": n_tokens if answer.n_output is None and is_whole else answer.n_output,
+            "is_chat": self._api.is_chat,
             "n_text": _tokens_within_prompt(answer.reply.text, self._count_tokens),
-            "first_ns": answer.ttft_ns,
+            "first_ns": first_ns,
             "gap_ns": fmean(gaps) if gaps else 0.0,
         }
 
     def _checked(self, record: StreamRecord) -> TimedReply:
         reply = read_reply(record)
-        if reply.faults:
-            fault = reply.faults[0]
+        for fault in (fault for fault in reply.faults if fault.kind != "no-output"):
             raise self.failure(f"{fault.kind}: {fault.text}")
         self._require_same(reply)
         return TimedReply(record, reply, reply.counts.n_output)
@@ -291,9 +313,11 @@ class ServedModel(LoadedModel):
         """A prompt of about so many tokens that the server has not seen."""
         return self._prompts.draw(text, n_tokens)
 
-    def request(self, prompt: str, n_output: int, intended_ns: int | None = None) -> StreamRecord:
+    def request(
+        self, prompt: str, n_output: int, seed: int, intended_ns: int | None = None
+    ) -> StreamRecord:
         """Send one request, and read its reply of any kind."""
-        return self._api.stream(prompt, n_output, intended_ns)
+        return self._api.stream(prompt, n_output, intended_ns, seed=seed)
 
     def require_alive(self) -> None:
         """Raise if the server has ended; unknown for a server of the user."""

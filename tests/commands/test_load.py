@@ -11,8 +11,11 @@ import pytest
 
 from pytest_asperf.worker.serving.load import ClientCost
 from tests.commands.conftest import Ended
+from tests.served import words_after
 from tests.serving.fake_server import Step, chunked, delta, head, last, serving, sse, streamed
 
+#: So many words after a prompt, by a seed.
+Words = Callable[[str, int | None, int], list[str]]
 _SMALL = ("--workload", "pp16+tg20", "--requests", "2")
 
 
@@ -33,10 +36,13 @@ def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Served:
     """A server of llama-server's paths, with so many slots.
 
-    `tasks` numbers its tasks; `broken` replaces the reply to a completion.
+    `tasks` numbers its tasks; `broken` replaces the reply to a completion, `words` its text.
     """
 
-    def __init__(self, n_slots: int = 4, broken: list[Step] | None = None) -> None:
+    def __init__(
+        self, n_slots: int = 4, broken: list[Step] | None = None, words: Words = words_after
+    ) -> None:
+        self._words = words
         self._slots = threading.Semaphore(n_slots)
         self._n_slots = n_slots
         self._broken = broken
@@ -61,8 +67,11 @@ class Served:
 
     def _stream(self, request: dict[str, Any]) -> Iterable[Step]:
         n_prompt, n_output = len(request["prompt"].split()), request["max_tokens"]
+        seed = request.get("seed") if request.get("temperature") != 0 else None
+        words = self._words(request["prompt"], seed, n_output)
         parts: list[Step] = [0.01]
-        for part in sse(*[delta("x ")] * n_output, last(n_prompt, n_output, model="m")):
+        texts = [delta(f"{word} ") for word in words]
+        for part in sse(*texts, last(n_prompt, n_output, model="m")):
             parts += [part, 0.001]
         with self._slots:
             yield from streamed(parts)
@@ -77,7 +86,8 @@ def test_a_sweep_draws_the_curve(run_asperf: Callable[..., Ended]) -> None:
     assert [line.split()[0] for line in lines[1:4]] == ["1", "2", "4"]
     assert "knee: " in lines[-1]
     assert ended.returncode == 0, ended.stdout
-    assert len(set(server.prompts)) == len(server.prompts)  # none is sent twice
+    assert len(set(server.prompts[:16])) == 16  # the 14 timed ones, and two before them
+    assert "timed work  answers are computed, by " in ended.stdout
 
 
 def test_an_open_loop_has_rates(run_asperf: Callable[..., Ended]) -> None:
@@ -90,6 +100,52 @@ def test_an_open_loop_has_rates(run_asperf: Callable[..., Ended]) -> None:
     assert data["loads"][0]["ttft_ms"]["p50"]["point"] >= 10
     assert data["loads"][0]["goodput_per_s"] == 0
     assert data["knee"] is None
+    assert data["timed_work"].startswith("answers are computed, by ")
+    assert data["guards"] == []
+
+
+def replayed() -> Words:
+    """Answers to any prompt with the same end."""
+    kept: dict[str, list[str]] = {}
+    return lambda prompt, seed, n: kept.setdefault(prompt[-8:], words_after(prompt, seed, 64))[:n]
+
+
+def never_the_same() -> Words:
+    """Answers of no seed and no prompt."""
+    numbers = count()
+    return lambda prompt, _, n: words_after(prompt, next(numbers), n)
+
+
+def partly_right() -> Words:
+    """Answers of which the first words are right."""
+    return lambda prompt, seed, n: [
+        *words_after(prompt, seed, 4),
+        *words_after(f"{prompt} noise", seed, n),
+    ][:n]
+
+
+@pytest.mark.parametrize(
+    ("words", "guard", "finding"),
+    [
+        (lambda *_: ["x"] * _[2], "timed-work", "4 requests that differ"),
+        (replayed(), "timed-work", "4 requests that differ"),
+        (never_the_same(), "timed-work", "of 6 requests that were sent again"),
+        (partly_right(), "timed-work", "of 6 answers without sampling"),
+        (lambda *asked: words_after(*asked)[: -asked[2] // 4], "false-account", "the text of an"),
+    ],
+    ids=["canned", "replayed", "random", "garbage after 4 words", "shortened"],
+)
+def test_answers_that_are_not_computed_are_invalid(
+    run_asperf: Callable[..., Ended], words: Words, guard: str, finding: str
+) -> None:
+    """Those that a server's test finds, with the same words, in the table and in the report."""
+    with serving(Served(words=words)) as server:
+        arguments = ("load", str(server.endpoint), "--users", "1", *_SMALL, "--report=json:-")
+        ended = run_asperf(*arguments)
+    data = json.loads(ended.stdout)
+    assert ended.returncode == 4
+    assert data["guards"][0].startswith(f"{guard}: {finding}")
+    assert data["timed_work"].startswith(finding)
 
 
 def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:

@@ -40,6 +40,9 @@ ANSWERS = {
     "without text": ("tg32", "false-account: the text of an answer"),
     "in pieces": ("tg32", "false-account: the text of an answer"),
     "known text": ("ttft64", "timed-work: a timed run lasted"),
+    "garbage after 20 words": ("tg32", "timed-work: of 6 answers without sampling"),
+    "a loop": ("ttft64", "timed-work: of 6 answers without sampling"),
+    "the last end of a chat": ("tg32", "timed-work: 4 requests that differ"),
     "held": ("tg32", "timed-work: the first token of a long answer"),
     "in bursts": ("itl32", "tokens-per-chunk: 1 of 1 replies came in other pieces"),
 }
@@ -50,7 +53,9 @@ KEPT_BY: dict[str, Callable[[str, int | None, int], object]] = {
     "answers kept": lambda prompt, seed, n: (prompt, seed, n),
 }
 LACKING = {"shortened": 0.2, "without text": 0.5, "in pieces": 0.75}
-HONEST = ("as it should", "no seeds", "no sampling", "answers kept")
+#: By kind: the first words of an answer that are right.
+RIGHT = {"garbage after 20 words": 20, "a loop": 4, "the last end of a chat": 4}
+HONEST = ("as it should", "a chat without seeds", "no sampling", "answers kept")
 
 
 class Other(WordServer):
@@ -63,7 +68,11 @@ class Other(WordServer):
         self._known: dict[str, list[str]] = {}
         self._numbers = itertools.count()
         self._is_known = False
-        super().__init__(cached=60 * (how == "replayed by the prompt"))
+        self._last = super().answer("", None, 64)
+        if how in (*RIGHT, *LACKING) or "canned" in how:
+            self.step_s = 0.0005  # no time is compared before its answers are
+        cached = 60 * (how == "replayed by the prompt")
+        super().__init__(cached=cached, has_completions="chat" not in how)
 
     def answer(self, prompt: str, seed: int | None, n: int) -> list[str]:
         """So many words after a prompt."""
@@ -74,19 +83,31 @@ class Other(WordServer):
             key = str(KEPT_BY[self._how](prompt, seed, n))
             return self._known.setdefault(key, super().answer(prompt, seed, 64))[:n]
         if self._how.startswith("canned") and (seed is not None or "greedy" not in self._how):
-            return ["word"] * n
-        if self._how == "random" or (self._how == "no seeds" and seed is not None):
+            return ["word"] * n if "shortly" in self._how else super().answer("", None, n)
+        if self._how == "random" or ("without seeds" in self._how and seed is not None):
             return super().answer(prompt, next(self._numbers), n)
         n_right = n - int(n * LACKING.get(self._how, 0))
         words = super().answer(prompt, None if self._how == "no sampling" else seed, n_right)
+        if self._how in RIGHT:
+            return self._wrong(prompt, seed, words)
         return words + [""] * (n - n_right) if self._how == "without text" else words
+
+    def _wrong(self, prompt: str, seed: int | None, words: list[str]) -> list[str]:
+        """Words of which the first are right."""
+        right, n = words[: RIGHT[self._how]], len(words)
+        if self._how == "a loop":
+            return (right * n)[:n]
+        if "garbage" in self._how:
+            return right + super().answer(f"{prompt} noise", seed, n)[len(right) :]
+        self._last = right + self._last[len(right) :]
+        return self._last[:n]
 
     def pieces(self, words: list[str]) -> Iterator[str | float]:
         """The chunks of a reply, and the waits between them."""
         texts = [f"{word} " if word else "" for word in words]
         wait_s = self.step_s
         if self._how == "known text" and not self._is_known:
-            yield 0.1
+            yield 0.2
         if self._how == "in pieces":
             texts = [text[at : at + 2] for text in texts for at in range(0, len(text), 2)]
         if self._how == "held":

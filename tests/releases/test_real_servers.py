@@ -4,6 +4,7 @@ import math
 import socket
 import sys
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 import pytest
@@ -12,9 +13,10 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
-from pytest_asperf.engine_process import EngineBuild, Worker
+from pytest_asperf.engine_process import EngineBuild, RawRun, Worker
 from pytest_asperf.engine_process.pair import likeliest_tokens, served_generation
 from pytest_asperf.engine_process.ways import replied_together
+from pytest_asperf.measure.lone_server import TimedServer
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from pytest_asperf.testing import check_engine
 from pytest_asperf.worker.engine import Asked
@@ -35,6 +37,23 @@ def server(tools: Path) -> EngineBuild:
 def test_it_conforms(server: EngineBuild, draft: Draft) -> None:
     """It answers every kind of request of one user and of two."""
     check_engine(server, draft("F16"), EngineSettings(threads=1, parallel=2))
+
+
+@pytest.mark.parametrize("name", ["tg32", "ttft256", "pp64+tg64"])
+def test_its_answers_can_be_continued(server: EngineBuild, draft: Draft, name: str) -> None:
+    """A prompt that goes on with the first part of an answer has the rest as its answer."""
+    workload = parse_workload(name, where="test")
+    with Worker(server) as worker:
+        worker.load("m", draft("F16"), EngineSettings(threads=1))
+
+        def time() -> RawRun:
+            return worker.serve("m", TEXT, workload)
+
+        coin = Random(1)  # noqa: S311  # repeatable
+        examined = TimedServer(worker, "m", time).examine(time(), workload, coin)
+    assert examined is not None
+    assert examined.findings == ()
+    assert examined.is_continued
 
 
 def test_what_it_runs_is_said(server: EngineBuild, draft: Draft) -> None:

@@ -301,19 +301,33 @@ def random_answers(n_tries: int, most: float) -> GuardFinding:
 def one_answer(n: int) -> GuardFinding:
     """The finding that a server gives one answer to requests that differ."""
     return Guard.TIMED_WORK.finding(
-        f"{n} requests that differ in prompt, seed or temperature have the same answer",
-        "an answer depends on its prompt, and if it is sampled on its seed",
+        f"{n} requests that differ in prompt, seed or temperature have the same answer, or end of "
+        "an answer",
+        "an answer depends on its prompt, and if it is sampled on its seed, to its end",
     )
 
 
-def uncounted_text(n_text: int | None, n_tokens: int) -> GuardFinding | None:
+def other_rest(n: int, most: float) -> GuardFinding:
+    """The finding that answers are not what follows a prompt and their own first part."""
+    return Guard.TIMED_WORK.finding(
+        f"of {n} answers without sampling, at most {most:.0%} of the rest came again when their "
+        "first part was added to the prompt",
+        "half of the next words comes again, from the first words of an answer and from its middle",
+    )
+
+
+def uncounted_text(n_text: int | None, n_tokens: int | None) -> GuardFinding | None:
     """Trip if the text of an answer has another number of tokens than the server counted.
 
     Args:
         n_text: tokens of the text, as the server counts a prompt's; None if it does not.
-        n_tokens: of the answer.
+        n_tokens: of the answer, by the server's count; None without one.
     """
-    if n_text is None or abs(n_text - n_tokens) <= 2 + UNCOUNTED_SHARE * n_tokens:
+    if (
+        n_text is None
+        or n_tokens is None
+        or abs(n_text - n_tokens) <= 2 + UNCOUNTED_SHARE * n_tokens
+    ):
         return None
     return Guard.FALSE_ACCOUNT.finding(
         f"the text of an answer of {n_tokens} tokens has {n_text}, as the server counts a prompt's",
