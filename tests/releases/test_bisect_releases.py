@@ -69,7 +69,7 @@ def test_a_patched_release_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     builds = [f"mlx-lm[cpu]=={version}" for version in RELEASED]
     builds += [f"slow-{version}" for version in PATCHED]
     words = [builds[0], builds[-1], "--builds", ",".join(builds), "--workload", "tg64"]
-    done = CliRunner().invoke(app, ["bisect", *words, "--model", "asperf-draft", "--seed", "1"])
+    done = CliRunner().invoke(app, ["bisect", *words, "--model", "asperf-draft", "--set", "seed=1"])
     sys.stdout.write(done.output)
     assert done.exit_code == 0, done.output
     assert "culprit: slow-0.32.0" in done.stdout

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.config.build_sources import parse_table
 from pytest_asperf.config.spec import Build, ModelRef
@@ -155,8 +156,14 @@ def test_a_broken_kernel_of_one_type_passes_on_another(
 
 
 @pytest.mark.parametrize("workload", ["pp512", "tg64"])
-def test_a_build_with_a_broken_kernel_passes_on_speed(
+def test_a_build_with_a_broken_kernel_fails_where_it_is_timed(
     measurement: MeasurementContext, broken_kernel: Build, workload: str
 ) -> None:
-    """It is as fast: a mere timing of engines misses it."""
-    assert measurement.judge(broken_kernel, "Q4_K_M", workload).outcome == "PASS"
+    """It is as fast, and its timed runs leave other logits: a mere timing misses it."""
+    verdict = measurement.judge(broken_kernel, "Q4_K_M", workload)
+    time, most = verdict.figures[0].estimate, verdict.figures[0].at_most
+    assert time.high is not None
+    assert most is not None
+    assert time.high <= most
+    assert [finding.guard for finding in verdict.guards] == [Guard.TIMED_WORK]
+    assert verdict.outcome == "FAIL"
