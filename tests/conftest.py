@@ -36,7 +36,7 @@ _DISTURBING = (
 #: How settings are named while no session of asperf is open, as when this is imported.
 _PLAIN_NAMES = SETTING_NAMES.get()
 
-# Collecting tests leaves little garbage, and needs a quarter more CPU time with the search for it.
+# Collecting tests leaves little garbage, and needs a third more CPU time with the search for it.
 gc.disable()
 
 #: Gives the shipped draft's GGUF file at a quantization.
