@@ -6,7 +6,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import takewhile
 from time import sleep
 from typing import Any
 
@@ -104,9 +103,11 @@ class FakeServer:
 
     def _read(self, connection: socket.socket) -> dict[str, Any]:
         stream = connection.makefile("rb")
-        lines = [*takewhile(lambda line: line != b"\r\n", stream)]
-        if not lines:
-            raise ConnectionError  # the client left without a request
+        lines: list[bytes] = []
+        while (line := stream.readline()) != b"\r\n":
+            if not line:
+                raise ConnectionError  # the client left before the end of a request's head
+            lines.append(line)
         self.heads.append(b"".join(lines).decode())
         length = next(
             (
