@@ -96,7 +96,7 @@ def _nights(address: str, ends: list[str]) -> str:
             compared = document["rows"][0]["compared"]
             compared["timed"] = "tg256"
             for ran in compared["ran"]:
-                ran["address"] = "asperf-draft:F16"
+                ran["spec"] = "asperf-draft:F16"
             notes = {"job": "j", "facts": {}, "build": build}
             store.record({**document, "nightly": notes}, kind="nightly", is_live=False)
         return next(one.id for one in store.series() if one.key.unit == "log ratio")
