@@ -71,9 +71,8 @@ def load(
 ) -> None:
     """Put a running server under load: latency, throughput, knee.
 
-    No timed prompt is sent twice. After the last load one of the replies is examined by further
-    requests, as a server's is in a test. A key is read from OPENAI_API_KEY, or from the variable
-    that the setting api_key_variable names.
+    No timed prompt is sent twice. After the last load, further requests examine one of the replies.
+    A key is read from OPENAI_API_KEY, or from the variable that the setting api_key_variable names.
 
     Exits with 4 if a guard finds a load, or the replies, INVALID.
     """

@@ -18,6 +18,7 @@ from pytest_asperf.analysis.serving_metrics import LoadPoint, ServedRequest, Ser
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.lone_server import (
+    SEEDS,
     ExaminedServer,
     LoneServer,
     SentAgain,
@@ -33,8 +34,6 @@ from pytest_asperf.worker.serving.record import StreamRecord
 
 #: Replies that each user gets at least, so that all are under way for most of the time.
 _EACH: Final = 2
-#: Seeds of requests are below, as all servers accept them.
-_SEEDS: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ class _Sender:
         work = self.work
         users = None if work.is_open else int(load)
         n = work.n_requests if users is None else max(work.n_requests, _EACH * users)
-        asked = [(self.prompt(), self.coin.randrange(_SEEDS)) for _ in range(n)]
+        asked = [(self.prompt(), self.coin.randrange(SEEDS)) for _ in range(n)]
         cost = client_cost(users or 1)
         before = self.model.state()
 
@@ -201,6 +200,6 @@ class _Sender:
 
     def _next(self) -> Timed | None:
         """A request of one user; None without a whole reply."""
-        prompt, seed = self.prompt(), self.coin.randrange(_SEEDS)
+        prompt, seed = self.prompt(), self.coin.randrange(SEEDS)
         timed = self._reply(self.ask(prompt, seed), prompt, seed, 0)
         return timed if self._is_whole(timed) else None

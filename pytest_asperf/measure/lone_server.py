@@ -23,6 +23,8 @@ from pytest_asperf.analysis.serving_metrics import ServedRequest, itl_ns, ttft_n
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun, Worker
 
+#: Seeds of requests are below: all servers accept them.
+SEEDS: Final = 2**31
 #: Requests that are compared, until one agrees: see `served_answers`.
 _TRIES: Final = 6
 #: Share of a text with which two answers agree.
@@ -143,7 +145,7 @@ class LoneServer:
             long, other = (self._sent(_long(one)).text for one in (answer, self._reordered(answer)))
             if not ends_alike(long, other) and not self.workload.warm:
                 return None
-            seeds = (self.coin.randrange(2**31) for _ in range(2))
+            seeds = (self.coin.randrange(SEEDS) for _ in range(2))
             sampled = [self._sent(replace(_long(answer), seed=seed), 1.0).text for seed in seeds]
             is_one = all(ends_alike(text, long) for text in sampled)
             if not is_one and not (
@@ -308,9 +310,8 @@ class TimedServer:
         timed = self._timed(run)
         if timed is None:
             return None
-        return LoneServer(self._sent, lambda: self._timed(self.time()), workload, coin).examine(
-            timed
-        )
+        server = LoneServer(self._sent, lambda: self._timed(self.time()), workload, coin)
+        return server.examine(timed)
 
     def _timed(self, run: RawRun) -> Timed | None:
         answer = timed_answer(self.worker, self.name)
