@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.commands.console import (
+    CommandNotify,
     json_text,
     print_sections,
     print_table,
-    print_waiting,
     stderr_console,
 )
 from pytest_asperf.commands.options import command, end, number_from, reports, settings, written
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_asperf.analysis.serving_metrics import LoadPoint, ServiceLimits
     from pytest_asperf.config.setting_rules import ReportTarget
     from pytest_asperf.config.workload import Workload
-    from pytest_asperf.measure.load_sweep import MeasuredLoad, MeasuredSweep
+    from pytest_asperf.measure.load_sweep import LoadWork, MeasuredLoad, MeasuredSweep
     from pytest_asperf.report.sections import Section
 
 _USERS: Final = "1,2,4,8"
@@ -94,17 +93,14 @@ def load(
         text=shipped_corpus().read_text("utf-8")[: 40 * request.depth + 4000],
         seed=project.seed,
     )
-    target = find_server(URL_RULE.checked(url, "URL"), model, project.settings.api_key_variable)
-    console = stderr_console()
-    with console.status("asking") as status, project.queue(partial(print_waiting, console)).turn():
-        measured = sweep(
-            target,
-            loads,
-            work,
-            on_load=lambda load: status.update(_name(load, is_open=work.is_open)),
-        )
+    url = URL_RULE.checked(url, "URL")
+    with CommandNotify(stderr_console()) as notify:
+        notify.progress("finding the model", 0, 0)
+        target = find_server(url, model, project.settings.api_key_variable)
+        with project.queue(notify.wait).turn():
+            measured = sweep(target, loads, work, notify.progress)
     if not written(reports, {"json": lambda: json_text(_as_json(measured, limits))}):
-        _print(measured, limits, is_open=work.is_open)
+        _print(measured, work)
     if measured.is_invalid:
         end(ExitCode.INVALID)
 
@@ -138,15 +134,12 @@ def _loads(text: str, option: str) -> list[float]:
     return loads
 
 
-def _print(measured: MeasuredSweep, limits: ServiceLimits, *, is_open: bool) -> None:
-    loads = measured.loads
-    print_table(_rows(loads, limits, is_open=is_open))
-    print_sections(_sections(measured, is_open=is_open), last_line=_knee_text(loads, is_open))
+def _print(measured: MeasuredSweep, work: LoadWork) -> None:
+    print_table(_rows(measured.loads, work))
+    print_sections(_sections(measured, work), last_line=_knee_text(measured.loads, work))
 
 
-def _rows(
-    measured: Sequence[MeasuredLoad], limits: ServiceLimits, *, is_open: bool
-) -> list[list[str]]:
+def _rows(measured: Sequence[MeasuredLoad], work: LoadWork) -> list[list[str]]:
     from statistics import median
 
     from pytest_asperf.analysis import serving_metrics as metrics
@@ -155,7 +148,7 @@ def _rows(
     head = ["load, output rate", "TTFT p50", "p95 ms", "TPOT ms", "tok/s each", "tok/s", "good/s"]
     rows = [head]
     for one in measured:
-        name = _name(one.load, is_open=is_open)
+        name = work.name(one.load)
         if one.point is None:
             rows.append([name, *["-"] * (len(head) - 1)])
             continue
@@ -164,18 +157,16 @@ def _rows(
         ttfts = [metrics.ttft_percentile(done, p).point for p in (50, 95)]
         tpot_ms = median(map(metrics.tpot_ns, done)) / 1e6
         figures = [*ttfts, tpot_ms, 1e3 / tpot_ms, one.point.output_rate]
-        good = metrics.goodput(one.requests, limits)
+        good = metrics.goodput(one.requests, work.limits)
         rows.append([f"{name:<9} {bar}", *(f"{f:.4g}" for f in figures), f"{good:.3g}"])
     return rows
 
 
-def _sections(measured: MeasuredSweep, *, is_open: bool) -> list[Section]:
+def _sections(measured: MeasuredSweep, work: LoadWork) -> list[Section]:
     from pytest_asperf.report.sections import CheckLine, Section
 
     of_loads = [
-        (f"{_name(one.load, is_open=is_open)}: ", finding)
-        for one in measured.loads
-        for finding in one.findings
+        (f"{work.name(one.load)}: ", finding) for one in measured.loads for finding in one.findings
     ]
     examined = measured.examined
     of_all = [("", finding) for finding in examined.findings] if examined else []
@@ -199,13 +190,12 @@ def _examined(measured: MeasuredSweep) -> str:
     return str(measured.examined or "not examined, as no reply was whole")
 
 
-def _knee_text(measured: Sequence[MeasuredLoad], is_open: bool) -> str:  # noqa: FBT001
+def _knee_text(measured: Sequence[MeasuredLoad], work: LoadWork) -> str:
     knee = _knee(measured)
     if knee is None:
         return "knee: three loads with replies are needed"
     where = {measured[0].load: "or below, ", measured[-1].load: "or beyond, "}.get(knee.load, "")
-    name = _name(knee.load, is_open=is_open)
-    return f"knee: {name}, {where}where output rate over latency is highest"
+    return f"knee: {work.name(knee.load)}, {where}where output rate over latency is highest"
 
 
 def _knee(measured: Sequence[MeasuredLoad]) -> LoadPoint | None:
@@ -216,12 +206,6 @@ def _knee(measured: Sequence[MeasuredLoad]) -> LoadPoint | None:
         return knee([one.point for one in measured if one.point])
     except MeasurementError:
         return None
-
-
-def _name(load: float, *, is_open: bool) -> str:
-    if is_open:
-        return f"{load:g}/s"
-    return f"{load:g} user" + ("s" if load > 1 else "")
 
 
 def _as_json(measured: MeasuredSweep, limits: ServiceLimits) -> dict[str, Any]:

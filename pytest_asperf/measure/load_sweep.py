@@ -5,7 +5,7 @@ one a random reply is examined as that of a test.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +15,7 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis import serving_metrics as metrics
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.serving_metrics import LoadPoint, ServedRequest, ServiceLimits
+from pytest_asperf.config.progress import Progress
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.lone_server import (
@@ -47,6 +48,10 @@ class LoadWork:
     limits: ServiceLimits
     text: str  #: source of prompts
     seed: int
+
+    def name(self, load: float) -> str:
+        """A load in words."""
+        return f"{load:g}/s" if self.is_open else f"{load:g} user{'s' * (load > 1)}"
 
 
 @dataclass(frozen=True)
@@ -99,18 +104,21 @@ def sweep(
     target: Target,
     loads: Sequence[float],
     work: LoadWork,
-    *,
-    on_load: Callable[[float], None] = lambda _: None,
+    progress: Progress,
 ) -> MeasuredSweep:
     """Measure a server at each load, and examine one of its replies."""
     coin = random.Random(work.seed)  # noqa: S311  # repeatable
     sender = _Sender(target.model, work, coin)
     with _refusals_of(str(target.engine.endpoint)):
-        sender.ask(sender.prompt(), 0)  # warm-up
+        progress(f"finding a prompt of {work.n_prompt} tokens", 0, 0)
+        prompt = sender.prompt()
+        progress("warming up", 0, 0)
+        sender.ask(prompt, 0)
         found = []
-        for load in coin.sample(loads, len(loads)):
-            on_load(load)
+        for number, load in enumerate(coin.sample(loads, len(loads))):
+            progress(f"load of {work.name(load)}", number, len(loads))
             found.append(sender.measured(load))
+        progress("examining a reply", 0, 0)
     ascending = sorted(found, key=lambda one: one.load)
     return MeasuredSweep(tuple(ascending), sender.examined())
 
@@ -175,6 +183,8 @@ class _Sender:
     def _reply(self, record: StreamRecord, prompt: str, seed: int, lag_ns: int) -> Timed:
         reply = read_reply(record)
         facts = request_facts(record, reply, from_intended=self.work.is_open, lag_ns=lag_ns)
+        if facts["n_output"] is None and reply.finish == "length":  # no usage in its streams
+            facts["n_output"] = self.work.n_output
         return ServedRequest(**facts), TimedAnswer(prompt, seed, self.work.n_output, reply.text)
 
     def _is_whole(self, timed: Timed) -> bool:

@@ -1,7 +1,7 @@
 """Any server that speaks OpenAI's API, which we neither start nor stop.
 
-Its further facts are used if it has them: llama-server's `/props`, the tokenizer of llama-server or
-vLLM, Ollama's version. Missing facts are named as unknown.
+Its further facts are used if it has them: llama-server's `/props`, the tokenizer of llama-server,
+vLLM or llama-cpp-python, Ollama's version. Missing facts are named as unknown.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _COMPLETIONS: Final = "/completions"
 _CHAT: Final = "/chat/completions"
+#: Paths that count a text's tokens, of llama-server and vLLM, and of llama-cpp-python's server.
+_TOKENIZERS: Final = ("/tokenize", "/extras/tokenize/count")
 _LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
 _ASKING: Final = Timeouts(connect_s=5.0, headers_s=30.0, idle_s=30.0, total_s=30.0)
 _MODEL_NAMES_SHOWN: Final = 8
@@ -149,7 +151,8 @@ class OpenAiModel(ServedModel):
         self._engine = engine
         self._name = name
         # A tokenizer does not count the tokens that a chat's template adds.
-        self._has_tokenizer = path != _CHAT and self._tokenized("a b c") is not None
+        paths = () if path == _CHAT else _TOKENIZERS
+        self._tokenizer = next((p for p in paths if self._tokenized(p, "a b c") is not None), None)
         body: Facts = {"model": name, "stream_options": {"include_usage": True}}
         props = engine.ask(engine.root, "/props")
         if engine.ignores_end:
@@ -161,7 +164,7 @@ class OpenAiModel(ServedModel):
             self._count,
             self._facts(props, n_ctx),
             unseen_context(n_ctx, "?"),
-            counts_cheaply=self._has_tokenizer,
+            counts_cheaply=self._tokenizer is not None,
         )
 
     def _facts(self, props: Facts, n_ctx: int | None) -> Facts:
@@ -215,21 +218,24 @@ class OpenAiModel(ServedModel):
             return {}
         return {"tasks_total": max(numbers, default=0)}
 
-    def _tokenized(self, prompt: str) -> int | None:
-        """Tokens by `/tokenize` of llama-server or vLLM; None if there is none."""
-        body = {
-            "content": prompt, "add_special": True, "prompt": prompt, "model": self._name
-        }  # fmt: skip
+    def _tokenized(self, path: str, prompt: str) -> int | None:
+        """Tokens by a tokenizer's path; None if there is none."""
+        named = dict.fromkeys(("content", "prompt", "input"), prompt)
         record = stream_request(
-            self._engine.root, "/tokenize", body, headers=self._engine.headers, timeouts=_ASKING
+            self._engine.root,
+            path,
+            {**named, "add_special": True, "model": self._name},
+            headers=self._engine.headers,
+            timeouts=_ASKING,
         )
-        answer = answered_object(record.body)
-        tokens = answer.get("tokens")
-        return len(tokens) if record.status == 200 and isinstance(tokens, list) else None
+        answer = answered_object(record.body) if record.status == 200 else {}
+        tokens, count = answer.get("tokens"), answer.get("count")
+        n_tokens = len(tokens) if isinstance(tokens, list) else count
+        return n_tokens if isinstance(n_tokens, int) else None
 
     def _count(self, prompt: str) -> int:
         """The tokens of a prompt, by a tokenizer or by a request's billed count."""
-        counted = self._tokenized(prompt) if self._has_tokenizer else None
+        counted = self._tokenized(self._tokenizer, prompt) if self._tokenizer else None
         return self.billed(prompt) if counted is None else counted
 
 

@@ -44,27 +44,32 @@ class Prompts:
         return begins + text[: self._n_characters[n_tokens]]
 
     def _fitted(self, begins: str, text: str, n_tokens: int) -> int:
-        """The characters of the text that make the prompt nearest to so many tokens."""
-        low, high = 0, len(text)
-        best = (n_tokens, 0)
-        middle = self._n_characters.get(n_tokens) or self._guess(begins, text, n_tokens)
-        for _ in range(_TRIES):
-            off = self._count(begins + text[:middle]) - n_tokens
-            best = min(best, (abs(off), middle))
-            if off == 0 or high - low <= 1:
-                break
-            low, high = (middle, high) if off < 0 else (low, middle)
-            step = middle - round(off * max(1.0, middle / (n_tokens + off)))
-            middle = step if low < step < high else (low + high) // 2
-        return best[1]
+        """The characters of the text that make the prompt nearest to so many tokens.
 
-    def _guess(self, begins: str, text: str, n_tokens: int) -> int:
-        n_all = self._count(begins + text)
-        if n_all < n_tokens:
-            raise RefusalError(
-                "context", f"the text has {n_all} tokens, and {n_tokens} were requested"
-            )
-        return round(len(text) * n_tokens / n_all)
+        A server may compute each prompt that it counts, so the first try is short. It may keep what
+        it computed, and mlx-lm 0.32.2 ends if a prompt is an earlier one with its answer. So each
+        try has the first words in another order.
+        """
+        words = begins.split()
+        low, end = 0, len(text) + 1
+        best = (n_tokens, 0)
+        middle = self._n_characters.get(n_tokens, n_tokens)
+        for _ in range(_TRIES):
+            middle = min(middle, len(text))
+            if not self._is_cheap:
+                begins = " ".join(random.sample(words, len(words))) + "\n"
+            n = self._count(begins + text[:middle])
+            best = min(best, (abs(n - n_tokens), middle))
+            if n < n_tokens and middle == len(text):
+                raise RefusalError(
+                    "context", f"the text has {n} tokens, and {n_tokens} were requested"
+                )
+            low, end = (middle, end) if n < n_tokens else (low, middle)
+            if n == n_tokens or end - low <= 1:
+                break
+            step = middle + round((n_tokens - n) * (len(begins) + middle) / max(1, n))
+            middle = step if low < step < end else (low + end) // 2
+        return best[1]
 
 
 def is_near(counted: int, wanted: int) -> bool:

@@ -1,14 +1,20 @@
 """`asperf load` against a server on a real socket."""
 
 import json
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.modelfiles.hub_cache import shipped_models
+from pytest_asperf.worker.server_process import ServerProcess
 from pytest_asperf.worker.serving.load import ClientCost
 from tests.commands.conftest import Ended
 from tests.served import words_after
@@ -146,6 +152,45 @@ def test_answers_that_are_not_computed_are_invalid(
     assert ended.returncode == 4
     assert data["guards"][0].startswith(f"{guard}: {finding}")
     assert data["timed_work"].startswith(finding)
+
+
+def python_server(module: str, *arguments: str) -> ServerProcess:
+    """A server of this interpreter's environment, ready for requests."""
+    program = ("-I", "-m", *module.split(), *arguments, "--port")
+    ready = "/v1/models" if "llama" in module else "/health"
+    return ServerProcess(module, lambda port: (Path(sys.executable), [*program, str(port)]), ready)
+
+
+def test_a_server_that_computes_what_it_counts_gets_no_long_prompt(
+    run_asperf: Callable[..., Ended], mlx: EngineBuild
+) -> None:
+    """mlx_lm.server has no tokenizer for users, and ended if a prompt was one with its answer."""
+    assert mlx.engine == "mlx"
+    (draft,) = (spec for spec in shipped_models() if spec.name == "asperf-draft")
+    server = python_server("mlx_lm server", "--model", str(draft.hf_folder))
+    small = ("--model", str(draft.hf_folder), "--workload", "pp64+tg20", "--requests", "2")
+    try:
+        ended = run_asperf("load", str(server.endpoint), "--users", "1", *small)
+    finally:
+        server.end()
+    assert "timed work  answers are computed, by " in ended.stdout, ended.stderr
+    lengths = re.findall(r"Prompt processing progress: \d+/(\d+)", "\n".join(server.run.log))
+    assert 32 < max(map(int, lengths)) < 128
+
+
+def test_a_server_without_counts_in_its_streams_is_swept(
+    run_asperf: Callable[..., Ended], draft_gguf: Path
+) -> None:
+    """llama-cpp-python's server has a tokenizer, and reports that a reply has its full length."""
+    if find_spec("llama_cpp") is None or find_spec("sse_starlette") is None:
+        pytest.skip("llama-cpp-python[server] is not installed")
+    own = ("--interrupt_requests", "false", "--n_threads", "1")
+    server = python_server("llama_cpp.server", "--model", str(draft_gguf), *own)
+    try:
+        ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
+    finally:
+        server.end()
+    assert "timed work  answers are computed, by " in ended.stdout, ended.stderr
 
 
 def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:

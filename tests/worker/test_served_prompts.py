@@ -53,6 +53,19 @@ def test_counting_that_costs_a_request_is_done_once() -> None:
     assert n_asked < 12
 
 
+def test_a_counted_prompt_is_short_and_no_earlier_one_with_more() -> None:
+    """A server may compute all of it, and fail if it has computed all but the last token."""
+    asked: list[str] = []
+
+    def count(prompt: str) -> int:
+        asked.append(prompt)
+        return by_words(prompt)
+
+    Prompts(count, is_cheap=False).draw(TEXT, 100)
+    assert max(map(by_words, asked)) < 200
+    assert len({prompt.split("\n")[0] for prompt in asked}) > 1
+
+
 def test_a_text_that_is_too_short_is_refused() -> None:
     """It is not repeated: a server's cache may have it then."""
     with pytest.raises(RefusalError, match="the text has 10 tokens, and 64 were requested"):
