@@ -11,6 +11,7 @@ import click
 import pytest_asperf
 from pytest_asperf.cli import every_command
 from pytest_asperf.config.settings import OPTIONS
+from tests.syntax import nodes_of
 
 ROOT = Path(pytest_asperf.__file__).parent
 #: A command to type, with the options that are its own.
@@ -37,16 +38,15 @@ COMMANDS = {
 
 def _texts(path: Path) -> Iterator[str]:
     """Every text of a module for readers: no docstring, and no argument of a program."""
-    tree = ast.parse(path.read_text("utf-8"))
     inside = {
         id(part)
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.JoinedStr)
         for part in node.values
     }
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    docstrings = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
     unread = inside | docstrings
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if id(node) in unread:
             continue
         if isinstance(node, ast.JoinedStr):

@@ -17,6 +17,7 @@ import pytest
 
 import pytest_asperf
 from pytest_asperf.analysis.guards import Guard
+from tests.syntax import nodes_of, tree_of
 
 PACKAGE = "pytest_asperf"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -100,13 +101,14 @@ class Import:
     at_run_time: bool
 
 
-def _nodes(tree: ast.AST, *, at_run_time: bool = True) -> Iterator[tuple[ast.AST, bool]]:
-    """Yield each node with whether it runs when types are not checked."""
+def _statements(tree: ast.AST, *, at_run_time: bool = True) -> Iterator[tuple[ast.AST, bool]]:
+    """Yield each statement with whether it runs when types are not checked."""
     yield tree, at_run_time
     guards = isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING")
     typed_only = tree.body if isinstance(tree, ast.If) and guards else []
     for child in ast.iter_child_nodes(tree):
-        yield from _nodes(child, at_run_time=at_run_time and child not in typed_only)
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _statements(child, at_run_time=at_run_time and child not in typed_only)
 
 
 def _targets(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
@@ -123,7 +125,7 @@ def imports_of(tree: ast.Module, package: str = PACKAGE) -> list[Import]:
     """Return the imports of a module's syntax tree, at any depth of nesting."""
     return [
         Import(target, node.lineno, bool(getattr(node, "level", 0)), at_run_time)
-        for node, at_run_time in _nodes(tree)
+        for node, at_run_time in _statements(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for target in _targets(node, package)
     ]
@@ -144,7 +146,7 @@ def imports(name: str) -> tuple[Import, ...]:
     """Return the imports of one of the package's modules."""
     path = modules()[name]
     folder = ".".join((PACKAGE, *path.relative_to(ROOT).parent.parts))
-    return tuple(imports_of(tree_of(name), folder))
+    return tuple(imports_of(tree_of(path), folder))
 
 
 def own(target: str) -> str | None:
@@ -172,10 +174,9 @@ def those_in(rooms: Collection[str]) -> list[str]:
     return [name for name in modules() if room(name) in rooms]
 
 
-@cache
-def tree_of(name: str) -> ast.Module:
-    """Return a module's syntax tree."""
-    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """Return the nodes of a module's syntax tree."""
+    return nodes_of(modules()[name])
 
 
 def offenders(names: Iterable[str], forbidden: Callable[[str, Import], bool]) -> list[str]:
@@ -293,7 +294,7 @@ def test_analysis_is_arithmetic() -> None:
     called = {
         (name, node.func.id)
         for name in analysis
-        for node in ast.walk(tree_of(name))
+        for node in nodes(name)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert offenders(analysis, foreign) == []
@@ -326,7 +327,7 @@ def test_classes_stay_readable() -> None:
     classes = [
         (node.name, f"{name}.{node.name}", len([n for n in node.body if isinstance(n, _FUNCTIONS)]))
         for name in modules()
-        for node in ast.walk(tree_of(name))
+        for node in nodes(name)
         if isinstance(node, ast.ClassDef)
     ]
     assert {where: methods for _, where, methods in classes if methods > MAX_METHODS} == {}
@@ -339,7 +340,7 @@ def test_signatures_stay_readable() -> None:
     long = {
         f"{name}.{node.name}"
         for name in modules()
-        for node in ast.walk(tree_of(name))
+        for node in nodes(name)
         if isinstance(node, _FUNCTIONS) and _n_parameters(node) > MAX_PARAMETERS
     }
     assert not long
@@ -361,13 +362,13 @@ def test_no_guard_is_named_outside_its_room() -> None:
     named = {
         (name, node.value)
         for name in elsewhere
-        for node in ast.walk(tree_of(name))
+        for node in nodes(name)
         if isinstance(node, ast.Constant) and node.value in guards
     }
     compared = {
         (name, node.lineno)
         for name in elsewhere
-        for node in ast.walk(tree_of(name))
+        for node in nodes(name)
         if isinstance(node, ast.Compare) and _compares_guards(node)
     }
     assert named | compared == set()

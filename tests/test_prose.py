@@ -1,9 +1,7 @@
 """Words and links: code, messages and pages use public terms, and links lead to their targets."""
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_asperf.cli import every_command
+from tests.syntax import nodes_of
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("pytest_asperf", "tests", "benchmarks", "scripts", "docs")
@@ -145,20 +144,35 @@ def test_a_long_sentence_is_found() -> None:
     assert _longer(_cells(f"| a | {long} |\n"), MOST_IN_CELL) == [long]
 
 
+#: A string, or a comment: `tokenize` of all modules takes 3 s of CPU.
+_STRING_OR_COMMENT = re.compile(
+    r'''(?s)"""(?:\\.|[^\\])*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#(?P<text>[^\n]*)'''
+)
+
+
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    """The comments of a module, each with its line."""
+    line, end = 1, 0
+    for found in _STRING_OR_COMMENT.finditer(source):
+        if found["text"] is not None:
+            line += source.count("\n", end, found.start())
+            end = found.start()
+            yield line, found["text"]
+
+
 def _spoken(path: Path) -> Iterator[tuple[int, str]]:
     """The docstrings and comments of a module, each with its line."""
     source = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names = r"(?m)^ +[\w*]+(, [\w*]+)*:"  # of arguments, attributes and errors
             yield getattr(node, "lineno", 1), re.sub(names, "", ast.get_docstring(node) or "")
     last, comment = 0, ""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            if token.start[0] > last + 1:
-                yield last, comment
-                comment = ""
-            last, comment = token.start[0], f"{comment} {token.string.lstrip('#: ')}"
+    for line, text in _comments(source):
+        if line > last + 1:
+            yield last, comment
+            comment = ""
+        last, comment = line, f"{comment} {text.lstrip('#: ')}"
     yield last, comment.lstrip()
 
 
@@ -195,9 +209,8 @@ def test_help_uses_the_public_terms() -> None:
 
 def _messages(path: Path) -> Iterator[str]:
     """The texts of a module with more than one word; no docstring, and no value of an f-string."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docs = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+    for node in nodes_of(path):
         text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else ""
         if isinstance(text, str) and " " in text.strip():
             yield text

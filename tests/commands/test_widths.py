@@ -12,6 +12,7 @@ import pytest_asperf
 from pytest_asperf.cli import COMMANDS
 from pytest_asperf.report.wrapping import wrapped
 from tests.commands.conftest import Ended
+from tests.syntax import nodes_of
 
 #: Characters of a remedy: what does not fit is a page, or a command that lists it.
 _LONGEST: Final = 240
@@ -126,7 +127,7 @@ def test_a_remedy_is_short() -> None:
     found = {
         f"{path.name}:{call.lineno}": text
         for path in Path(pytest_asperf.__file__).parent.rglob("*.py")
-        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        for call in nodes_of(path)
         if isinstance(call, ast.Call)
         for word in call.keywords
         if word.arg in {"remedy", "opt_out", "why"}

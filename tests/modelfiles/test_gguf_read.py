@@ -129,11 +129,11 @@ def test_a_file_without_a_vocabulary(tmp_path: Path) -> None:
 
 
 def test_a_large_vocabulary_takes_little_memory(tmp_path: Path) -> None:
-    """150,000 tokens and 300,000 merges are walked, not kept."""
+    """150,000 tokens and as many merges are walked, not kept."""
     tokens = [f"token{i}" for i in range(150_000)]
-    merges = [f"left{i} right{i}" for i in range(300_000)]
+    merges = [f"left{i} right{i}" for i in range(150_000)]
     path = write_gguf(tmp_path / "x.gguf", tokenizer=(tokens, merges, "gpt-2"))
-    inspect_gguf(path)
+    inspect_gguf(write_gguf(tmp_path / "first.gguf"))
     tracemalloc.start()
     info = inspect_gguf(path)
     peak = tracemalloc.get_traced_memory()[1]
