@@ -38,7 +38,7 @@ _MODULES: Final = {
 _XDIST: Final = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 _FORKS: Final = (
     """
-import io, os, runpy, sys, tempfile
+import io, os, pathlib, runpy, sys, tempfile
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -60,6 +60,9 @@ sys.argv.append(fd)
     + """
 if request["is_session"]:
     os.setsid()
+if cache := os.environ.get("ASPERF_CACHE"):
+    # Others may be measuring on this machine.
+    pytest_asperf.hardware.machine_lock.machine_lock_path = lambda: pathlib.Path(cache) / "lock"
 for number, fd in enumerate(fds):
     os.dup2(fd, number)
     os.close(fd)

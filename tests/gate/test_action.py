@@ -1,10 +1,14 @@
 """The composite action: its steps, run by the shell that GitHub runs them with."""
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,9 +18,8 @@ import yaml  # type: ignore[import-untyped]  # comes with gguf, without types
 from pytest_asperf.testing import write_script
 
 BASH = shutil.which("bash")
-ACTION: Final[dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "action.yml").read_text("utf-8")
-)
+_ROOT: Final = Path(__file__).parents[2]
+ACTION: Final[dict[str, Any]] = yaml.safe_load((_ROOT / "action.yml").read_text("utf-8"))
 _CONFIG: Final = """
 engine = "scripted"
 default_model = "fake:F16"
@@ -32,40 +35,73 @@ _SHELL: Final = ("--noprofile", "--norc", "-eo", "pipefail")
 pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash")
 
 
-#: This `asperf`, with a lock of its own: others may be measuring on this machine.
-_ASPERF: Final = """#!{python}
-from pathlib import Path
-from pytest_asperf.cli import main
-from pytest_asperf.hardware import machine_lock
-machine_lock.machine_lock_path = lambda: Path({lock!r})
-main()
+#: Has the test start `asperf` with these words and streams in this folder, and ends as it does.
+_ASPERF: Final = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as test:
+    test.connect({door!r})
+    call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+    socket.send_fds(test, [call.encode()], [0, 1, 2])
+    sys.exit(int(test.recv(10)))
 """
 
 
-def _gate(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """Run the step that gates, in a project of a scripted model."""
-    (folder / "asperf.toml").write_text(_CONFIG)
+def _start_asperf(door: socket.socket) -> None:
+    """Start `asperf` for each call, as a fork where the system can."""
+    with contextlib.suppress(OSError):  # the test is over
+        while True:
+            call, _ = door.accept()
+            message, fds, *_ = socket.recv_fds(call, 1 << 17, 3)
+            words, folder, environment = json.loads(message)
+            streams = dict(zip(("stdin", "stdout", "stderr"), fds, strict=True))
+            command = [sys.executable, "-m", "pytest_asperf.cli", *words]
+            done = subprocess.run(command, cwd=folder, env=environment, check=False, **streams)
+            for fd in fds:
+                os.close(fd)
+            call.send(str(done.returncode).encode())
+            call.close()
+
+
+#: Runs the step that gates, with the inputs of the action.
+Step = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def gate(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> Iterator[Step]:
+    """Return a function that runs the step in a project of a scripted model."""
+    (tmp_path / "asperf.toml").write_text(_CONFIG)
     (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "gate")
-    known = {name: given.get("default", "") for name, given in ACTION["inputs"].items()} | inputs
-    variables = {
-        key: known[value.removeprefix("${{ inputs.").removesuffix(" }}")]
-        for key, value in step["env"].items()
-    }
-    programs = folder / "bin"
+    programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "python").symlink_to(sys.executable)
-    lock = str(folder / "lock")
-    (programs / "asperf").write_text(_ASPERF.format(python=sys.executable, lock=lock))
+    path_of_door = str(tmp_path_factory.mktemp("door") / "door")
+    (programs / "asperf").write_text(_ASPERF.format(python=sys.executable, door=path_of_door))
     (programs / "asperf").chmod(0o755)
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
-    github = {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_ACTIONS": "true"}
-    own = {"PATH": path, "ASPERF_CACHE": str(folder / "cache")}
-    environment = {**os.environ, **variables, **github, **own}
-    (folder / "step.sh").write_text(step["run"])
-    return subprocess.run(
-        [str(BASH), *_SHELL, str(folder / "step.sh")],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    github = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_ACTIONS": "true"}
+    folders = {"PATH": path, "ASPERF_CACHE": str(tmp_path / "cache")}
+    (tmp_path / "step.sh").write_text(step["run"])
+
+    def run(**inputs: str) -> subprocess.CompletedProcess[str]:
+        defaults = {name: given.get("default", "") for name, given in ACTION["inputs"].items()}
+        variables = {
+            key: (defaults | inputs)[value.removeprefix("${{ inputs.").removesuffix(" }}")]
+            for key, value in step["env"].items()
+        }
+        return subprocess.run(
+            [str(BASH), *_SHELL, str(tmp_path / "step.sh")],
+            cwd=tmp_path, env={**environment, **variables, **github, **folders},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(path_of_door)
+        door.listen()
+        threading.Thread(target=_start_asperf, args=(door,), daemon=True).start()
+        yield run
+        door.shutdown(socket.SHUT_RDWR)
 
 
 def test_no_input_is_pasted_into_a_script() -> None:
@@ -76,12 +112,12 @@ def test_no_input_is_pasted_into_a_script() -> None:
     assert pasted == {f"${{{{ inputs.{name} }}}}" for name in ACTION["inputs"]}
 
 
-def test_a_slower_candidate_fails_the_job(tmp_path: Path) -> None:
+def test_a_slower_candidate_fails_the_job(tmp_path: Path, gate: Step) -> None:
     """Options are words as in a shell, reports are written, and the exit code is an output."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
     options = "--workload tg16 --tolerance '7 %' --seed=1"
     words = {"baseline": "current", "candidate": "current,slow_by=0.5", "args": options}
-    done = _gate(tmp_path, **words, report="out $(touch hit)")
+    done = gate(**words, report="out $(touch hit)")
     assert done.returncode == 1, done.stderr
     assert (tmp_path / "output").read_text() == "exit-code=1\n"
     assert "::error title=FAIL tg16 fake" in done.stdout
@@ -98,12 +134,14 @@ def _output(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("undecided", "code"), [("warn", 0), ("fail", 2)])
-def test_an_undecided_gate_is_what_the_job_says(tmp_path: Path, undecided: str, code: int) -> None:
+def test_an_undecided_gate_is_what_the_job_says(
+    tmp_path: Path, gate: Step, undecided: str, code: int
+) -> None:
     """INCONCLUSIVE is red or only a warning, and its exit code is an output in both cases."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE, takes_s={"generate": 0.5})
     words = {"baseline": "current", "candidate": "current"}
     # The budget is spent before a pair is timed.
-    done = _gate(tmp_path, undecided=undecided, args="--workload tg16 --max-seconds 1", **words)
+    done = gate(undecided=undecided, args="--workload tg16 --max-seconds 1", **words)
     assert "1 INCONCLUSIVE" in done.stdout, done.stderr
     assert (done.returncode, _output(tmp_path)) == (code, "exit-code=2\n")
     assert "::warning title=INCONCLUSIVE tg16" in done.stdout
@@ -118,22 +156,22 @@ def test_an_undecided_gate_is_what_the_job_says(tmp_path: Path, undecided: str, 
     ],
 )
 def test_a_gate_that_was_not_measured_is_red(
-    tmp_path: Path, args: str, faults: dict[str, str], told: str
+    tmp_path: Path, gate: Step, args: str, faults: dict[str, str], told: str
 ) -> None:
     """NaN logits, a crash and an error are no undecided gate."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE, faults=faults)
-    done = _gate(tmp_path, undecided="warn", baseline="current", candidate="current", args=args)
+    done = gate(undecided="warn", baseline="current", candidate="current", args=args)
     assert told in done.stdout + done.stderr
     assert (done.returncode, _output(tmp_path)) == (4, "exit-code=4\n"), done.stdout
 
 
-def test_a_candidate_that_cannot_be_installed_is_red(tmp_path: Path) -> None:
+def test_a_candidate_that_cannot_be_installed_is_red(tmp_path: Path, gate: Step) -> None:
     """A build that pip rejects was not measured."""
     wheel = tmp_path / "llama_cpp_python-9.9-py3-none-any.whl"
     wheel.write_bytes(b"no archive")
     args = "--engine llama_cpp --model asperf-draft --workload tg16"
     words = {"baseline": str(wheel), "candidate": str(wheel), "args": args}
-    done = _gate(tmp_path, undecided="warn", **words)
+    done = gate(undecided="warn", **words)
     assert wheel.name in done.stderr
     assert (done.returncode, _output(tmp_path)) == (4, "exit-code=4\n"), done.stdout
 
@@ -159,32 +197,32 @@ def test_a_candidate_that_cannot_be_installed_is_red(tmp_path: Path) -> None:
     ],
 )
 def test_inputs_that_are_not_usable_fail_the_step(
-    tmp_path: Path, inputs: dict[str, str], told: str
+    tmp_path: Path, gate: Step, inputs: dict[str, str], told: str
 ) -> None:
     """No gate with other options than those given, and no green step without a gate."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
     given = {"baseline": "current", "candidate": "current", "undecided": "warn", **inputs}
     (tmp_path / "asperf-gate").mkdir()
     (tmp_path / "asperf-gate" / "gate.json").write_text("{}")  # of an earlier step
-    done = _gate(tmp_path, **given)
+    done = gate(**given)
     assert done.returncode == 3, done.stdout
     assert told in (done.stdout + done.stderr).replace("\n", " ")
 
 
-def test_a_module_of_the_checkout_is_not_imported(tmp_path: Path) -> None:
+def test_a_module_of_the_checkout_is_not_imported(tmp_path: Path, gate: Step) -> None:
     """A pull request's file named like a library's is none of the action's code."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
     (tmp_path / "shlex.py").write_text("open('hit', 'w')\n")
-    done = _gate(tmp_path, baseline="current", candidate="current", args="--workload tg16")
+    done = gate(baseline="current", candidate="current", args="--workload tg16")
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "hit").exists()
 
 
-def test_words_reach_the_gate_as_in_a_shell(tmp_path: Path) -> None:
+def test_words_reach_the_gate_as_in_a_shell(tmp_path: Path, gate: Step) -> None:
     """Quotes, lines and stars are the input's own: no shell expands them."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
     args = "--workload tg16\n--tolerance\t'15 %' --report 'md:* $(touch hit)'"
-    done = _gate(tmp_path, baseline="current", candidate="current", args=args)
+    done = gate(baseline="current", candidate="current", args=args)
     assert done.returncode == 0, done.stderr
     assert "Accepted: 15 % slower" in done.stderr
     assert not (tmp_path / "hit").exists()

@@ -113,9 +113,8 @@ def test_speculation_emits_what_the_target_alone_does(measurement: MeasurementCo
     assert (emitted == accepted + 1).all()
     assert (accepted <= drafted).all()
     assert (drafted <= 4).all()
-    assert (
-        accepted.sum() > measurement.n_new / 2
-    )  # a model's own smaller quantization predicts it well
+    # A model's own smaller quantization predicts it well.
+    assert accepted.sum() > measurement.n_new / 2
     assert rounds[:, 3:].sum() <= both["elapsed_ns"]
 
 
