@@ -2,7 +2,7 @@
 
 A start of pytest that measures costs 0.7 s of CPU before its first test. Here one process imports
 all that such programs do, and `subprocess` has it fork them. The streams, the environment, the
-folder and the cores are those of a started program.
+folder and the cores are those of a started program. Their own workers are forked, too.
 """
 
 import inspect
@@ -38,11 +38,12 @@ _MODULES: Final = {
 _XDIST: Final = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 _FORKS: Final = (
     """
-import io, os, pathlib, runpy, sys, tempfile
+import atexit, io, os, pathlib, runpy, sys, tempfile
 from importlib import import_module
 from pkgutil import walk_packages
 
-fd = sys.argv.pop()
+*_, tests, fd = sys.argv
+del sys.argv[-2:]
 import pytest
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
@@ -55,6 +56,12 @@ for module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):
     if part not in ("worker", "findings", "examples", "store", "strategies"):
         import_module(module.name)
 sys.argv.append(fd)
+sys.path.append(tests)
+from tests.forked_workers import Forks
+sys.path.pop()
+# Programs do not find the tests.
+for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+    del sys.modules[name]
 """
     + LOOP
     + """
@@ -63,6 +70,9 @@ if request["is_session"]:
 if cache := os.environ.get("ASPERF_CACHE"):
     # Others may be measuring on this machine.
     pytest_asperf.hardware.machine_lock.machine_lock_path = lambda: pathlib.Path(cache) / "lock"
+forks = Forks()
+atexit.register(forks.close)
+pytest_asperf.engine_process.process.start_interpreter = forks.start
 for number, fd in enumerate(fds):
     os.dup2(fd, number)
     os.close(fd)
@@ -135,7 +145,7 @@ class Programs(ForkServers):
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         # A thread for BLAS would be lost in a fork.
         variables = {**kept, **own, "OPENBLAS_NUM_THREADS": "1"}
-        words = [sys.executable, "-c", _FORKS, *self._options]
+        words = [sys.executable, "-c", _FORKS, *self._options, str(Path(__file__).parents[1])]
         start = partial(ForkServer, words, variables, own_session=False)
         return self.server(tuple(sorted(own.items())), start)
 

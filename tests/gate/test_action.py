@@ -53,9 +53,12 @@ def _start_asperf(door: socket.socket) -> None:
             call, _ = door.accept()
             message, fds, *_ = socket.recv_fds(call, 1 << 17, 3)
             words, folder, environment = json.loads(message)
-            streams = dict(zip(("stdin", "stdout", "stderr"), fds, strict=True))
-            command = [sys.executable, "-m", "pytest_asperf.cli", *words]
-            done = subprocess.run(command, cwd=folder, env=environment, check=False, **streams)
+            stdin, stdout, stderr = fds
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest_asperf.cli", *words],
+                stdin=stdin, stdout=stdout, stderr=stderr,
+                cwd=folder, env=environment, check=False,
+            )  # fmt: skip
             for fd in fds:
                 os.close(fd)
             call.send(str(done.returncode).encode())
