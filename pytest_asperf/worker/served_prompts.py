@@ -16,6 +16,8 @@ _WORDS: Final = (
     *("night", "point", "home", "water", "room", "mother", "area", "money", "story", "fact"),
 )
 _N_WORDS: Final = 6
+#: Characters of each, with the space after it.
+_WORD_LENGTH: Final = 6
 #: Accepted difference between the number of tokens and the requested number.
 _WITHIN: Final = 0.02
 _TRIES: Final = 24
@@ -67,7 +69,9 @@ class Prompts:
             low, end = (middle, end) if n < n_tokens else (low, middle)
             if n == n_tokens or end - low <= 1:
                 break
-            step = middle + round((n_tokens - n) * (len(begins) + middle) / max(1, n))
+            # Alike for all first words, so that prompts of an equal number of words end alike.
+            n_characters = _WORD_LENGTH * len(words) + middle
+            step = middle + round((n_tokens - n) * n_characters / max(1, n))
             middle = step if low < step < end else (low + end) // 2
         return best[1]
 
