@@ -129,9 +129,10 @@ class Programs(ForkServers):
         pipes = (arguments[name] for name in ("p2cread", "c2pwrite", "errwrite"))
         own = arguments["env"]
         environment = dict(os.environ if own is None else own)
-        return self._server(environment).fork(
+        folder = str(Path(arguments["cwd"] or ".").resolve())
+        return self._server(environment, folder).fork(
             environment,
-            str(Path(arguments["cwd"] or ".").resolve()),
+            folder,
             [fd if fd >= 0 else number for number, fd in enumerate(pipes)],
             command=command,
             module=module,
@@ -139,9 +140,15 @@ class Programs(ForkServers):
             is_session=arguments["start_new_session"],
         )
 
-    def _server(self, environment: Mapping[str, str]) -> ForkServer:
-        """The process that forks programs with the same variables of Python."""
+    def _server(self, environment: Mapping[str, str], folder: str) -> ForkServer:
+        """The process that forks programs with the same variables of Python.
+
+        Programs find what is in their folder anyhow, so that one process serves all folders.
+        """
         own = {name: text for name, text in environment.items() if name.startswith("PYTHON")}
+        ours, theirs = _search_path(os.environ), _search_path(environment) - {folder}
+        if ours <= theirs <= ours.union(sys.path):
+            own["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         # A thread for BLAS would be lost in a fork.
         variables = {**kept, **own, "OPENBLAS_NUM_THREADS": "1"}
@@ -152,6 +159,10 @@ class Programs(ForkServers):
 
 def _is_usual(arguments: Mapping[str, Any]) -> bool:
     return all(arguments[name] == usual for name, usual in _USUAL.items())
+
+
+def _search_path(environment: Mapping[str, str]) -> set[str]:
+    return {*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))}
 
 
 def _program(command: Sequence[str]) -> tuple[str, list[str]] | None:

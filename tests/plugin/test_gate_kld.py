@@ -14,6 +14,7 @@ def test_gate(gate):
 """
 
 
+@pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("how", ["swaps_near_tokens", "too_hot"])
 def test_answers_that_drift_fail_while_ppl_stays(live: Project, how: str) -> None:
     """The text's own tokens keep their probability: only KLD and the top tokens show it."""
@@ -25,6 +26,7 @@ def test_answers_that_drift_fail_while_ppl_stays(live: Project, how: str) -> Non
     )
 
 
+@pytest.mark.usefixtures("short_chunks")
 def test_another_temperature_fails(live: Project) -> None:
     """The likeliest tokens are the same, and PPL rises by less than a looser limit."""
     live.test(GATE.format(model="asperf-draft", names="'kld'", limit=""))
@@ -32,6 +34,7 @@ def test_another_temperature_fails(live: Project) -> None:
     result.stdout.fnmatch_lines(["✗ *gate kld *"])
 
 
+@pytest.mark.usefixtures("short_chunks")
 def test_equal_builds_pass_with_other_attention(live: Project) -> None:
     """Another kernel rounds differently, by less than is accepted."""
     live.test(GATE.format(model="asperf-draft:Q4_K_M", names="'kld', 'ppl'", limit=""))
@@ -39,6 +42,7 @@ def test_equal_builds_pass_with_other_attention(live: Project) -> None:
     result.stdout.fnmatch_lines(["✓ *gate kld * KLD 0.00*", "✓ *gate ppl *"])
 
 
+@pytest.mark.usefixtures("short_chunks")
 def test_the_limit_is_the_tests_own(live: Project) -> None:
     """A limit below the effect of rounding is a FAIL."""
     live.test(GATE.format(model="asperf-draft:Q4_K_M", names="'kld'", limit=", kld_below=1e-5"))
@@ -69,11 +73,12 @@ def test_a_baseline_that_rounds_by_batches_has_a_wider_limit(
         result.stdout.fnmatch_lines([why])
 
 
+@pytest.mark.usefixtures("short_chunks")
 def test_a_baseline_without_a_sound_answer_of_its_own_is_invalid(live: Project) -> None:
     """Candidate and baseline are no further apart than twice the baseline from itself."""
     live.test(GATE.format(model="asperf-draft", names="'kld'", limit=""))
     build = write_sabotaged(live.path, "rounds_wildly_by_batch")
-    result = live.run(f"--asperf-baseline={build}", f"--asperf-candidate={build},n_ubatch=128")
+    result = live.run(f"--asperf-baseline={build}", f"--asperf-candidate={build},n_ubatch=64")
     result.stdout.fnmatch_lines(
         ["! *the mean KLD is 0.*, and 0.* in the baseline alone: *< 0.05 *"]
     )

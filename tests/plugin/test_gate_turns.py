@@ -5,6 +5,8 @@ import pytest
 from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
 
+pytestmark = pytest.mark.usefixtures("short_chunks")
+
 GATE = """
 @pytest.mark.model({model}, threads=1)
 def test_gate(gate):
@@ -43,7 +45,7 @@ def test_what_llama_cannot_be_asked_for_is_an_error(live: Project) -> None:
     result.stdout.fnmatch_lines(["*has flash attention on or off, not auto*"])
 
 
-@pytest.mark.usefixtures("mlx", "short_chunks")
+@pytest.mark.usefixtures("mlx")
 def test_mlx(live: Project) -> None:
     """The cache is trimmed to two prompts' common part, or the build fails in this check alone."""
     live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)

@@ -6,6 +6,8 @@ from pytest_asperf.engine_process import EngineBuild
 from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
 
+pytestmark = pytest.mark.usefixtures("short_chunks")
+
 GATE = """
 @pytest.mark.model("{model}", threads=1)
 def test_gate(gate):

@@ -14,6 +14,8 @@ from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.conftest import Draft
 from tests.plugin.conftest import Project
 
+pytestmark = pytest.mark.usefixtures("short_chunks")
+
 #: Every assertion that compares a quantization with its baseline.
 CLAIMS = """
 @pytest.mark.quant_ladder("{rung}")
@@ -108,7 +110,7 @@ def test_the_name_of_a_level_is_held_against_the_tensors(published: Project, met
 def test_two_rungs_that_are_one_are_not_compared(published: Project) -> None:
     """A copy of a quantization, and not of the baseline, is found if both are compared."""
     shutil.copy(published.path / "Q8_0.gguf", published.path / "copy.gguf")
-    declare(published, '[models.same]\nfiles = { Q8_0 = "copy.gguf" }\n', chunks=5)
+    declare(published, '[models.same]\nfiles = { Q8_0 = "copy.gguf" }\n', chunks=20)
     published.test(CLAIMS.format(rung="same:Q8_0"))
     result = published.run()
     result.stdout.fnmatch_lines([f"test_it.py .{'V' * (N_CLAIMS - 1)} *"])
@@ -141,7 +143,7 @@ def test_it(ladder):
     published.run().assert_outcomes(passed=1)
 
 
-@pytest.mark.usefixtures("mlx", "short_chunks")
+@pytest.mark.usefixtures("mlx")
 @pytest.mark.parametrize("change", ["nothing", "a file beside the weights", "the name of a level"])
 def test_a_copy_of_the_baseline_on_mlx(live: Project, change: str) -> None:
     """A folder's copy is found by its hash, by its weights, or by how they are packed."""
