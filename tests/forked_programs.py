@@ -34,6 +34,8 @@ _MODULES: Final = {
     ("-mpytest",): "pytest",
     ("-m", "pytest_asperf.cli"): "pytest_asperf.cli",
 }
+#: The variables that a fork obeys by itself.
+_OF_FORKS: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING")
 #: A worker of xdist reads its program.
 _XDIST: Final = ["-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 _FORKS: Final = (
@@ -76,7 +78,9 @@ pytest_asperf.engine_process.process.start_interpreter = forks.start
 for number, fd in enumerate(fds):
     os.dup2(fd, number)
     os.close(fd)
-text = {"encoding": sys.stdin.encoding, "errors": sys.stdin.errors}
+sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+encoding = os.environ.get("PYTHONIOENCODING") or sys.stdin.encoding
+text = {"encoding": encoding, "errors": sys.stdin.errors}
 sys.stdin = sys.__stdin__ = open(0, closefd=False, **text)
 for number, name in enumerate(("stdout", "stderr"), 1):
     own = {**text, "errors": getattr(sys, name).errors}
@@ -145,7 +149,11 @@ class Programs(ForkServers):
 
         Programs find what is in their folder anyhow, so that one process serves all folders.
         """
-        own = {name: text for name, text in environment.items() if name.startswith("PYTHON")}
+        own = {
+            name: text
+            for name, text in environment.items()
+            if name.startswith("PYTHON") and name not in _OF_FORKS
+        }
         ours, theirs = _search_path(os.environ), _search_path(environment) - {folder}
         if ours <= theirs <= ours.union(sys.path):
             own["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")

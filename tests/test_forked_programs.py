@@ -17,6 +17,7 @@ import os, sys
 
 def test_it():
     print(os.getppid(), os.getcwd(), os.environ["ASPERF_OF_TEST"], sys.stdout.encoding, sys.path[0])
+    print(sys.stdin.encoding, sys.stderr.encoding, sys.dont_write_bytecode)
     print(open("/proc/self/cmdline", "rb").read().count(b"os.fork()"), sys.orig_argv[1:])
     print("on stderr", file=sys.stderr, flush=True)
     sys.stdout.flush()
@@ -24,20 +25,25 @@ def test_it():
     os._exit(7)
 """
 
+#: Variables of Python that a fork obeys by itself.
+OBEYED = {"PYTHONIOENCODING": "ascii", "PYTHONDONTWRITEBYTECODE": "1"}
+
 
 def _shown(folder: Path, command: list[str], environment: dict[str, str]) -> list[list[str]]:
+    variables = {"ASPERF_OF_TEST": "of now", **OBEYED}
     (folder / "test_it.py").write_text(SHOWS)
     done = subprocess.run(
         [*command, "-s", "-q"],
         cwd=folder,
-        env=environment | {"ASPERF_OF_TEST": "of now"},
+        env=environment | variables,
         input="given",
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stderr) == (7, "on stderr\n")
-    own, forks = done.stdout.splitlines()[-2:]
+    own, streams, forks = done.stdout.splitlines()[-3:]
+    assert streams == "ascii ascii True"
     return [own.split(), forks.split(maxsplit=1)]
 
 
@@ -54,7 +60,7 @@ def test_it_has_the_streams_and_the_environment_of_now(
     if not is_forked:
         request.getfixturevalue("own_interpreters")
     own, (forks, words) = _shown(tmp_path, command, environment)
-    assert own == [str(os.getpid()), str(tmp_path), "of", "now", own[4].lower(), str(tmp_path)]
+    assert own == [str(os.getpid()), str(tmp_path), "of", "now", "ascii", str(tmp_path)]
     assert (int(forks) > 0, words) == (is_forked, str([*command[1:], "-s", "-q"]))
 
 

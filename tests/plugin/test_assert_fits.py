@@ -21,7 +21,7 @@ def test_llama_cpp_allocates_what_is_predicted(live: Project, types: str) -> Non
 
     At the quantization that no processor repacks: AMX would repack F16.
     """
-    _hold_prediction(live, "asperf-target:F32", types, (300, 1024))
+    _hold_prediction(live, "asperf-target:F32", types, (300, 512))
 
 
 @pytest.mark.usefixtures("mlx")
@@ -30,7 +30,7 @@ def test_mlx_allocates_what_is_predicted(live: Project, types: str) -> None:
     """For MLX, whose unquantized numbers have its compute type."""
     settings = ", ".join(filter(None, ('engine="mlx"', types)))
     # MLX counts to the byte, so the smaller model shows it as well.
-    _hold_prediction(live, "asperf-draft:F16", settings, (200, 300))
+    _hold_prediction(live, "asperf-draft:F16", settings, (64, 300))
 
 
 def _hold_prediction(live: Project, model: str, settings: str, contexts: tuple[int, ...]) -> None:

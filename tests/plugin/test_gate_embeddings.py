@@ -88,7 +88,7 @@ def test_decoding(throughput):
     result.stdout.fnmatch_lines(["*which does not continue a text*"])
 
 
-@pytest.mark.parametrize("model", ["asperf-target", "asperf-target:Q4_K_M"])
+@pytest.mark.parametrize("model", ["asperf-draft", "asperf-draft:Q4_K_M"])
 def test_a_causal_model_is_pooled_by_the_mean(live: Project, model: str) -> None:
     """Kernels for one text and for several round differently, by less than is accepted."""
     live.test(GATE.format(model=model, names="'embeddings'"))

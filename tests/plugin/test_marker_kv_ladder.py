@@ -67,6 +67,7 @@ def test_all(ladder):
     assert [row["outcome"] for row in found if row["outcome"]] == ["PASS"]
 
 
+@pytest.mark.usefixtures("short_chunks")
 def test_types_scored_side_by_side_keep_their_own(live: Project, draft_gguf: Path) -> None:
     """Contexts that are opened at a time are distinguished, though the library has one log."""
     live.config(
@@ -86,6 +87,7 @@ def test_it(ladder):
     live.run().assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize(
     ("marker", "level", "baseline"),
     [

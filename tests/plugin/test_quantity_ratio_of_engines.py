@@ -32,7 +32,7 @@ BUDGET = ("--asperf-max-seconds=60", "--asperf-seed=1")
 ONE_PAIR = "--asperf-max-pairs=1"
 HEAD = """@pytest.mark.model("slow-mlx")
 def test_it(throughput):
-    def of(engine, work="tg4", quant=None):
+    def of(engine, work="tg2", quant=None):
         return throughput(work, engine=engine, quant=quant)
     """
 
@@ -66,14 +66,14 @@ def test_faster_and_not(both: Project, rows: Callable[..., list[dict[str, Any]]]
     both.claims(HEAD, claims)
     passed, failed, unlike, *_ = found = rows(*BUDGET)
     assert [row["outcome"] for row in found][:3] == list(claims.values())
-    assert passed["subject"] == "llama_cpp / mlx in tg4 of slow-mlx:F16 / slow-mlx:F16 on mlx"
+    assert passed["subject"] == "llama_cpp / mlx in tg2 of slow-mlx:F16 / slow-mlx:F16 on mlx"
     assert (passed["threshold"], failed["threshold"]) == ("at least 1.5x", "above 1x")
     assert unlike["threshold"] == "at least 0.909091x and at most 1.1x"
     assert re.match(r"0\.\d+x \[", failed["measured"])
     assert failed["figures"][0]["estimate"]["high"] <= 1
     # A history keeps it as the time of the candidate, llama.cpp, over that of MLX.
     kept = figures_of(read(night(passed), "report"), "report")
-    (logs,) = (one for one in kept if one.key.metric == "tg4 ratio")
+    (logs,) = (one for one in kept if one.key.metric == "tg2 ratio")
     assert (logs.value < math.log(1 / 1.5), logs.key.engine) == (True, "mlx / llama_cpp")
     ran = dict(passed["facts"])
     assert "mlx-lm" in ran["mlx engine"]
@@ -113,7 +113,7 @@ def test_bad_input(both: Project, draft: Draft) -> None:
     (both.path / "sound.gguf").write_bytes(draft("F16").read_bytes())
     messages = {
         'assert of("mxl") > of("llama_cpp")': "unknown engine 'mxl'; did you mean 'mlx'?",
-        'assert of("mlx") > of("mlx")': "tg4 slow-mlx:F16 on mlx is compared with itself",
+        'assert of("mlx") > of("mlx")': "tg2 slow-mlx:F16 on mlx is compared with itself",
         'assert of("mlx", "tg") > of("llama_cpp", "tg")': "'tg' is not a workload",
         'assert of("mlx", quant="Q4_K_M") > 1': "mlx has no quantization Q4_K_M; did you "
         "mean '4bit'?",
