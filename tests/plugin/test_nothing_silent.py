@@ -1,5 +1,6 @@
 """No test passes silently: measurements are asserted, and assertions are measured."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -123,7 +124,12 @@ def test_a_comparison_in_a_tear_down_must_be_asserted_too(project: Project) -> N
 def test_memory_and_speculation_are_asserted_too(live: Project) -> None:
     """Measured on the real engine: a comparison passes, a quantity by itself is red."""
     live.config(engine="llama_cpp", default_model="asperf-draft:F16", max_seconds=5, max_pairs=5)
-    pair = '@pytest.mark.speculative(draft="ngram", target="asperf-draft:F16", k=2, n_tokens=16)\n'
+    prompts = {"code": [f"def area_{n}(width, height):\n    return" for n in range(5)]}
+    (live.path / "prompts.json").write_text(json.dumps(prompts))
+    pair = (
+        '@pytest.mark.speculative(draft="ngram", target="asperf-draft:F16", k=2, n_tokens=8, '
+        'prompts="prompts.json")\n'
+    )
     live.test(
         "def test_0(memory):\n    memory(64)\n"
         "def test_1(memory):\n    assert memory(64).kv >= '1 KiB'\n"

@@ -41,7 +41,8 @@ def test_a_slower_sampler_fails(live: Project, how: str, slower: str, equal: str
 def test_a_sampler_that_does_not_sample_fails(live: Project, how: str, what: str) -> None:
     """Its output is compared with the range of its settings."""
     live.test(HEAD + GATE.format(names=BOTH))
-    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
+    candidate = write_sabotaged(live.path, how)
+    result = live.run(f"--asperf-candidate={candidate}", "--asperf-max-pairs=1", "-v")
     result.stdout.fnmatch_lines([what, "*FAIL*"])
 
 
@@ -79,7 +80,7 @@ def test_mlx_that_does_not_sample_fails(live: Project, mlx: EngineBuild) -> None
     live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
     live.test(GATE.format(names="'tg32@topk0'"))
     candidate = write_sabotaged(live.path, "samples_the_likeliest", "mlx")
-    result = live.run(f"--asperf-candidate={candidate}", "-v")
+    result = live.run(f"--asperf-candidate={candidate}", "--asperf-max-pairs=1", "-v")
     result.stdout.fnmatch_lines(["*sampled tokens are the likeliest ones*", "*FAIL*"])
 
 
