@@ -92,12 +92,16 @@ class AsperfError(Exception):
     ) -> None:
         self.what = _bounded(what)
         self.why = _bounded(why)
-        self.remedy = _bounded(str(remedy))
-        self.advice = Advice(self.remedy) if isinstance(remedy, str) else remedy
+        self.advice = Advice(_bounded(remedy)) if isinstance(remedy, str) else remedy
         self.opt_out = None if opt_out is None else _bounded(str(opt_out))
         self.detail = None if detail is None else _bounded(detail, _LONGEST_DETAIL)
         super().__init__(self.what, self.why, self.remedy, self.opt_out, self.detail)
         NOTE_ERROR.get()(self)
+
+    @property
+    def remedy(self) -> str:
+        """The advice, in the words of the program that shows it: a thread does not have them."""
+        return _bounded(str(self.advice))
 
     def __str__(self) -> str:
         parts = [self.what, *([f"  why it matters: {self.why}"] if self.why else [])]

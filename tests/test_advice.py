@@ -26,6 +26,7 @@ _NOT_PRINTED = (
     "findings/",
     "examples/",
     "commands/starter_files.py",
+    "report/wrapping.py",
 )
 
 
@@ -92,3 +93,23 @@ def test_a_command_to_type_has_its_options() -> None:
             if program == "pytest" and not ours <= OPTIONS.keys():
                 wrong.append(f"{module}: {match[0]!r}")
     assert not wrong, "\n".join(wrong)
+
+
+#: Rooms that only tests use, or only commands.
+_OF_TESTS = ("api/", "plugin/", "published/", "testing.py", "verdicts/engine_matching.py")
+_OF_COMMANDS = ("audit/", "bisect/", "commands/", "cli.py", "forecast/", "nightly/")
+_MEASURED = re.compile(r"\b(latency|throughput|energy|gate|perplexity|memory)\(\"")
+
+
+def test_a_room_of_both_says_which_of_them_it_advises() -> None:
+    """A fixture is named as a test's, and an option only within its command."""
+    wrong = [
+        (module, text)
+        for module, text in _sources()
+        if (not module.startswith(_OF_TESTS) and _MEASURED.search(text) and "test" not in text)
+        or (
+            not module.startswith((*_OF_TESTS, *_OF_COMMANDS))
+            and _OPTION.search(_PROGRAM.sub("", text))
+        )
+    ]
+    assert not wrong, wrong

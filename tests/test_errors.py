@@ -1,7 +1,17 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from pytest_asperf.config.markers import parse_hardware, parse_kv_ladder, parse_ladder, parse_model
-from pytest_asperf.errors import AsperfError, ConfigError, listing, shown, suggest
+from pytest_asperf.errors import (
+    SETTING_NAMES,
+    Advice,
+    AsperfError,
+    ConfigError,
+    listing,
+    shown,
+    suggest,
+)
 
 
 class Hostile:
@@ -56,3 +66,16 @@ def test_a_list_is_bounded_by_words_and_by_its_only_word() -> None:
     only = listing(["a" * 1000])
     assert len(only) == 240
     assert only.strip("a") == "…"
+
+
+def test_an_advice_is_worded_where_it_is_read() -> None:
+    """Two builds start in threads, which do not have the names of the program's settings."""
+    names = SETTING_NAMES.set(lambda key, value: f"--{key}={value}")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            advice = Advice("take more", chunks=4)
+            error = pool.submit(lambda: AsperfError("x", remedy=advice)).result()
+        assert error.remedy == "take more: --chunks=4"
+        assert "what to do:     take more: --chunks=4" in str(error)
+    finally:
+        SETTING_NAMES.reset(names)

@@ -98,7 +98,7 @@ def tpot_ns(request: ServedRequest) -> float:
         raise MeasurementError(
             f"a reply of {n} token has no time per token after the first",
             why="vLLM's client counts it as 0 ms, which meets every limit",
-            remedy="request two tokens or more, or assert on TTFT",
+            remedy="request two tokens or more, or judge TTFT",
         )
     return (times[-1] - times[0]) / (n - 1)
 

@@ -18,6 +18,9 @@ from pytest_asperf.config.build_sources import Archive, Checkout, Packages
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError, ConfigError, escaped
 
+_NAME_THEM: Final = (
+    "name the builds between them in their order: --builds=A,B,C, or a file with one a line"
+)
 _HASH_DIGITS: Final = 10
 _RELEASE: Final = re.compile(r"llama-b(?P<number>\d+)(?P<kind>-bin-.+?)(\.zip|\.tar\.gz)", re.ASCII)
 #: The fields of a commit's line: the hash, the day it was committed, its subject.
@@ -64,8 +67,7 @@ def builds_between(ends: tuple[Build, Build], *, where: str) -> tuple[Candidate,
             why="a bisection needs them in the order in which they were made",
             remedy="name two releases of one package, such as mlx-lm==0.31.1 and mlx-lm==0.32.2, "
             "two files of one folder, or two commits of one checkout",
-            opt_out="name the builds between them in their order: --builds=A,B,C, or a file with "
-            "one a line",
+            opt_out=_NAME_THEM,
         ) from None
 
 
@@ -84,7 +86,7 @@ def _releases(
     if not first < last:
         raise _NoOrderError(f"{first} is not before {last}")
     options = ["--pre"] if first.is_prerelease or last.is_prerelease else []
-    known = map(Version, index_versions(new.name, earlier, options))
+    known = map(Version, index_versions(new.name, earlier, options, opt_out=_NAME_THEM))
     between = sorted({version for version in known if first < version < last})
 
     def release(version: Version) -> Build:
@@ -112,7 +114,8 @@ def newest_release(base: Build, *, where: str) -> str:
             remedy="name a release, such as llama-cpp-python==0.3.35, or the current build",
         )
     asked = Requirement(base.source.requirements[0])
-    known = map(Version, index_versions(asked.name, base.source, []))
+    opt_out = "name the candidate"
+    known = map(Version, index_versions(asked.name, base.source, opt_out=opt_out))
     newest = max(version for version in known if not version.is_prerelease)
     return str(asked).replace(str(asked.specifier), f"=={newest}") + _settings(base)
 

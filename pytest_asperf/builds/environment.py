@@ -35,8 +35,13 @@ _SHOWN_LINES: Final = 6
 _NEAR: Final = 4
 
 
-def index_versions(package: str, base: Packages, options: Sequence[str] = ()) -> list[str]:
-    """The releases that an interpreter's pip finds and can install, yanked ones left out."""
+def index_versions(
+    package: str, base: Packages, options: Sequence[str] = (), *, opt_out: str | None = None
+) -> list[str]:
+    """The releases that an interpreter's pip finds and can install, yanked ones left out.
+
+    `opt_out` is how to go on without them.
+    """
     words = ["index", "versions", package, *options]
     status, printed, log = run_program([str(base.python), "-m", "pip", *words], base.env)
     found = _VERSIONS.search(printed)
@@ -45,7 +50,7 @@ def index_versions(package: str, base: Packages, options: Sequence[str] = ()) ->
             f"releases of {package} cannot be listed: pip {' '.join(words)} ended with {status}",
             remedy=f"see pip's message below; it has to be installed in {base.python} "
             "(python -m ensurepip) and to reach the index",
-            opt_out="name the releases with --builds",
+            opt_out=opt_out,
             detail=tail(log),
         )
     return [word.strip() for word in found[1].split(",")]

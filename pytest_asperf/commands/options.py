@@ -109,6 +109,8 @@ def code_of(error: AsperfError) -> ExitCode:
 
 def named(options: Collection[str], key: str, value: str) -> str:
     """A setting as an advice in a command names it that has these options."""
+    if key in options:
+        return f"the argument {key.upper()}"
     if flag(key) in options:
         return f"{flag(key)}={value}" if value else flag(key)
     if "--set" in options:

@@ -174,8 +174,7 @@ def at_level(ref: ModelRef, level: str, *, where: str) -> ModelRef:
         raise ConfigError(
             f"{where}: quantization {level} is requested, but the model spec is {ref.label}",
             why="only one of the two can be measured",
-            remedy="name the quantization once: in the model spec, or in a quant or "
-            "quant_ladder marker",
+            remedy="name the quantization once: in the model spec, or by itself",
         )
     return replace(ref, level=level)
 

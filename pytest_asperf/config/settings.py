@@ -268,7 +268,7 @@ class Settings:
         default=600,
         rule="seconds",
         text="seconds after which a call to the engine, or its start, is given up",
-        why="a hang would block every test behind it",
+        why="a hang would block every measurement behind it",
     )
     findings: tuple[Path, ...] = setting(
         default=(),
@@ -332,7 +332,8 @@ def named_in_session(key: str, value: str) -> str:
     if OPTIONS.get(option) != key:
         return in_file(key, value)
     separator = " " if DECLARED[key].is_list else "="
-    return f"{option}{separator}{value}" if value else option
+    marker = f', or @pytest.mark.model("{value or "NAME"}")' if key == "default_model" else ""
+    return (f"{option}{separator}{value}" if value else option) + marker
 
 
 #: The keys of settings that have options, by pytest's option.

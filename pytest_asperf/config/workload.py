@@ -157,6 +157,11 @@ _LONG: Final = Workload("ttft", 1024)
 _SHORT: Final = Workload("request", 8, depth=64)
 
 
+def _judged(in_test: str, name: str) -> str:
+    """The remedy for a workload that another measurement accepts, in a test and in a command."""
+    return f"write {in_test}; in a terminal `asperf gate --workload {name}`"
+
+
 def is_workload(name: str) -> bool:
     """True if it is a workload's name, and not words."""
     return name in _LOADS or _WORKLOAD.fullmatch(name.removeprefix(_METERED)) is not None
@@ -176,16 +181,17 @@ def parse_workload(
         if name == kind:
             raise ConfigError(
                 f"{where}: {name} is the time of a load",
-                remedy=f'use the latency fixture, as in assert latency("{name}") <= "2 s"',
+                remedy=_judged(f'in a test latency("{name}")', name),
             )
     if re.match(f"{_METERED}(pp|tg)", name):
-        timed = metered(parse_workload(name.removeprefix(_METERED), where=where), where=where)
+        plain = name.removeprefix(_METERED)
+        timed = metered(parse_workload(plain, where=where), where=where)
         if any_cost:
             return timed
         raise ConfigError(
             f"{where}: {timed.name} is an energy",
             why="J per token are read from counters over many runs",
-            remedy=f'use the energy fixture, or gate("{timed.name}")',
+            remedy=_judged(f'in a test energy("{plain}"), or gate("{timed.name}")', timed.name),
         )
     workload = _named(name)
     if workload is None:
@@ -199,7 +205,11 @@ def parse_workload(
         raise ConfigError(
             f"{where}: {workload.name} is a percentile, which is judged in pairs",
             why="a percentile of one server has an interval of its own kind",
-            remedy=f'write gate("{name}"), or latency("{plain}").percentile({workload.percentile})',
+            remedy=_judged(
+                f'in a test gate("{name}"), or '
+                f'latency("{plain}").percentile({workload.percentile})',
+                name,
+            ),
         )
     return workload
 
@@ -242,6 +252,6 @@ def not_one_phase(workload: Workload, where: str) -> ConfigError:
     return ConfigError(
         f"{where}: {replace(workload, metered=False).name} is not one phase, prefill or decoding",
         why="they differ in power, and J per token are those of one of them",
-        remedy="measure pp512 and tg128 each by itself (in a gate jpp512 and jtg128); a whole "
-        'request has a mean power: energy("pp512+tg128").power',
+        remedy="measure pp512 and tg128 each by itself (in a gate jpp512 and jtg128); in a test a "
+        'whole request has a mean power: energy("pp512+tg128").power',
     )

@@ -20,6 +20,7 @@ from pytest_asperf.engine_process.pair import (
 from pytest_asperf.engine_process.process import (
     EngineBuild as EngineBuild,
     EngineRefusedError as EngineRefusedError,
+    remedy_of as remedy_of,
     WorkerError as WorkerError,
     engine_priority as engine_priority,
 )

@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypeVar
 from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.config.engines import EXTRAS, Engine
 from pytest_asperf.config.settings import NICE
-from pytest_asperf.errors import Advice, EngineError, escaped, printable
+from pytest_asperf.errors import Advice, EngineError, advised, escaped, printable
 from pytest_asperf.worker import wire
 from pytest_asperf.worker.printed.engine_log import LastWords
 
@@ -53,10 +53,9 @@ class EngineRefusedError(EngineError):
     """The engine answered that it does not support a request; the worker goes on."""
 
     def __init__(self, kind: str, message: str, *, engine: Engine, request: str, log: str) -> None:
-        package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
         super().__init__(
             f"{request}: the engine reported an error ({kind}): {message}",
-            remedy=str(_remedy(kind, engine, request)).format(package=package),
+            remedy=remedy_of(kind, engine, request.split()[1]),
             detail=log,
         )
         self.kind = kind
@@ -117,6 +116,7 @@ _REMEDIES: Final = {
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, quantization or context, or close other programs",
     "vectors": "the vectors do not depend on the texts: the file or a kernel is broken",
+    "name": Advice("write the name that the server has for its model", "default_model"),
     "non-finite": "the model's output has NaN or infinity or overflows: the file or kernel is "
     "broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
@@ -137,13 +137,15 @@ _REMEDIES: Final = {
 }
 
 
-def _remedy(kind: str, engine: Engine, request: str) -> str | Advice:
+def remedy_of(kind: str, engine: Engine, op: str) -> Advice:
     """The remedy of an engine's error; for an operation of other engines, with their names."""
     if kind != "unsupported":
-        return _REMEDIES.get(kind, "read the engine's log below")
-    able = _ABLE.get(request.split()[1], _LIBRARIES)
+        advice = advised(_REMEDIES.get(kind, "read the engine's log below"))
+        package = f"'pytest-asperf[{EXTRAS.get(engine, engine)}]'"
+        return Advice(advice.text.format(package=package), settings=advice.settings)
+    able = _ABLE.get(op, _LIBRARIES)
     if engine in able:
-        return "leave it out: this model or its settings do not have it"
+        return Advice("leave it out: this model or its settings do not have it")
     return Advice(f"measure it on {' or '.join(able)}", "engine")
 
 
@@ -468,7 +470,7 @@ class EngineProcess:
         self.close()
         return WorkerError(
             f"{self.build.engine} {op}: no answer within {timeout_s:g} s, the process was ended",
-            why="a hang would block every test behind it",
+            why="a hang would block every measurement behind it",
             remedy="find what hangs with the log below",
             opt_out="raise `call_timeout_s` under [tool.asperf] if the work needs more time",
             detail=self.log_tail,

@@ -19,7 +19,7 @@ from pytest_asperf.config.engines import (
 )
 from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import Advice, ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.worker.engine import RefusalError
 
@@ -179,7 +179,7 @@ def default_cells(
     reasons = (
         (engine != "mlx", "flash attention on and off", "MLX chooses its kernel by itself"),
         (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
-        (moe is not None, "a mixture of experts", "the models are your own: name one with --model"),
+        (moe is not None, "a mixture of experts", "none of your own models is one"),
     )
     left_out = tuple(LeftOut(what, reason) for is_there, what, reason in reasons if not is_there)
     return GatePlan(tuple(dict.fromkeys(cells)), (*not_encoded, *left_out))
@@ -218,7 +218,8 @@ def shipped_models_of(
         return catalogue.find(_TARGET, where=where, engine=engine), None
     if engine not in _LEVELS:
         raise ConfigError(
-            f"{where}: the engine {engine} has no model by default", remedy="name one with --model"
+            f"{where}: the engine {engine} has no model by default",
+            remedy=Advice("name one", "default_model"),
         )
     level = _LEVELS[engine]
     dense, moe = (

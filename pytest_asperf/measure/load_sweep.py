@@ -17,6 +17,7 @@ from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.serving_metrics import LoadPoint, ServedRequest, ServiceLimits
 from pytest_asperf.config.progress import Progress
 from pytest_asperf.config.workload import Workload
+from pytest_asperf.engine_process import remedy_of
 from pytest_asperf.errors import MeasurementError
 from pytest_asperf.measure.lone_server import (
     SEEDS,
@@ -95,7 +96,7 @@ class Target:
 
 def find_server(url: str, model: str, key_variable: str) -> Target:
     """The server at a URL; MeasurementError if it does not answer or lacks the model."""
-    with _refusals_of(url):
+    with _refusals():
         engine = OpenAiEngine(url, key_variable)
         return Target(engine, engine.load(model or "served", {}))
 
@@ -109,7 +110,7 @@ def sweep(
     """Measure a server at each load, and examine one of its replies."""
     coin = random.Random(work.seed)  # noqa: S311  # repeatable
     sender = _Sender(target.model, work, coin)
-    with _refusals_of(str(target.engine.endpoint)):
+    with _refusals():
         progress(f"finding a prompt of {work.n_prompt} tokens", 0, 0)
         prompt = sender.prompt()
         progress("warming up", 0, 0)
@@ -124,14 +125,12 @@ def sweep(
 
 
 @contextmanager
-def _refusals_of(url: str) -> Iterator[None]:
+def _refusals() -> Iterator[None]:
     try:
         yield
     except RefusalError as refusal:
-        raise MeasurementError(
-            f"{url}: {refusal}",
-            remedy="check that the server runs, and the URL, the model and the key",
-        ) from refusal
+        remedy = remedy_of(refusal.kind, "openai", "serve")
+        raise MeasurementError(str(refusal), remedy=remedy) from refusal
 
 
 @dataclass(frozen=True, slots=True)

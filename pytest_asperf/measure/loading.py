@@ -36,7 +36,7 @@ class LoadingArm(RunningArm):
             raise UnfitError(
                 "a server is started for each load",
                 why="nothing of a load is left for the next one",
-                remedy='measure latency("load")',
+                remedy="measure `load`",
             )
 
     @property

@@ -86,7 +86,7 @@ def require_unchanged(model: LocatedModel) -> None:
         raise MeasurementError(
             f"{model.ref.title}: {model.path} changed while it was measured",
             why="runs of two files would be one figure, under the hash of the first",
-            remedy="keep other programs from writing to it, and run the test again",
+            remedy="keep other programs from writing to it, and measure again",
         )
 
 

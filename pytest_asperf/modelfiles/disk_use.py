@@ -115,7 +115,7 @@ def drop(files: Sequence[Path]) -> None:
 
 def _kept(what: str, remedy: str) -> ElsewhereError:
     why = "a load from the cache is no cold start"
-    return ElsewhereError(what, why=why, remedy=f'{remedy}, or measure latency("load")')
+    return ElsewhereError(what, why=why, remedy=f"{remedy}, or measure `load`")
 
 
 #: For each file its path, size, time of writing, time of any change, and inode.

@@ -114,13 +114,11 @@ class OpenAiEngine:
         names = [str(m.get("id")) for m in listed if isinstance(m, dict)] if listed else []
         if path == "served":
             if not names:
-                raise RefusalError(
-                    "load", f"{self.endpoint} lists no model (HTTP {record.status}): name one"
-                )
+                raise RefusalError("name", f"{self.endpoint} lists no model (HTTP {record.status})")
             path = names[0]
         elif names and path not in names:
             known = ", ".join(names[:_MODEL_NAMES_SHOWN])
-            raise RefusalError("load", f"{self.endpoint} has no model {path}; it has {known}")
+            raise RefusalError("name", f"{self.endpoint} has no model {path}; it has {known}")
         return OpenAiModel(self, path, self._path or self._found_path(path))
 
     def _listed(self) -> StreamRecord:

@@ -49,6 +49,7 @@ class Served:
         self, n_slots: int = 4, broken: list[Step] | None = None, words: Words = words_after
     ) -> None:
         self._words = words
+        self.listed = [{"id": "m"}]
         self._slots = threading.Semaphore(n_slots)
         self._n_slots = n_slots
         self._broken = broken
@@ -63,7 +64,7 @@ class Served:
         if path == "/slots":
             return answer([{"id": 0, "id_task": next(self.tasks)}])
         if path == "/v1/models":
-            return answer({"data": [{"id": "m"}]})
+            return answer({"data": self.listed})
         if path == "/tokenize":
             return answer({"tokens": request["content"].split()})
         if path != "/v1/completions":
@@ -218,6 +219,24 @@ def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> Non
     assert "2 of 2 requests have no complete reply: stream-error" in ended.stdout
 
 
+def test_a_model_that_is_not_listed_is_named_by_the_option(
+    run_asperf: Callable[..., Ended],
+) -> None:
+    """The advice is the command's own; a test has another."""
+    server = Served()
+    with serving(server) as listening:
+        wrong = run_asperf("load", str(listening.endpoint), "--model", "other")
+        server.listed = []
+        none = run_asperf("load", str(listening.endpoint))
+    for ended, what in (
+        (wrong, "has no model other; it has m"),
+        (none, "lists no model (HTTP 200)"),
+    ):
+        said = " ".join(ended.stderr.split())
+        assert what in said
+        assert said.endswith("write the name that the server has for its model: --model")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -226,6 +245,7 @@ def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> Non
         (["http://127.0.0.1:9", "--users", "0"], 3, "--users"),
         (["http://127.0.0.1:9", "--rate", "fast"], 3, "--rate"),
         (["http://127.0.0.1:9", "--workload", "tg64"], 3, "write a prompt and a reply"),
+        (["http://127.0.0.1:9", "--workload", "load"], 3, "`asperf gate --workload load`"),
     ],
 )
 def test_wrong_input_is_an_error(

@@ -79,6 +79,18 @@ def test_a_chat_is_asked_where_there_is_nothing_else(
     assert {run["requests"][0]["n_prompt"] for run in row["runs"]} == {64}
 
 
+def test_a_model_that_is_not_listed_is_named_as_a_test_does(
+    project: Project, served: WordServer
+) -> None:
+    """By the session's option, or by the test's marker."""
+    asked(project, "def test_it(throughput):\n    throughput('tg16').estimate\n")
+    url = f"--asperf-url=http://127.0.0.1:{served.endpoint.port}"
+    result = project.run(url, "--asperf-model=third")
+    said = " ".join(str(result.stdout).split())
+    assert "has no model third; it has fake, other" in said
+    assert 'for its model: --asperf-model, or @pytest.mark.model("NAME")' in said
+
+
 def test_a_server_that_is_not_there_is_named(project: Project) -> None:
     """The test names the address without an answer; the session goes on."""
     asked(project, f'{SOUND}\ndef test_it(throughput):\n    throughput("tg16").estimate\n')

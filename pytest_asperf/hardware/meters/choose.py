@@ -147,7 +147,7 @@ def _joules(file: Path) -> float:
         raise HardwareError(
             f"{file} can no longer be read",
             why="its energy would be missing from the window",
-            remedy="give the permission again, and repeat the test",
+            remedy="give the permission again, and measure again",
         )
     return microjoules / 1e6
 
