@@ -120,11 +120,11 @@ def sabotaged(context, batch):
     return decode_end(context, batch)
 L.llama_decode = sabotaged
 """,
-    # From 800 tokens on, later tokens see only the last token.
+    # From 200 tokens on, later tokens see only the last token.
     "lost_context": """
 def sabotaged(context, batch):
     end = end_of(context)
-    if end >= 800:
+    if end >= 200:
         L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 1)
     return decode(context, batch)
 L.llama_decode = sabotaged
@@ -138,12 +138,12 @@ def sabotaged(context, batch):
     return decode(context, batch)
 L.llama_decode = sabotaged
 """,
-    # From 800 tokens on, 256 tokens are seen.
+    # From 400 tokens on, 128 tokens are seen.
     "short_context": """
 def sabotaged(context, batch):
     end = end_of(context)
-    if end >= 800:
-        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 256)
+    if end >= 400:
+        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 128)
     return decode(context, batch)
 L.llama_decode = sabotaged
 """,

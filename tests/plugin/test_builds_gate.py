@@ -10,6 +10,8 @@ import pytest
 
 from tests.plugin.conftest import Project
 
+pytestmark = pytest.mark.usefixtures("short_chunks")
+
 GATE = """
 def test_gate(gate):
     assert_no_regression(gate("ppl"))

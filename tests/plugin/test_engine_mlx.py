@@ -126,13 +126,13 @@ def _shipped_draft() -> str:
 def test_a_gate_on_mlx_finds_a_slowdown(small: Project) -> None:
     """Two builds of one interpreter, one slowed: the machinery of gates is the same."""
     small.test("""
-@pytest.mark.model("asperf-draft:F16")
+@pytest.mark.model("asperf-draft:F32")
 def test_it(gate):
     assert_no_regression(gate("pp16"), tolerance="50%")
 """)
     result = small.run("--asperf-candidate=current,slow_by=2", "--asperf-max-seconds=60")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["✗ *gate pp16 asperf-draft:F16 on mlx *"])
+    result.stdout.fnmatch_lines(["✗ *gate pp16 asperf-draft:F32 on mlx *"])
 
 
 def test_speculation_is_measured_on_it(
@@ -141,7 +141,7 @@ def test_speculation_is_measured_on_it(
     """The marker, assertions and rows of llama.cpp: gain, acceptance, C(k), both run records."""
     prompts = {"code": ["def area(width, height):\n"]}
     (small.path / "prompts.json").write_text(json.dumps(prompts))
-    mark = '@pytest.mark.speculative(draft={}, target="asperf-draft{}:F16", k=2, n_tokens=8, '
+    mark = '@pytest.mark.speculative(draft={}, target="asperf-draft{}:F32", k=2, n_tokens=8, '
     mark += 'prompts="prompts.json"{})\n'
     small.test(
         mark.format('"asperf-draft:8bit"', "", "")

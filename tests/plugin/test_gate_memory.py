@@ -62,7 +62,7 @@ def test_batches_that_are_not_those_asked_for_are_invalid(live: Project) -> None
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     """MLX counts its allocations too."""
-    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     live.test("def test_gate(gate):\n    assert_no_regression(gate('memory'))\n")
     result = live.run("--asperf-candidate=current", "-v")
     result.stdout.fnmatch_lines(["✓ *gate memory *"])

@@ -58,7 +58,7 @@ def test_users_of_a_sound_build_get_their_own_logits(live: Project, model: str) 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     """MLX computes the rows of a batch by themselves."""
-    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     live.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4'))\n")
     result = live.run("--asperf-candidate=current", "-v")
     result.stdout.fnmatch_lines(["✓ *gate logits@c4 *"])

@@ -62,7 +62,7 @@ def test_share(throughput):
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     """It samples the whole vocabulary, and has no grammars."""
-    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     live.test("""
 def test_rate(throughput):
     assert throughput("tg32@topk0") >= "1 tok/s"
@@ -77,7 +77,7 @@ def test_grammar(throughput):
 
 def test_mlx_that_does_not_sample_fails(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
     """A sound one chooses another token now and then."""
-    live.config(engine="mlx", default_model="asperf-draft", call_timeout_s=120)
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     live.test(GATE.format(names="'tg32@topk0'"))
     candidate = write_sabotaged(live.path, "samples_the_likeliest", "mlx")
     result = live.run(f"--asperf-candidate={candidate}", "--asperf-max-pairs=1", "-v")
