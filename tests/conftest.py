@@ -2,6 +2,7 @@
 
 import gc
 import getpass
+import json
 import os
 import shutil
 import socket
@@ -266,6 +267,17 @@ def time_pairs_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_asperf.measure.paired_runner._PAIR_NS", 0)
     monkeypatch.setattr("pytest_asperf.measure.paired_runner._OPENING_SHARE", 0.0)
     monkeypatch.setattr("pytest_asperf.hardware.readiness._WINDOW_S", 0.01)
+
+
+@pytest.fixture
+def few_prompts(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Measure speculation on two of the shipped prompts of each category."""
+    from pytest_asperf.modelfiles.hub_cache import shipped_prompts
+
+    found = json.loads(shipped_prompts().read_text("utf-8"))
+    path = tmp_path_factory.mktemp("prompts") / "prompts.json"
+    path.write_text(json.dumps({category: texts[:2] for category, texts in found.items()}))
+    monkeypatch.setattr("pytest_asperf.measure.feeding.shipped_prompts", lambda: path)
 
 
 @pytest.fixture

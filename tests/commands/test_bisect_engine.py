@@ -29,8 +29,8 @@ def bisect(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     time_pairs_quickly(monkeypatch)
-    # Half of the pairs that a size is quoted from; the bounds here are wide.
-    monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 10)
+    # Few of the pairs that a size is quoted from; the bounds here are wide.
+    monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 6)
     words = [
         "--set",
         "seed=3",
@@ -67,7 +67,7 @@ def test_the_culprit_of_one_step(bisect: Callable[..., Result]) -> None:
 @pytest.mark.serial
 def test_the_map_of_several_steps(bisect: Callable[..., Result]) -> None:
     """Slow, then much slower: no culprit, and the map marks both steps."""
-    done = bisect(EQUAL, SLOW, SLOW, SLOWER)
+    done = bisect(EQUAL, SLOW, SLOWER)
     assert done.exit_code == 2, done.output
     assert "more than one step" in done.stdout
     assert len(re.findall(r" worse *$", done.stdout, re.MULTILINE)) == 2

@@ -19,8 +19,8 @@ BOTH = "'tg64@topk0', 'tg64@grammar'"
 @pytest.mark.parametrize(
     ("how", "slower", "equal"),
     [
-        ("slow_without_top_k", "tg64@topk0", "tg64@grammar"),
-        ("slow_with_grammar", "tg64@grammar", "tg64"),
+        ("slow_without_top_k", "tg32@topk0", "tg32@grammar"),
+        ("slow_with_grammar", "tg32@grammar", "tg32"),
     ],
 )
 def test_a_slower_sampler_fails(live: Project, how: str, slower: str, equal: str) -> None:
@@ -51,10 +51,10 @@ def test_equal_builds_pass(live: Project) -> None:
     """In a gate, and one build by itself."""
     live.test(
         HEAD
-        + GATE.format(names=BOTH)
+        + GATE.format(names=BOTH.replace("64", "32"))
         + """
 def test_share(throughput):
-    assert throughput("tg64@topk0") / throughput("tg64") >= 0.3
+    assert throughput("tg32@topk0") / throughput("tg32") >= 0.3
 """
     )
     live.run("--asperf-candidate=current", "-v").assert_outcomes(passed=2)
