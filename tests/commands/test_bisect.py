@@ -62,7 +62,7 @@ def test_the_last_build_may_be_the_culprit(bisect: Command) -> None:
 
 def test_several_steps_are_mapped(bisect: Command) -> None:
     """Two steps are reported as two, each with the command for it; no culprit is named."""
-    done = over(bisect, EQUAL, EQUAL, SLOW, SLOW, SLOW, SLOWER, SLOWER)
+    done = over(bisect, EQUAL, EQUAL, SLOW, SLOW, SLOWER)
     assert done.exit_code == 2, done.output
     assert "no single culprit: more than one step" in done.stdout
     assert "builds that fail differ: the slowest against the fastest is FAIL" in done.stdout
@@ -74,7 +74,7 @@ def test_several_steps_are_mapped(bisect: Command) -> None:
 
 def test_a_map_shows_what_was_mended(bisect: Command) -> None:
     """Slow, then mended, then slow again in another way: up, down and up."""
-    done = over(bisect, EQUAL, SLOWER, SLOWER, SLOWER, SLOWER, EQUAL, EQUAL, SLOW)
+    done = over(bisect, EQUAL, SLOWER, SLOWER, SLOWER, EQUAL, SLOW)
     assert done.exit_code == 2, done.output
     marks = re.findall(r"(?:PASS|FAIL) +(worse|better)$", done.stdout, re.MULTILINE)
     assert marks == ["worse", "better", "worse"]

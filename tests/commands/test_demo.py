@@ -39,6 +39,7 @@ def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.M
     """Six assertions end as expected, in at most 25 lines, and the figures are measured ones."""
     # PPL has no noise: of the text that is scored, the first part shows the same.
     monkeypatch.setattr("pytest_asperf.commands.demo._CHUNKS", "6")
+    monkeypatch.setattr("pytest_asperf.commands.demo_claims._WORKLOAD", "tg8")
     time_pairs_quickly(monkeypatch)
     done = demo()
     assert done.returncode == 0, done.stdout + done.stderr

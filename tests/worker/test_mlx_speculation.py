@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from pytest_asperf.worker.speculation import Generation, Round
 #: Its second token from the end decides the next ones.
 _TEXT = "def area(width, height):\n    return width"
 _N_NEW = 24
+_N_CTX = 64
 _K = 3
 _STEP_NS = 1_000_000
 
@@ -41,15 +43,19 @@ class Judge:
     pairing: Pairing
     prompt: list[int]
 
+    @cached_property
+    def alone(self) -> Generation:
+        """The target's own output after the prompt."""
+        return self.pair.after(0, speculative=False)
+
     def verdict(self, output: Generation) -> Verdict:
         """Judge output of the pair by the target's own, as `assert_lossless` does.
 
         Times are made up, those of a target that verifies a batch in a step and a half.
         """
-        alone = self.pair.after(0, speculative=False)
         run = PromptRun(
             0,
-            replace(alone, elapsed_ns=_N_NEW * _STEP_NS),
+            replace(self.alone, elapsed_ns=_N_NEW * _STEP_NS),
             replace(output, elapsed_ns=2 * len(output.rounds) * _STEP_NS),
             speculative_first=False,
         )
@@ -90,7 +96,7 @@ def _opened(mlx: EngineBuild, pairing: Pairing, *refs: ModelRef) -> DraftedTarge
     plan = MeasurementPlan()
     lease = MachineLease((side,), Path("no corpus"), plan, lambda *_: None, NotImplemented)
     pair = DraftedTarget(side, pairing, lease)
-    pair.open(256, _K)
+    pair.open(_N_CTX, _K)
     pair.prompts = (("code", tuple(pair.worker.tokenize(TARGET, _TEXT))),)
     return pair
 
@@ -182,8 +188,8 @@ def test_a_reused_prompt_cache_is_found_out(judge: Judge, mlx_lm: MlxLm) -> None
 
 def test_a_context_is_not_exceeded(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """MLX's caches grow without end; the requested size is the limit nevertheless."""
-    monkeypatch.setattr(judge.pair, "prompts", (("long", tuple(range(2, 250))),))
-    with pytest.raises(EngineRefusedError, match="exceed 256"):
+    monkeypatch.setattr(judge.pair, "prompts", (("long", tuple(range(2, _N_CTX - 6))),))
+    with pytest.raises(EngineRefusedError, match="exceed 64"):
         judge.pair.after(0, speculative=False)
 
 

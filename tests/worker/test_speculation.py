@@ -95,7 +95,7 @@ def measurement(worker: Worker) -> Iterator[MeasurementContext]:
     """The worker and a prompt, with no pair open."""
     prompt = worker.tokenize("whole", _TEXT)
     is_slow = worker.describe().engine == "mlx"  # without a GPU
-    yield MeasurementContext(worker, prompt, *((24, 96) if is_slow else ()))
+    yield MeasurementContext(worker, prompt, *((24, 64) if is_slow else ()))
     with contextlib.suppress(EngineRefusedError):  # a test may have opened none
         worker.call("pair_close", pair="pair")
 
