@@ -82,7 +82,7 @@ def sabotaged(context, batch):
     return status
 L.llama_decode = sabotaged
 """
-#: A token takes at least 1 ms once a list that is to be filled is not empty.
+#: A token needs at least 1 ms once a list that is to be filled is not empty.
 _SLOW_SAMPLING = """
 import time
 sample, slowed = L.llama_sampler_sample, []
@@ -437,7 +437,7 @@ L.llama_decode = sabotaged
 numbers = (ctypes.c_float * 2**16)(*[float("nan")] * 2**16)
 L.llama_get_embeddings_seq = lambda context, i: ctypes.cast(numbers, ctypes.POINTER(ctypes.c_float))
 """,
-    # Sampling takes 1 ms if top-k is off.
+    # Sampling needs 1 ms if top-k is off.
     "slow_without_top_k": _SLOW_SAMPLING
     + """
 make = L.llama_sampler_init_top_k
@@ -446,7 +446,7 @@ def sabotaged_top_k(k):
     return make(k)
 L.llama_sampler_init_top_k = sabotaged_top_k
 """,
-    # Sampling takes 1 ms once there was a grammar.
+    # Sampling needs 1 ms once there was a grammar.
     "slow_with_grammar": _SLOW_SAMPLING
     + """
 make = L.llama_sampler_init_grammar

@@ -104,8 +104,16 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, write_llama: Callable[[Path]
     return folder
 
 
+@pytest.fixture(scope="module")
+def report() -> str:
+    """A report as JSON."""
+    return json.dumps(samples.whole())
+
+
 @pytest.fixture
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Path) -> Iterator[Path]:
+def mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Path, report: str
+) -> Iterator[Path]:
     """The file in which the folder's executables, git among them, leave a mark."""
     marked = tmp_path.with_name(f"{tmp_path.name}.mark")
     monkeypatch.chdir(tmp_path)
@@ -122,7 +130,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Path) -> Iterat
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ['PATH']}")
     write_script(tmp_path / "f16.json")
     shutil.copytree(fresh, tmp_path / "fresh")
-    (tmp_path / "r.json").write_text(json.dumps(samples.whole()))
+    (tmp_path / "r.json").write_text(report)
     (tmp_path / "log.txt").write_text("llama_print_timings: eval time = 1 ms\n")
     with socket.create_server(("127.0.0.1", 0)) as server:
         (tmp_path / "port").write_text(str(server.getsockname()[1]))

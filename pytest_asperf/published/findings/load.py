@@ -1,6 +1,7 @@
 """Findings from TOML files: read, checked, frozen."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,10 +43,17 @@ def load_findings(findings: Sequence[Path] = (), records: Sequence[Path] = ()) -
     The schemas are in `data/findings/README.md` and `data/recorded/README.md`. A ConfigError names
     file, finding and key.
     """
+    if not findings and not records:
+        return _shipped_findings()
     shipped = shipped_records()
     all_records = load_recorded(*records, beside=shipped) if records else shipped
     texts = [(path.name, read_toml_text(path)) for path in findings]
     return parse_findings((*shipped_texts("data/findings"), *texts), all_records)
+
+
+@cache
+def _shipped_findings() -> Findings:
+    return parse_findings(shipped_texts("data/findings"), shipped_records())
 
 
 def parse_findings(texts: Iterable[tuple[str, str]], records: Records) -> Findings:
