@@ -130,6 +130,7 @@ def test_an_engine_that_is_not_installed_is_not_run(gate: Command) -> None:
     assert "1 NOT RUN" in done.output
 
 
+@pytest.mark.usefixtures("few_prompts")
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("cells", "harm", "told"),
