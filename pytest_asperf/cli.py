@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 import click
@@ -14,8 +15,9 @@ from pytest_asperf import __version__
 from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.errors import suggest
 
-#: Commands of other rooms than `commands`, by their modules.
-_ELSEWHERE: Final = {"findings": "pytest_asperf.published.command"}
+#: The plugin of published statements. Without it there is no command for them.
+_STATEMENTS: Final = "pytest_asperf.published"
+_HAS_STATEMENTS: Final = find_spec(_STATEMENTS) is not None
 #: By group, its commands with their first sentences: each is an object of this name, in a module
 #: of this name.
 GROUPS: Final = {
@@ -45,6 +47,8 @@ GROUPS: Final = {
         "builds": "List, make and prune the builds of engines in the cache.",
     },
 }
+if not _HAS_STATEMENTS:
+    del GROUPS["Decide"]["findings"]
 COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
@@ -59,7 +63,9 @@ class Asperf(click.Group):
         """A command, imported now."""
         if name not in COMMANDS:
             raise click.UsageError(f"No such command {name!r}{suggest(name, COMMANDS)}")
-        module = _ELSEWHERE.get(name, f"pytest_asperf.commands.{name}")
+        module = f"pytest_asperf.commands.{name}"
+        if name == "findings":
+            module = f"{_STATEMENTS}.command"
         found: click.Command = getattr(import_module(module), name)
         return found
 
@@ -105,7 +111,7 @@ def _show(error: click.ClickException) -> None:
 @click.pass_context
 def app(context: click.Context) -> None:
     """Performance tests for local LLM inference. `asperf demo` shows examples."""
-    if context.invoked_subcommand == "compare":
+    if context.invoked_subcommand == "compare" and _HAS_STATEMENTS:
         from pytest_asperf.commands.compare import OTHER_FIGURES  # noqa: PLC0415
         from pytest_asperf.published.across import PublishedFigures  # noqa: PLC0415  # numpy, scipy
 
