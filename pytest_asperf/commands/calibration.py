@@ -78,7 +78,7 @@ def gate_cost(runner: MeasurementRunner, project: Workspace, engine: Engine) -> 
         request = read_request(options, project)
     except ConfigError:  # as of an engine that runs no shipped model
         return ()
-    cells = request.plan().cells
+    cells = request.plan(runner).cells
     costs = expected_costs(cells, runner.noise.calibrations, request.limits.budget)
     return (Section("the default gate", (CheckLine("cost", "ok", cost_text(cells, costs)),)),)
 

@@ -83,7 +83,7 @@ def gate_builds(
         CommandNotify(console) as notify,
         project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
     ):
-        plan = gate.plan(asks=not only_list)
+        plan = gate.plan(None if only_list else runner)
         out = Console(highlight=False) if only_list else console
         priority = None if only_list else engine_priority(project.settings.nice)
         noise = runner.noise.calibrations

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_asperf.gate.cells import GateCheck
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import GatePlan
+    from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.measure.workspace import Workspace
 
 
@@ -100,10 +101,11 @@ class GateRequest:
             return f"Accepted: {100 * budget.tolerance:g} % slower, {ppl}"
         return f"Required: {faster_text(budget.least_gain)}, {ppl}"
 
-    def plan(self, *, asks: bool = True) -> GatePlan:
-        """The checks; nothing is made or run for it.
+    def plan(self, runner: MeasurementRunner | None = None) -> GatePlan:
+        """The checks; nothing is made for it.
 
-        With `asks`, servers at addresses get a request first: only a llama-server shows its logits.
+        With a runner, builds that are made are started once, as few of them may use the machine's
+        GPU. Servers at addresses get a request: only a llama-server shows its logits.
         """
         from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
         from pytest_asperf.hardware.in_force import detect
@@ -115,14 +117,21 @@ class GateRequest:
         asked = self.models if self.engine == "llama_cpp" else ()
         encoders = {ref: found for ref in asked if (found := encoder_of(ref))}
         has_gpu = bool(detect().gpus)
+        if has_gpu and runner and (known := runner.known(self.builds)):
+            has_gpu = any(facts.has_gpu for facts in known)
+
+        def depth(ref: ModelRef) -> int:
+            is_on_gpu = has_gpu and ref.spec.settings.n_gpu_layers != 0
+            return deepest(trained_context(ref), has_gpu=is_on_gpu)
+
         return default_cells(
             self.models,
             self.moe,
             self.engine,
             self.pairs,
-            lambda ref: deepest(trained_context(ref), has_gpu=has_gpu),
+            depth,
             encoders=encoders,
-            shows_answers=asks
+            shows_answers=runner is not None
             and self.engine == "openai"
             and show_answers(self.builds, self.key_variable),
         )

@@ -390,4 +390,4 @@ def _gated(gate: GateRequest, project: Workspace, history: GateHistory) -> GateO
         CommandNotify(stderr_console()) as notify,
         project.runner(gate.engine, notify, baseline=gate.builds[0]) as runner,
     ):
-        return run_cells(gate, gate.plan(), runner, Console(quiet=True), history.update)
+        return run_cells(gate, gate.plan(runner), runner, Console(quiet=True), history.update)

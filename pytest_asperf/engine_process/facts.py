@@ -127,6 +127,11 @@ class EngineFacts:
         return parsed(cls, answer, "describe", devices=devices, verbatim=answer)
 
     @property
+    def has_gpu(self) -> bool:
+        """True if it registered a GPU, or no device at all: a server does not show its own."""
+        return not self.devices or any("GPU" in device.type for device in self.devices)
+
+    @property
     def release(self) -> str:
         """The library's name and version, and those of the library below it."""
         if self.engine == "command":

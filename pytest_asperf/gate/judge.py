@@ -153,7 +153,8 @@ def judge_cells(
     """
     planned = tuple(cells)
     speculating = [cell for cell in planned if cell.workload == GateCheck.SPECULATION]
-    if speculating and (missing := runner.missing_for(builds, "speculate")):
+    known = runner.known(builds) if speculating else []
+    if missing := next(filter(None, (facts.cannot.get("speculate") for facts in known)), None):
         lacking = UnfitError(missing, remedy="name builds with this program, or leave sd out")
         yield from (CellResult(cell, 0.0, error=lacking) for cell in speculating)
         planned = tuple(cell for cell in planned if cell not in speculating)

@@ -94,14 +94,13 @@ class _ArmFactory:
         locator = self._locators.get(ready.engine) or self._locators[self._own].on(ready.engine)
         return self._locators.setdefault(ready.engine, locator).describe()
 
-    def missing_for(self, build: Build, request: str) -> str:
-        """The part that a build which is made lacks for a request; empty if it is not known."""
+    def known(self, build: Build) -> EngineFacts | None:
+        """The facts of a build; None if it is not made, or does not start."""
         try:
             found = self._build_cache.existing(build, self._own.engine)
-            facts = self._described(self._keyed(found)) if found else None
+            return self._described(self._keyed(found)) if found else None
         except AsperfError:
-            return ""
-        return facts.cannot.get(request, "") if facts else ""
+            return None
 
     def ready(self, build: Build | None) -> ReadyBuild:
         """Make a build; the own one is there; BuildError if it cannot be made."""
@@ -324,10 +323,9 @@ class MeasurementRunner:
         base, candidate = builds
         return ComparedSide(self, refs, base), ComparedSide(self, refs, candidate)
 
-    def missing_for(self, builds: Iterable[Build], request: str) -> str:
-        """The part that one of these builds lacks for an engine's request; empty if none does."""
-        parts = (self._arm_factory.missing_for(build, request) for build in builds)
-        return next(filter(None, parts), "")
+    def known(self, builds: Iterable[Build]) -> list[EngineFacts]:
+        """The facts of these builds, without those that are not made or do not start."""
+        return [facts for build in builds if (facts := self._arm_factory.known(build))]
 
     def energy_meter(self) -> EnergyMeter:
         """The energy counters of this machine, opened the first time; HardwareError without any."""
