@@ -191,6 +191,20 @@ def test_default_cells_are_listed_and_nothing_is_run(gate: Command) -> None:
     assert not (gate.folder / "log").exists()
 
 
+def test_a_card_that_no_build_computes_on_deepens_no_check(
+    gate: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor, 4,096 tokens before each run would cost more than all other checks."""
+    reader = gate.folder / "nvidia-smi"
+    reader.write_text("#!/bin/sh\necho H200, 141312, 580, Disabled, 0, 0x0\n")
+    reader.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gate.folder}{os.pathsep}{os.environ['PATH']}")
+    assert "tg128@d4096" in gate("current", "current", "--list").output
+    done = gate("current", "current", "--max-seconds", "1")
+    assert "tg128@d1024" in done.output
+    assert "@d4096" not in done.output
+
+
 def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
     """The gate prints the system's permission before it measures, and the run record has it too."""
     nice = os.getpriority(os.PRIO_PROCESS, 0) or 4
