@@ -8,6 +8,7 @@ every run of its user's environment, and most of those runs measure nothing.
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # or a misspelt import would pass every type checker
+    if find_spec("pytest_asperf.published") is None:  # it is a plugin
+        __all__ = [name for name in __all__ if name != "assert_as_published"]
 
     def __getattr__(name):
         """Load a public name from the module that has it."""
