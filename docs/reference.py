@@ -39,15 +39,13 @@ from pytest_asperf.api.model import Model
 from pytest_asperf.api.quantity import Quantity
 from pytest_asperf.api.speculation import Speculation
 from pytest_asperf.api.throughput import Throughput
-from pytest_asperf.cli import every_command
+from pytest_asperf.cli import app, every_command
 from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.catalogue import Catalogue
 from pytest_asperf.config.settings import DECLARED, OPTIONS, Settings, default_text, help_text
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Pairing
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.plugin import fixtures
-from pytest_asperf.published.findings import load_findings
-from pytest_asperf.published.pages import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -450,7 +448,7 @@ def _keys() -> str:
 def _commands() -> str:
     sections = []
     for words, command in list(every_command())[1:]:
-        context = click.Context(command, info_name=words)
+        context = click.Context(command, info_name=words, **app.context_settings)
         usage = " ".join(command.collect_usage_pieces(context))
         options = [one for one in command.get_params(context) if isinstance(one, click.Option)]
         records = [one.get_help_record(context) for one in options if "--help" not in one.opts]
@@ -535,6 +533,10 @@ _REGION: Final = re.compile(
 
 def files() -> dict[Path, str]:
     """The current text of every file that this module writes."""
+    # The other pages need no plugin.
+    from pytest_asperf.published.findings import load_findings  # noqa: PLC0415
+    from pytest_asperf.published.pages import markdown  # noqa: PLC0415
+
     written = {
         HERE / "quantities.md": quantities_page(),
         HERE / "api.md": names_page(),

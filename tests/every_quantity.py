@@ -22,7 +22,6 @@ from pytest_asperf import (
     Throughput,
     Verdict,
     VerdictError,
-    assert_as_published,
     assert_fits,
     assert_lossless,
     assert_monotonic,
@@ -43,7 +42,6 @@ def test_rates(throughput: Throughput) -> None:
     assert 1.1 <= throughput("tg128", model="@target") / throughput("tg128") <= 1.5
     assert throughput("tg128") - throughput("tg128@d4096") < "5 tok/s"
     assert throughput("tg128").estimate.point > 40
-    assert_as_published(throughput("tg128"), "atom-paper/three-machines/m2ultra-76/tg")
 
 
 def test_times(latency: Latency) -> None:

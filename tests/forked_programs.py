@@ -42,6 +42,7 @@ _FORKS: Final = (
     """
 import atexit, io, os, pathlib, runpy, sys, tempfile
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import walk_packages
 
 *_, tests, fd = sys.argv
@@ -50,7 +51,8 @@ import pytest
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     # Imports the plugins as pytest does, with their asserts rewritten.
-    pytest.main([*sys.argv[1:], "-pxdist", "-ppytest_asperf.published"])
+    plugins = [f"-p{name}" for name in ("xdist", "pytest_asperf.published") if find_spec(name)]
+    pytest.main([*sys.argv[1:], *plugins])
     os.chdir("/")
 import pytest_asperf, xdist.remote
 for module in walk_packages(pytest_asperf.__path__, "pytest_asperf."):

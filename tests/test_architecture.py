@@ -28,6 +28,11 @@ PLAIN_DATA = {"records.codec", "records.report", "records.schema_1", "records.sc
 #: Names of guards that a key or a text may have too.
 EVERYDAY_WORDS = {"estimate", "queueing", "spread", "throttled"}
 ROOT = Path(pytest_asperf.__file__).parent
+TESTS = Path(__file__).parent
+#: Rooms of the plugin of published statements, and the folders of its tests.
+STATEMENTS = {"published", "findings"}
+#: Those that are installed: the core's tests pass without the plugin.
+INSTALLED = STATEMENTS if (ROOT / "published").exists() else set()
 
 # A room is a module or a folder at the top of the package. It imports from its own tier or a lower
 # one, and never in a circle, not even for a type.
@@ -55,14 +60,14 @@ TIERS: dict[str, set[str]] = {
     # A test's values and assertions.
     "claims": {"api", "strategies"},
     # One session with a user: pytest's, or the command line's.
-    "shell": {"plugin", "commands", "cli", "published", "findings", "examples", "__init__"},
+    "shell": {"plugin", "commands", "cli", *INSTALLED, "examples", "__init__"},
 }
 
 ROOT_MODULES = {"__init__", "errors", "cli", "strategies", "testing"}
 
 PYTEST = {"pytest", "_pytest"}
 #: The rooms that know pytest.
-SHELL = {"plugin", "published", "findings", "examples"}
+SHELL = {"plugin", "examples", *INSTALLED}
 
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {
@@ -267,13 +272,27 @@ def test_published_statements_are_a_plugin() -> None:
 
     The command line lists their command, and the package the name of their assertion.
     """
-    outside = {"published", "findings", "__init__", "cli"}
+    outside = {*STATEMENTS, "__init__", "cli"}
 
     def of_statements(_: str, one: Import) -> bool:
-        return room(own(one.target) or "") in {"published", "findings"}
+        return room(own(one.target) or "") in STATEMENTS
 
     core = [name for name in modules() if room(name) not in outside]
     assert offenders(core, of_statements) == []
+
+
+def test_the_cores_tests_need_no_published_statements() -> None:
+    """Tests of the plugin have folders of their own; the others import none of its modules."""
+    needed = {
+        f"{path.relative_to(TESTS)}:{one.line} imports {one.target}"
+        for path in TESTS.rglob("*.py")
+        if path.relative_to(TESTS).parts[0] not in STATEMENTS
+        for one in imports_of(tree_of(path))
+        if room(own(one.target) or "") in STATEMENTS
+        or one.target == f"{PACKAGE}.assert_as_published"
+        or one.target.startswith(tuple(f"tests.{name}." for name in STATEMENTS))
+    }
+    assert needed == set()
 
 
 def test_only_the_shell_knows_pytest() -> None:

@@ -26,6 +26,8 @@ follow_imports_for_stubs = True
 follow_imports = skip
 """
 USERS_FILE = Path(__file__).with_name("every_quantity.py")
+#: In addition those of plugins, by module.
+USERS_FILES = {path.stem: path.read_text("utf-8") for path in USERS_FILE.parent.rglob("every_*.py")}
 #: By a slip, a line of a user's test that type checkers must find.
 _SLIPS = {
     "typo_of_a_name": "from pytest_asperf import assert_lossles",
@@ -90,8 +92,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("examples")
     from mypy import api  # it costs a second, and one worker of xdist needs it
 
-    modules = {name: typed(code) for name, code in examples().items()} | WRONG
-    modules["every_quantity"] = USERS_FILE.read_text(encoding="utf-8")
+    modules = {name: typed(code) for name, code in examples().items()} | WRONG | USERS_FILES
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     (folder / "mypy.ini").write_text(CONFIGURATION)
@@ -137,13 +138,13 @@ def test_a_slip_is_an_error(errors: dict[str, list[str]]) -> None:
 
 def test_every_quantity_is_typed(errors: dict[str, list[str]]) -> None:
     """A user's file with all of them passes `mypy --strict`."""
-    assert errors["every_quantity"] == []
+    assert {name: errors[name] for name in USERS_FILES if errors[name]} == {}
 
 
 def test_pyright_agrees(tmp_path: Path) -> None:
     """The same file passes pyright's strict mode, and each slip does not."""
     pytest.importorskip("pyright")
-    for name, code in (WRONG | {"every_quantity": USERS_FILE.read_text("utf-8")}).items():
+    for name, code in (WRONG | USERS_FILES).items():
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "include": ["."]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
@@ -154,7 +155,7 @@ def test_pyright_agrees(tmp_path: Path) -> None:
     found: dict[str, list[str]] = {}
     for problem in json.loads(done.stdout)["generalDiagnostics"]:
         found.setdefault(Path(problem["file"]).stem, []).append(problem["message"])
-    assert "every_quantity" not in found, found["every_quantity"]
+    assert {name: found[name] for name in USERS_FILES if name in found} == {}
     assert found.keys() == WRONG.keys()
 
 

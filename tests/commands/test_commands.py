@@ -287,11 +287,11 @@ def test_the_help_groups_the_commands_by_need(asperf: Asperf) -> None:
     assert heads == ["Options:", "Decide:", "Measure:", "Look back:", "Files:"]
 
 
-def test_the_shell_completes_commands_and_choices(asperf: Asperf) -> None:
+def test_the_shell_completes_commands(asperf: Asperf) -> None:
     """The output of `--show-completion` calls the command itself, which answers with words."""
-    asperf.env |= {"_ASPERF_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
-    asperf.env["COMP_WORDS"] = "asperf findings --verdict INV"
-    assert asperf.process().stdout.split() == ["plain,invalid"]
+    asperf.env |= {"_ASPERF_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    asperf.env["COMP_WORDS"] = "asperf nigh"
+    assert asperf.process().stdout.split() == ["plain,nightly"]
 
 
 def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:

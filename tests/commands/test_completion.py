@@ -45,20 +45,18 @@ def offered(*words: str) -> list[str]:
         (("calibrate", "--workload", "tt"), {"ttft512"}),
         (("gate", "--workload", "ppl,log"), {"ppl,logits", "ppl,logits@d1024"}),
         (("gate", "--set", "nic"), {"nice="}),
-        (("findings", "sd-he"), {"sd-headline"}),
     ],
 )
 def test_names_are_offered(folder: Path, words: tuple[str, ...], some: set[str]) -> None:
-    """The folder's models and builds, workloads and findings that begin so."""
+    """The folder's models and builds, and workloads that begin so."""
     assert folder.exists()
     assert set(offered(*words)) == some
 
 
-@pytest.mark.parametrize("word", ["gate", "findings"])
-def test_a_refused_configuration_offers_nothing(folder: Path, word: str) -> None:
+def test_a_refused_configuration_offers_nothing(folder: Path) -> None:
     """The command itself reports the fault."""
     (folder / "asperf.toml").write_text("chunks = 'many'")
-    assert offered(word, "") == []
+    assert offered("gate", "") == []
     assert "ttft512" in offered("gate", "--workload", "")
 
 

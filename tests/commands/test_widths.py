@@ -41,7 +41,6 @@ _MISTAKES: Final = {
     "history": "no history is named",
     "history --store .": "is a folder",
     "report nope.json --report html:x.html": "cannot be read",
-    "findings nope": "no finding is called 'nope'",
     "placement x": "is no Core ML model",
     "nightly current": "no history is named",
     "history shwo": "Did you mean 'show'?",
@@ -56,6 +55,8 @@ _MISTAKES: Final = {
     "demo --set seed=x": "'x' is not usable",
     "init x.ggf": "there is no such file",
 }
+if "findings" in COMMANDS:  # a plugin's
+    _MISTAKES["findings nope"] = "no finding is called 'nope'"
 
 
 def too_wide(text: str, width: int) -> list[str]:

@@ -216,7 +216,6 @@ UNCALLED = {
     "assert_fits(memory, hardware)": "assert_fits(memory(4096), hardware)",
     "assert_monotonic([throughput, throughput])": "assert_monotonic([throughput(",
     "assert_monotonic(throughput)": "assert_monotonic([throughput(",
-    "assert_as_published(throughput, 'a/b/c/d')": 'assert_as_published(throughput("tg128")',
     "assert_no_regression(gate)": 'assert_no_regression(gate("tg128"',
     "assert_lossless(speculation.on)": "assert_lossless(speculation)",
     "assert_ppl_delta(ladder, below='1%')": 'assert_ppl_delta(ladder["Q8_0"], below="1%")',

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_asperf.cli import app
+from tests.commands.test_completion import offered
 
 
 def test_the_table_names_every_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +97,23 @@ def test_the_page_takes_no_choice() -> None:
     """A page of all findings is not one of some."""
     result = CliRunner().invoke(app, ["findings", "--report=md:-", "--verdict=FAIL"])
     assert "--report md: is the page of all findings" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "some"), [(("sd-he",), ["sd-headline"]), (("--verdict", "INV"), ["invalid"])]
+)
+def test_findings_and_verdicts_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], some: list[str]
+) -> None:
+    """A shell completes the id of a finding, and a verdict in any case."""
+    monkeypatch.chdir(tmp_path)
+    assert offered("findings", *words) == some
+
+
+def test_a_refused_configuration_offers_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command itself reports the fault."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asperf.toml").write_text("chunks = 'many'")
+    assert offered("findings", "") == []

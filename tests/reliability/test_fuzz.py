@@ -32,7 +32,6 @@ from pytest_asperf.measure.feeding import read_prompts
 from pytest_asperf.modelfiles.gguf_read import inspect_gguf
 from pytest_asperf.modelfiles.hub_cache import shipped_models, shipped_prompts
 from pytest_asperf.modelfiles.safetensors_read import list_tensors, read_safetensors
-from pytest_asperf.published.records.load import parse_recorded, shipped_records
 from tests.conftest import Draft
 
 _N_INPUTS: Final = int(os.environ.get("ASPERF_TEST_INPUTS", "2000"))
@@ -218,32 +217,6 @@ def _marker(ground: Ground) -> None:
         parse_level(level, where="test_it")
 
 
-def _texts(folder: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((_PACKAGE / "data" / folder).glob("*.toml"))]
-
-
-_FINDINGS: Final = _texts("findings")
-_RECORDED: Final = _texts("recorded")
-
-
-def _findings(ground: Ground) -> None:
-    """Findings are a plugin's, and no part of the core."""
-    load = pytest.importorskip("pytest_asperf.published.findings.load")
-    findings = ground.chance.random() < 0.5
-    whole = ground.chance.choice(_FINDINGS if findings else _RECORDED)
-    # One entry: changes in a whole file would mostly break its first lines.
-    entry = b"[[finding]]" if findings else b"[[table]]"
-    first, *others = whole.split(entry)
-    chosen = entry + ground.chance.choice(others)
-    text = mutated(ground.chance, chosen).decode(errors="replace")
-    schema = b"schema = 1\n" if findings else first
-    text = schema.decode() + text
-    if findings:
-        load.parse_findings([("mine.toml", text)], shipped_records())
-    else:
-        parse_recorded([("mine.toml", text)])
-
-
 _PROMPTS: Final = json.dumps(
     {
         category: texts[:2]
@@ -302,7 +275,6 @@ KINDS: Final[dict[str, tuple[Callable[[Ground], None], float]]] = {
     "safetensors": (_safetensors, 0.1),
     "configuration": (_configuration, 0.15),
     "marker": (_marker, 0.2),
-    "findings": (_findings, 0.1),
     "prompts": (_prompts, 0.1),
     "hardware": (_hardware, 0.1),
     "log": (_log, 0.1),
@@ -337,7 +309,17 @@ def test_mutated_input_is_read_or_refused(
     ground: Ground, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each input ends in a value or in an error of ours, within the deadline."""
-    read, share = KINDS[kind]
+    require_read_or_refused(ground, kind, *KINDS[kind], capsys)
+
+
+def require_read_or_refused(
+    ground: Ground,
+    kind: str,
+    read: Callable[[Ground], None],
+    share: float,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Check that each input of a kind ends so; a campaign prints their counts."""
     outcomes: Counter[str] = Counter()
     broken: list[str] = []
     slowest_s = 0.0
@@ -361,8 +343,15 @@ def test_input_as_it_was_is_read(
     ground: Ground, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutated input is sound: the mutation is rejected, and not its ground."""
-    monkeypatch.setitem(globals(), "mutated", lambda _chance, data, **_: data)
     read, _ = KINDS[kind]
+    require_sound(ground, read, monkeypatch)
+
+
+def require_sound(
+    ground: Ground, read: Callable[[Ground], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check that a kind's input is read if nothing in it is changed."""
+    monkeypatch.setitem(globals(), "mutated", lambda _chance, data, **_: data)
     outcomes = [_outcome(read, replace(ground, chance=random.Random(seed))) for seed in range(8)]
     assert "read" in outcomes
 
