@@ -34,6 +34,8 @@ _LONG: Final = 32
 _SHORT: Final = 4
 #: Short answers that are requested at a time, of which the fastest counts.
 _SHORT_ONES: Final = 3
+#: Words of an answer that shows when it began: many servers keep a word until its end.
+_FEW_WORDS: Final = 4
 #: Words at the end of a prompt that keep their place: a server may remember answers by them.
 _LAST_WORDS: Final = 8
 #: Words of an answer that is continued, and the most that are left to its shorter beginning.
@@ -228,20 +230,21 @@ class LoneServer:
 
         A busy machine delays either, so the fastest of each count, until both are alike.
         """
-        fastest, answer = timed
-        if answer.n_tokens <= _SHORT or self.workload.warm:
+        if timed[1].n_tokens <= _SHORT or self.workload.warm:
             return None
-        short_ns, finding = math.inf, None
+        fastest, short_ns, finding = None, math.inf, None
         for number in range(_SHORT_ONES * _TRIES):
             request, answer = timed
-            fastest = min(fastest, request, key=ttft_ns)
-            short = replace(answer, n_tokens=_SHORT)
-            if number < _TRIES:  # afterwards there are as many of both
-                short_ns = min(short_ns, *(self._new(short).first_ns for _ in range(_SHORT_ONES)))
-            span_ns = fastest.event_ns[-1] - fastest.event_ns[0]
-            finding = guards.delayed_tokens(ttft_ns(fastest), short_ns, span_ns)
-            if ttft_ns(fastest) <= DELAY_SHARE * short_ns:
-                break
+            if len(answer.text.split()) >= _FEW_WORDS:
+                fastest = min(fastest or request, request, key=ttft_ns)
+                short = replace(answer, n_tokens=_SHORT)
+                if number < _TRIES:  # afterwards there are as many of both
+                    alike = (self._new(short).first_ns for _ in range(_SHORT_ONES))
+                    short_ns = min(short_ns, *alike)
+                span_ns = fastest.event_ns[-1] - fastest.event_ns[0]
+                finding = guards.delayed_tokens(ttft_ns(fastest), short_ns, span_ns)
+                if ttft_ns(fastest) <= DELAY_SHARE * short_ns:
+                    break
             timed = self._next(timed)
         return finding
 

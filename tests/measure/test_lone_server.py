@@ -1,0 +1,32 @@
+"""The delay of a lone server's answers, without a server."""
+
+import random
+
+import pytest
+
+from pytest_asperf.analysis.serving_metrics import ServedRequest
+from pytest_asperf.config.workload import Workload
+from pytest_asperf.measure.lone_server import LoneServer, SentAgain, TimedAnswer
+
+_MS = 1_000_000
+
+
+def _sent(request: TimedAnswer, _temperature: float) -> SentAgain:
+    """An answer that needs 20 ms, and 4 ms more for each token."""
+    n = request.n_tokens
+    return SentAgain(
+        request.text[:n], n, is_chat=False, n_text=n, first_ns=(20 + 4 * n) * _MS, gap_ns=0.0
+    )
+
+
+@pytest.mark.parametrize("text", [64 * " ", 32 * "==", "x = [\n", 8 * "one two "])
+def test_a_text_of_few_words_may_come_at_once(text: str) -> None:
+    """Many servers keep a word until its end, and spaces until the next word."""
+
+    def timed() -> tuple[ServedRequest, TimedAnswer]:
+        at_once = ServedRequest(0, event_ns=(148 * _MS,), closed_ns=149 * _MS, n_output=32)
+        return at_once, TimedAnswer("a prompt", None, 32, text)
+
+    server = LoneServer(_sent, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
+    finding = server._of_delay(timed())
+    assert (finding is not None) == ("one two" in text)
