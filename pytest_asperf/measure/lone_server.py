@@ -178,16 +178,26 @@ class LoneServer:
             if whole.is_chat:
                 return None
             if len(ends) >= _LEAST_WORDS:
-                half, early = len(ends) // 2, self.coin.randrange(_FIRST_WORDS)
-                for part, at in enumerate((early, half + self.coin.randrange(half // 2))):
+                early = ends[self.coin.randrange(_FIRST_WORDS)]
+                for part, at in enumerate((early, self._late(whole.text, ends))):
                     if most[part] < AGREES:
-                        most[part] = max(most[part], self._continued(request, whole.text, ends[at]))
+                        most[part] = max(most[part], self._continued(request, whole.text, at))
                 n += 1
             self.is_continued = min(most) >= AGREES
             if self.is_continued or n == _TRIES:
                 break
             timed = self._next(timed)
         return guards.other_rest(n, min(most)) if n == _TRIES and not self.is_continued else None
+
+    def _late(self, text: str, ends: list[int]) -> int:
+        """A word's end in the middle of a text, or before a loop: any model goes on with one."""
+        half = len(ends) // 2
+        loop = max(_LOOP.finditer(text), key=lambda found: len(found[0].strip()), default=None)
+        start = loop.start() if loop and loop[0].strip() else 0
+        is_long = loop is not None and len(loop[0]) >= _LOOP_SHARE * len(text)
+        if start >= ends[half - 1] or (is_long and start >= ends[0]):
+            return [end for end in ends if end <= start][-1]
+        return ends[half + self.coin.randrange(half // 2)]
 
     def _continued(self, request: TimedAnswer, text: str, at: int) -> float:
         """The share of a text from there on that a prompt with its beginning has as its answer.

@@ -131,6 +131,12 @@ def partly_right() -> Words:
     ][:n]
 
 
+def looping(prompt: str, seed: int | None, n: int) -> list[str]:
+    """After 17 right words a loop, which it goes on with, as any model does."""
+    (*_, last) = ends = prompt.split()[-4:]
+    return [last] * n if len(set(ends)) == 1 else [*words_after(prompt, seed, 17), *"x" * n][:n]
+
+
 @pytest.mark.parametrize(
     ("words", "guard", "finding"),
     [
@@ -138,9 +144,10 @@ def partly_right() -> Words:
         (replayed(), "timed-work", "4 requests that differ"),
         (never_the_same(), "timed-work", "of 6 requests that were sent again"),
         (partly_right(), "timed-work", "of 6 answers without sampling"),
+        (looping, "timed-work", "of 6 answers without sampling"),
         (lambda *asked: words_after(*asked)[: -asked[2] // 4], "false-account", "the text of an"),
     ],
-    ids=["canned", "replayed", "random", "garbage after 4 words", "shortened"],
+    ids=["canned", "replayed", "random", "garbage after 4 words", "a loop after 17", "shortened"],
 )
 def test_answers_that_are_not_computed_are_invalid(
     run_asperf: Callable[..., Ended], words: Words, guard: str, finding: str
