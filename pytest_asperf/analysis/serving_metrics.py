@@ -104,8 +104,16 @@ def tpot_ns(request: ServedRequest) -> float:
 
 
 def user_rate(request: ServedRequest) -> float:
-    """Generation as its user sees it, in tok/s: 1 / TPOT."""
-    return 1e9 / tpot_ns(request)
+    """Generation as its user sees it, in tok/s: 1 / TPOT.
+
+    A MeasurementError if all tokens came at once.
+    """
+    if not (each_ns := tpot_ns(request)):
+        raise MeasurementError(
+            f"all {output_tokens(request)} tokens of a reply came at once, so they have no rate",
+            remedy="have the server send each token, or request a longer answer",
+        )
+    return 1e9 / each_ns
 
 
 def whole_request_rate(request: ServedRequest) -> float:

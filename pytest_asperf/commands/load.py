@@ -156,9 +156,11 @@ def _rows(measured: Sequence[MeasuredLoad], work: LoadWork) -> list[list[str]]:
         done = metrics.complete(one.requests)
         ttfts = [metrics.ttft_percentile(done, p).point for p in (50, 95)]
         tpot_ms = median(map(metrics.tpot_ns, done)) / 1e6
-        figures = [*ttfts, tpot_ms, 1e3 / tpot_ms, one.point.output_rate]
+        # All tokens of an answer can come at once.
+        figures = [*ttfts, tpot_ms, tpot_ms and 1e3 / tpot_ms, one.point.output_rate]
         good = metrics.goodput(one.requests, work.limits)
-        rows.append([f"{name:<9} {bar}", *(f"{f:.4g}" for f in figures), f"{good:.3g}"])
+        texts = [f"{figure:.4g}" if figure else "-" for figure in figures]
+        rows.append([f"{name:<9} {bar}", *texts, f"{good:.3g}"])
     return rows
 
 

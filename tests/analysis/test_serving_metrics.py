@@ -49,6 +49,12 @@ def test_one_token_has_no_time_per_token() -> None:
         metrics.meets(one, ServiceLimits(tpot_ms=1000))
 
 
+def test_tokens_that_come_at_once_have_no_rate() -> None:
+    """A server may keep its text until the answer's end."""
+    with pytest.raises(MeasurementError, match="all 3 tokens of a reply came at once"):
+        metrics.user_rate(replace(REPLY, event_ns=REPLY.event_ns[:1]))
+
+
 def test_a_load_counts_complete_replies_over_the_whole_time() -> None:
     """Two replies and a failure in 0.5 s: rates are of the two, over the time of all three."""
     failed = replace(later(260), failure="lost", event_ns=())

@@ -201,6 +201,14 @@ def test_a_server_without_counts_in_its_streams_is_swept(
     assert "timed work  answers are computed, by " in ended.stdout, ended.stderr
 
 
+def test_a_reply_that_comes_at_once_has_no_rate(run_asperf: Callable[..., Ended]) -> None:
+    """A server may keep spaces until the answer's end: TPOT is 0, and the table has a dash."""
+    whole = streamed([0.01, *sse(delta(20 * "  "), last(16, 20, model="m"))])
+    with serving(Served(broken=whole)) as server:
+        ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
+    assert ended.stdout.splitlines()[1].split().count("-") == 2, ended.stdout
+
+
 def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:
     """A server with one slot serves no two users at once."""
     with serving(Served(n_slots=1)) as server:
