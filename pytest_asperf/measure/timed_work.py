@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
@@ -29,7 +29,8 @@ _TIMED: Final = 15
 _BEFORE: Final = 14
 #: Positions of the whole text that show if weights predict anything.
 _OF_TEXT: Final = 128
-#: Comparisons of a repeated run and a new one before the new one is called slower.
+#: Comparisons of a repeated run and a new one, after the first, before the new one is called
+#: slower; of short runs more, for `_REPEATED_NS`.
 _MORE_COMPARISONS: Final = 4
 #: Tokens of a prompt that need far longer than one token.
 _LONG_PROMPT: Final = 64
@@ -194,23 +195,26 @@ class TimedCall:
     ) -> tuple[int, int, GroupedRow | None]:
         """Times of a repeated run and of one with other tokens, and the last logits of that one.
 
-        If the latter is slower, the machine may have been busy: of several comparisons, each with
-        tokens that are new to the engine, the one with the two nearest times counts.
+        If the latter is slower, the machine may have been busy. So there are several comparisons,
+        each with tokens that are new to the engine, and one with like times ends them. Otherwise
+        the medians count, of as many as a scheduler needs to treat both alike.
         """
         last = len(self.tokens) - 1
 
         def time_new() -> int:
             return self.time(_with_other_beginning(self.tokens, n_changed, coin)).elapsed_ns
 
-        nearest = run.elapsed_ns, time_new()
+        compared = [(run.elapsed_ns, time_new())]
         new_last = self.worker.revisit(self.name, [last]).rows.get(last)
-        for _ in range(_MORE_COMPARISONS):
-            if not guards.repeated_result(*nearest):
-                break
+        spent_ns = 0
+        while guards.repeated_result(*compared[-1]):
+            if len(compared) > _MORE_COMPARISONS and spent_ns >= _REPEATED_NS:
+                run_ns, new_ns = (round(median(times)) for times in zip(*compared, strict=True))
+                return run_ns, new_ns, new_last
             self.time(self.tokens)
-            pair = self.time(self.tokens).elapsed_ns, time_new()
-            nearest = min(nearest, pair, key=lambda times: times[1] / times[0])
-        return *nearest, new_last
+            compared.append((self.time(self.tokens).elapsed_ns, time_new()))
+            spent_ns += sum(compared[-1])
+        return *compared[-1], new_last
 
 
 def _drawn(n_tokens: int, depth: int, coin: random.Random) -> list[int]:

@@ -1,0 +1,56 @@
+"""Times of repeated runs and new ones, on an engine whose times are scripted."""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import chain, cycle, repeat
+from typing import Any, cast
+
+import pytest
+
+from pytest_asperf.engine_process import ContextFacts, RawRun, RunRemains, Worker
+from pytest_asperf.measure.timed_work import TimedCall
+
+_MS = 1_000_000
+_ROW = (-1.0, -2.0)
+
+
+class _Shown:
+    """Shows the same logits for any position, before and after."""
+
+    def revisit(self, _name: str, positions: Sequence[int]) -> RunRemains:
+        return RunRemains(32, dict.fromkeys(positions, _ROW))
+
+    def recompute(self, _name: str, _tokens: object, positions: Sequence[int]) -> dict[int, Any]:
+        return dict.fromkeys(positions, _ROW)
+
+
+def _run(elapsed_ns: int) -> RawRun:
+    context = cast("ContextFacts", None)
+    return RawRun(32, elapsed_ns, (), context, 0, call_ns=elapsed_ns)
+
+
+@pytest.mark.parametrize(
+    ("again_ms", "new_ms", "is_found"),
+    [
+        (repeat(4), repeat(4), False),
+        # A busy machine: the new ones alone wait for a core five times, and then either may.
+        (chain([4] * 12, cycle([4, 8.1])), chain([8.1] * 5, cycle([8.1, 4])), False),
+        (repeat(0.1), repeat(4), True),
+        # A stall in one of three does not hide repeated results.
+        (cycle([0.1, 0.1, 3]), repeat(8), True),
+    ],
+)
+def test_new_tokens_are_as_fast_as_repeated_ones(
+    again_ms: Iterator[float], new_ms: Iterator[float], *, is_found: bool
+) -> None:
+    """A scheduler's slice slows one of both at a time; a result that is repeated is always fast."""
+    tokens = list(range(32))
+
+    def time(asked: Sequence[int]) -> RawRun:
+        return _run(int(next(again_ms if list(asked) == tokens else new_ms) * _MS))
+
+    call = TimedCall(cast("Worker", _Shown()), "m", tokens, 0, time)
+    examined = call.examine(_run(int(next(again_ms) * _MS)), random.Random(1))  # noqa: S311
+    assert examined is not None
+    found = [finding.found for finding in examined.findings]
+    assert any("begins with other tokens" in one for one in found) == is_found, found
