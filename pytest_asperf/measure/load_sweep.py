@@ -195,7 +195,7 @@ class _Sender:
         if not self.timed:
             return None
         workload = Workload("request", self.work.n_output, self.work.n_prompt)
-        server = LoneServer(self._again, self._next, workload, self.coin)
+        server = LoneServer(self._again, self.model.text_tokens, self._next, workload, self.coin)
         try:
             return server.examine(self.coin.choice(self.timed))
         except RefusalError as refusal:

@@ -66,7 +66,6 @@ class SentAgain:
     text: str
     n_output: int | None  #: tokens by the server's count; None if unknown
     is_chat: bool  #: True if an answer is no continuation of its prompt
-    n_text: int | None  #: tokens of the text, as the server counts a prompt; None if unknown
     first_ns: int  #: time until the first output
     gap_ns: float  #: mean time between chunks with output
 
@@ -94,6 +93,8 @@ class LoneServer:
     """A server after a timed run, to be examined."""
 
     send: Callable[[TimedAnswer, float], SentAgain]  #: sends a request, at a temperature
+    #: tokens of a text, as the server counts a prompt; None if it counts none
+    count: Callable[[str], int | None]
     time: Callable[[], Timed | None]  #: makes another timed request; None if it shows no answer
     workload: Workload
     coin: random.Random
@@ -122,8 +123,8 @@ class LoneServer:
         for _try in range(_TRIES):
             answer = timed[1]
             long = self._sent(_long(answer))
-            found = guards.uncounted_text(long.n_text, long.n_output)
-            uncounted.append(None if _is_loop(long.text) else found)
+            n_text = None if _is_loop(long.text) else self.count(long.text)
+            uncounted.append(guards.uncounted_text(n_text, long.n_output))
             most = max(most, share_of(answer.text, long.text[: len(answer.text)]))
             if most < AGREES:
                 most = max(most, share_of(*(self._likeliest(answer) for _ in range(2))))
@@ -295,17 +296,17 @@ def _is_loop(text: str) -> bool:
 
 def parsed_answer(reply: Mapping[str, object]) -> SentAgain:
     """An answer as a worker, or its served model, replies it."""
-    n_output, n_text = (
-        None if reply[name] is None else int(str(reply[name])) for name in ("n_output", "n_text")
-    )
     return SentAgain(
         str(reply["text"]),
-        n_output,
+        _number(reply["n_output"]),
         bool(reply["is_chat"]),
-        n_text,
         int(str(reply["first_ns"])),
         float(str(reply["gap_ns"])),
     )
+
+
+def _number(replied: object) -> int | None:
+    return None if replied is None else int(str(replied))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +324,14 @@ class TimedServer:
         timed = self._timed(run)
         if timed is None:
             return None
-        server = LoneServer(self._sent, lambda: self._timed(self.time()), workload, coin)
+        server = LoneServer(
+            self._sent, self._count, lambda: self._timed(self.time()), workload, coin
+        )
         return server.examine(timed)
+
+    def _count(self, text: str) -> int | None:
+        asked = {"model": self.name, "text": text}
+        return self.worker.asked("text_tokens", lambda reply: _number(reply["n"]), **asked)
 
     def _timed(self, run: RawRun) -> Timed | None:
         answer = timed_answer(self.worker, self.name)

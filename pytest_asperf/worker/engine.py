@@ -258,6 +258,10 @@ class LoadedModel(ABC):
         """
         raise _unsupported("only a server answers requests")
 
+    def text_tokens(self, text: str) -> int | None:
+        """The tokens of a text as a part of a prompt; None if the server counts none."""
+        raise _unsupported("only a server answers requests")
+
     def answer_again(
         self, prompt: str, n_tokens: int, seed: int | None, temperature: float = 0
     ) -> Facts:

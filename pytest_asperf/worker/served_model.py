@@ -267,6 +267,13 @@ class ServedModel(LoadedModel):
 
         return closed_loop(ask, n, n)
 
+    def text_tokens(self, text: str) -> int | None:
+        """The tokens of a text as a part of a prompt; None if the server counts none."""
+        try:
+            return self._count_tokens("\n" + text) - self._count_tokens("\n")
+        except RefusalError:
+            return None
+
     def answer_again(
         self, prompt: str, n_tokens: int, seed: int | None, temperature: float = 0
     ) -> Facts:
@@ -286,20 +293,15 @@ class ServedModel(LoadedModel):
             "text": answer.reply.text,
             "n_output": n_tokens if answer.n_output is None and is_whole else answer.n_output,
             "is_chat": self._api.is_chat,
-            "n_text": _tokens_within_prompt(answer.reply.text, self._count_tokens),
             "first_ns": first_ns,
             "gap_ns": fmean(gaps) if gaps else 0.0,
         }
 
     def _checked(self, record: StreamRecord) -> TimedReply:
+        """The reply, if it is whole, of the model, and of the same server as the one before."""
         reply = read_reply(record)
         for fault in (fault for fault in reply.faults if fault.kind != "no-output"):
             raise self.failure(f"{fault.kind}: {fault.text}")
-        self._require_same(reply)
-        return TimedReply(record, reply, reply.counts.n_output)
-
-    def _require_same(self, reply: Reply) -> None:
-        """Reject replies of another model, or of a server that was exchanged in between."""
         wanted = self._api.model
         if wanted and reply.model and not reply.model.startswith(wanted):
             raise RefusalError("server", f"{wanted} was requested and {reply.model} replied")
@@ -308,6 +310,7 @@ class ServedModel(LoadedModel):
                 "server", f"the server's build changed from {self._build} to {reply.build}"
             )
         self._build = reply.build
+        return TimedReply(record, reply, reply.counts.n_output)
 
     def new_prompt(self, text: str, n_tokens: int) -> str:
         """A prompt of about so many tokens that the server has not seen."""
@@ -348,14 +351,6 @@ class ServedModel(LoadedModel):
     def logits(self, tokens: Sequence[int], first: int) -> Row:
         """Log-probabilities of positions `first …` of a text."""
         return self.probabilities.logits(tokens, first)
-
-
-def _tokens_within_prompt(text: str, count: Callable[[str], int]) -> int | None:
-    """The tokens of a text as a part of a prompt; None if the server counts none."""
-    try:
-        return count("\n" + text) - count("\n")
-    except RefusalError:
-        return None
 
 
 def _require_varied(probabilities: TokenProbabilities, text: str) -> None:

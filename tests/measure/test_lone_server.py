@@ -15,9 +15,7 @@ _MS = 1_000_000
 def _sent(request: TimedAnswer, _temperature: float) -> SentAgain:
     """An answer that needs 20 ms, and 4 ms more for each token."""
     n = request.n_tokens
-    return SentAgain(
-        request.text[:n], n, is_chat=False, n_text=n, first_ns=(20 + 4 * n) * _MS, gap_ns=0.0
-    )
+    return SentAgain(request.text[:n], n, is_chat=False, first_ns=(20 + 4 * n) * _MS, gap_ns=0.0)
 
 
 def test_a_busy_client_sees_a_fast_answer_at_once() -> None:
@@ -31,7 +29,7 @@ def test_a_busy_client_sees_a_fast_answer_at_once() -> None:
     def sent(request: TimedAnswer, _temperature: float) -> SentAgain:
         return replace(_sent(request, 0), first_ns=2 * _MS)
 
-    server = LoneServer(sent, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
+    server = LoneServer(sent, len, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
     assert server._of_delay(timed()) is None
 
 
@@ -43,6 +41,6 @@ def test_a_text_of_few_words_may_come_at_once(text: str) -> None:
         at_once = ServedRequest(0, event_ns=(148 * _MS,), closed_ns=149 * _MS, n_output=32)
         return at_once, TimedAnswer("a prompt", None, 32, text)
 
-    server = LoneServer(_sent, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
+    server = LoneServer(_sent, len, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
     finding = server._of_delay(timed())
     assert (finding is not None) == ("one two" in text)
