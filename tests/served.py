@@ -4,12 +4,13 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tests.serving.fake_server import FakeServer, Step, chunked, head, sse
+from tests.serving.fake_server import FakeServer, Step, chunked, head, sse, streamed
 
 
 def answer(payload: Any, status: str = "200 OK") -> list[Step]:
@@ -219,3 +220,65 @@ def write_llama_server(folder: Path, harm: str = "", **plan: Any) -> Path:
     program.write_text(_PROGRAM.format(python=sys.executable, plan=json.dumps(plan)))
     program.chmod(0o755)
     return pid_file
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A server's reply from its failure on, None if it is gone; and the words for it."""
+
+    reply: list[Step] | None
+    said: str
+
+
+_ONE = _text("word ")
+#: By name.
+FAILURES = {
+    "a dead thread": Failure(
+        answer({"error": "generation thread died"}, "404 Not Found"),
+        "server-error: the server failed (HTTP 404): 'generation thread died'",
+    ),
+    "no memory": Failure(
+        answer({"error": {"message": "no memory\x1b"}}, "500 Internal Server Error"),
+        "server-error: the server failed (HTTP 500): 'no memory\\x1b'",
+    ),
+    "an error in its stream": Failure(
+        streamed(sse({"error": {"message": "no memory"}}, done=False)),
+        "stream-error: the server failed within its reply: 'no memory'",
+    ),
+    "half a stream": Failure(
+        streamed(sse(_ONE, done=False)),
+        "truncated: the stream ended before the server marked it complete",
+    ),
+    "half a transfer": Failure(
+        streamed(sse(_ONE, done=False), end=False),
+        "truncated: the server closed the connection after * bytes of an incomplete reply",
+    ),
+    "a reset": Failure([None], "lost: the connection was lost: Connection reset by peer"),
+    "gone": Failure(None, "lost: the server closed the connection without a reply"),
+}
+
+
+class FailingServer(WordServer):
+    """A server that fails for good as soon as it is examined: a request comes again, or greedily.
+
+    Args:
+        how: the name of a failure.
+        n_answered: replies before it fails in any case.
+    """
+
+    def __init__(self, how: str, n_answered: int = 1000) -> None:
+        self._failure, self._n_left = FAILURES[how], n_answered
+        self._seen = set[tuple[str, int]]()
+        super().__init__()
+
+    def _stream(self, request: dict[str, Any], prompt: str) -> Iterator[Step]:
+        asked = prompt, request.get("seed", 0)
+        is_examined = request.get("temperature") == 0 or asked in self._seen
+        self._seen.add(asked)
+        self._n_left = -1 if is_examined else self._n_left - 1
+        if self._n_left >= 0:
+            yield from super()._stream(request, prompt)
+        elif self._failure.reply is None:
+            self.close()
+        else:
+            yield from self._failure.reply

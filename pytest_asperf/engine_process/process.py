@@ -58,16 +58,22 @@ class EngineRefusedError(EngineError):
             remedy=remedy_of(kind, engine, request.split()[1]),
             detail=log,
         )
-        self.kind = kind
+        self.kind, self.engine = kind, engine
         self.breaks_measurement = kind in _BREAKING
         self.is_unfit = kind == "context"
-        self.did, self.manner = _DONE.get(kind, ("refused", printable(message, _LONGEST_MANNER)))
+        self.did = _DONE.get(kind, "refused")
+        self.manner = printable(message, _LONGEST_MANNER) if kind not in _BRIEFLY else ""
 
     @property
     def is_of_setup(self) -> bool:
         """True if a part of the engine is missing, or does not fit the others: no build's fault."""
         is_absent = self.kind == "import" and "ModuleNotFoundError" in self.what
         return is_absent or self.kind in {"libraries", "tools", "url"}
+
+    @property
+    def is_of_lasting_server(self) -> bool:
+        """True if a server failed that no new process starts again, so that it may be down."""
+        return self.kind == "server" and self.engine == "openai"
 
 
 #: Errors in the middle of the work, whose figures would be of broken decodes.
@@ -90,8 +96,9 @@ _ABLE: Final[dict[str, tuple[Engine, ...]]] = {
     "speculate": ("llama_tools",),
 }
 
-#: Kinds that are no rejection of a request.
-_DONE: Final = {"memory": ("ran out of memory", ""), "internal": ("failed inside", "")}
+#: Kinds that are no rejection of a request, and those that need no words of the engine.
+_DONE: Final = {"memory": "ran out of memory", "internal": "failed inside", "server": "failed"}
+_BRIEFLY: Final = {"memory", "internal"}
 _LONGEST_MANNER: Final = 100
 _LONGEST_LINE: Final = 300
 
@@ -121,8 +128,8 @@ _REMEDIES: Final = {
     "broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
     "serves one at a time",
-    "server": "see what the server logged, and whether it answers curl; a server that we do not "
-    "start has its own log",
+    "server": "read the server's log, and restart it if it has failed; a server at a URL has its "
+    "own log",
     "url": Advice("name its URL", "url"),
     "sampling": "a sampler does something else than its settings say: report it to the engine",
     "settings": "leave them out, or give them for the engine that has them: "

@@ -87,9 +87,10 @@ def tried(
 
 
 def shows_a_build(error: AsperfError) -> bool:
-    """True if an error may be a build's fault, and not that of parts which are missing."""
-    is_of_setup = isinstance(error, EngineRefusedError) and error.is_of_setup
-    return isinstance(error, EngineError) and not is_of_setup
+    """True if new processes can show that an error is a build's fault, and no missing part's."""
+    if isinstance(error, EngineRefusedError):
+        return not (error.is_of_setup or error.is_of_lasting_server)
+    return isinstance(error, EngineError)
 
 
 def inability(subject: Subject, failures: tuple[EngineError, ...]) -> Verdict:

@@ -30,7 +30,7 @@ from pytest_asperf.measure.lone_server import (
 )
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.openai_engine import OpenAiEngine, OpenAiModel
-from pytest_asperf.worker.serving.events import read_reply, request_facts
+from pytest_asperf.worker.serving.events import request_facts
 from pytest_asperf.worker.serving.load import client_cost, closed_loop, open_loop, poisson_arrivals
 from pytest_asperf.worker.serving.record import StreamRecord
 
@@ -114,7 +114,7 @@ def sweep(
         progress(f"finding a prompt of {work.n_prompt} tokens", 0, 0)
         prompt = sender.prompt()
         progress("warming up", 0, 0)
-        sender.ask(prompt, 0)
+        target.model.replies.read(sender.ask(prompt, 0))
         found = []
         for number, load in enumerate(coin.sample(loads, len(loads))):
             progress(f"load of {work.name(load)}", number, len(loads))
@@ -180,7 +180,7 @@ class _Sender:
         return MeasuredLoad(load, requests, (*found, *([queued] if queued else [])))
 
     def _reply(self, record: StreamRecord, prompt: str, seed: int, lag_ns: int) -> Timed:
-        reply = read_reply(record)
+        reply = self.model.replies.read(record)
         facts = request_facts(record, reply, from_intended=self.work.is_open, lag_ns=lag_ns)
         if facts["n_output"] is None and reply.finish == "length":  # no usage in its streams
             facts["n_output"] = self.work.n_output
@@ -199,8 +199,7 @@ class _Sender:
         try:
             return server.examine(self.coin.choice(self.timed))
         except RefusalError as refusal:
-            finding = guards.refused_examination(str(refusal))
-            return ExaminedServer(server.n_requests, (finding,))
+            return ExaminedServer(server.n_requests, (guards.failed_examination(str(refusal)),))
 
     def _again(self, asked: TimedAnswer, temperature: float) -> SentAgain:
         return parsed_answer(
@@ -208,7 +207,9 @@ class _Sender:
         )
 
     def _next(self) -> Timed | None:
-        """A request of one user; None without a whole reply."""
+        """A request of one user; None if its reply is shorter, an error if it has a fault."""
         prompt, seed = self.prompt(), self.coin.randrange(SEEDS)
-        timed = self._reply(self.ask(prompt, seed), prompt, seed, 0)
+        record = self.ask(prompt, seed)
+        self.model.checked(record)
+        timed = self._reply(record, prompt, seed, 0)
         return timed if self._is_whole(timed) else None

@@ -83,9 +83,11 @@ class ExaminedServer:
     is_continued: bool = True  #: True if an answer came again from a prompt with its first part
 
     def __str__(self) -> str:
-        found = "; ".join(finding.found for finding in self.findings) or "answers are computed"
-        lacks = "" if self.findings or self.is_continued else "; no answer could be continued"
-        return f"{found}, by {self.n_requests} further requests{lacks}"
+        n = f"{self.n_requests} further requests"
+        if self.findings:
+            return f"{'; '.join(finding.found for finding in self.findings)}, after {n}"
+        lacks = "" if self.is_continued else "; no answer could be continued"
+        return f"answers are computed, by {n}{lacks}"
 
 
 @dataclass(slots=True)
@@ -166,7 +168,8 @@ class LoneServer:
 
         Rounding may choose another of two words that are nearly as likely, so one agreement after
         a few words and one after half of an answer are enough. Prompts end at different words, as
-        an answer of few words is none that can be continued.
+        an answer of few words is none that can be continued. The longer beginning comes first:
+        mlx-lm 0.32.2 ends if a prompt is an earlier one with its answer.
         """
         most, n = [0.0, 0.0], 0
         for _try in range(2 * _TRIES):
@@ -180,7 +183,8 @@ class LoneServer:
                 return None
             if len(ends) >= _LEAST_WORDS:
                 early = ends[self.coin.randrange(_FIRST_WORDS)]
-                for part, at in enumerate((early, self._late(whole.text, ends))):
+                parts = enumerate((early, self._late(whole.text, ends)))
+                for part, at in sorted(parts, key=lambda of: of[1], reverse=True):
                     if most[part] < AGREES:
                         most[part] = max(most[part], self._continued(request, whole.text, at))
                 n += 1

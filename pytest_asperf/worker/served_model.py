@@ -26,9 +26,9 @@ from .sampling import (
     Variety,
     require_grammatical,
 )
-from .served_prompts import Prompts, is_near
+from .served_prompts import Prompts, is_near, new_beginning
 from .serving.client import stream_request
-from .serving.events import Reply, read_reply, request_facts
+from .serving.events import Replies, Reply, request_facts
 from .serving.load import client_cost, closed_loop
 from .serving.payload import as_dict
 from .serving.record import Endpoint, StreamRecord, Timeouts
@@ -130,6 +130,13 @@ class Api:
         )
 
 
+class _UncountedError(RefusalError):
+    """The server does not count a prompt's tokens."""
+
+    def __init__(self) -> None:
+        super().__init__("server", "the server does not report how many tokens a prompt has")
+
+
 def _refuse(*_: object, **__: object) -> NoReturn:
     raise RefusalError("unsupported", CANNOT["generate"])
 
@@ -161,6 +168,7 @@ class ServedModel(LoadedModel):
         self._build = ""
         self._is_varied = False
         self._state: Facts | None = None
+        self.replies = Replies()
         #: prompt, seed, tokens and text of the answers to the last timed requests
         self.answered: list[tuple[str, int, int, str]] = []
         self._asked = Asked("tg", 1, 0, 1, "")
@@ -215,9 +223,9 @@ class ServedModel(LoadedModel):
 
     def billed(self, prompt: str) -> int:
         """The tokens of a prompt as a request for one token is billed."""
-        counts = self._checked(self._api.stream(prompt, 1)).reply.counts
+        counts = self.checked(self._api.stream(prompt, 1)).reply.counts
         if counts.n_prompt is None:
-            raise RefusalError("server", "the server does not report how many tokens a prompt has")
+            raise _UncountedError
         return counts.n_prompt
 
     def _answers(self, work: Asked, n_prompt: int, n_output: int) -> list[TimedReply]:
@@ -233,9 +241,9 @@ class ServedModel(LoadedModel):
                 # With other seeds: an answer may be kept, and then it is not timed.
                 others = [(seed + 1) % _SEEDS for seed in seeds]
                 for record in self._sent(prompts, others, n_output, work.sampled):
-                    self._checked(record)
+                    self.checked(record)
             sent = self._sent(prompts, seeds, n_output, work.sampled)
-            answers = [self._checked(record) for record in sent]
+            answers = [self.checked(record) for record in sent]
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
             if work.sampled == TOP_K_OFF and not self._is_varied:
@@ -268,10 +276,14 @@ class ServedModel(LoadedModel):
         return closed_loop(ask, n, n)
 
     def text_tokens(self, text: str) -> int | None:
-        """The tokens of a text as a part of a prompt; None if the server counts none."""
+        """The tokens of a text as a part of a prompt; None if the server counts none.
+
+        The shorter prompt comes last: see `Prompts`.
+        """
+        before = new_beginning(_SHORT_PROMPT)
         try:
-            return self._count_tokens("\n" + text) - self._count_tokens("\n")
-        except RefusalError:
+            return self._count_tokens(before + text) - self._count_tokens(before)
+        except _UncountedError:
             return None
 
     def answer_again(
@@ -286,7 +298,7 @@ class ServedModel(LoadedModel):
             choice: Facts = {"temperature": temperature} if temperature else {}
             choice |= _sampling(self._asked.sampled, is_possible=self.is_llama_server)
             record = self._api.stream(prompt, n_tokens, **{"seed": seed, **choice})
-        answer = self._checked(record)
+        answer = self.checked(record)
         gaps, is_whole = answer.gaps_ns, answer.reply.finish == "length"
         first_ns = answer.ttft_ns if answer.reply.events else record.closed_ns - answer.start_ns
         return {
@@ -297,9 +309,9 @@ class ServedModel(LoadedModel):
             "gap_ns": fmean(gaps) if gaps else 0.0,
         }
 
-    def _checked(self, record: StreamRecord) -> TimedReply:
+    def checked(self, record: StreamRecord) -> TimedReply:
         """The reply, if it is whole, of the model, and of the same server as the one before."""
-        reply = read_reply(record)
+        reply = self.replies.read(record)
         for fault in (fault for fault in reply.faults if fault.kind != "no-output"):
             raise self.failure(f"{fault.kind}: {fault.text}")
         wanted = self._api.model

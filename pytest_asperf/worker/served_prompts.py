@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import chain, permutations
 from typing import Final
 
 from .engine import RefusalError
@@ -49,17 +50,20 @@ class Prompts:
         """The characters of the text that make the prompt nearest to so many tokens.
 
         A server may compute each prompt that it counts, so the first try is short. It may keep what
-        it computed, and mlx-lm 0.32.2 ends if a prompt is an earlier one with its answer. So each
-        try has the first words in another order.
+        it computed, and mlx-lm 0.32.2 ends if a prompt is an earlier one with its answer. So no
+        two tries begin alike: with the words in another order, or with other words.
         """
         words = begins.split()
+        others = [w for w in random.sample(_WORDS, len(_WORDS)) if w not in words]
+        orders = chain(permutations(words[::-1]), permutations(others, len(words)))
+        beginnings = (" ".join(order) + "\n" for order in orders if order != tuple(words))
         low, end = 0, len(text) + 1
         best = (n_tokens, 0)
         middle = self._n_characters.get(n_tokens, n_tokens)
         for _ in range(_TRIES):
             middle = min(middle, len(text))
             if not self._is_cheap:
-                begins = " ".join(random.sample(words, len(words))) + "\n"
+                begins = next(beginnings)
             n = self._count(begins + text[:middle])
             best = min(best, (abs(n - n_tokens), middle))
             if n < n_tokens and middle == len(text):

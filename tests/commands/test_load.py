@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.worker.server_process import ServerProcess
 from pytest_asperf.worker.serving.load import ClientCost
 from tests.commands.conftest import Ended
-from tests.served import words_after
+from tests.served import FAILURES, FailingServer, words_after
 from tests.serving.fake_server import Step, chunked, delta, head, last, serving, sse, streamed
 
 #: So many words after a prompt, by a seed.
@@ -232,6 +233,54 @@ def test_requests_that_fail_are_counted(run_asperf: Callable[..., Ended]) -> Non
         ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
     assert ended.returncode == 4
     assert "2 of 2 requests have no complete reply: stream-error" in ended.stdout
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_a_server_that_fails_while_it_is_examined_is_no_work_left_out(
+    run_asperf: Callable[..., Ended], how: str
+) -> None:
+    """The loads have their figures, and the report has the server's own words."""
+    server = FailingServer(how)
+    arguments = ("load", str(server.endpoint), "--users", "1", *_SMALL, "--report=json:-")
+    ended = run_asperf(*arguments)
+    server.close()
+    data = json.loads(ended.stdout)
+    assert ended.returncode == 4
+    assert data["loads"][0]["output_rate"] > 0
+    (guard,) = data["guards"]
+    said = "failed-requests: the server failed while a reply was examined: http://*: "
+    assert fnmatch(guard, f"{said}{FAILURES[how].said} (*")
+    assert data["timed_work"].startswith("the server failed while a reply was examined: ")
+
+
+def test_a_server_that_fails_under_load_is_named_as_failed(
+    run_asperf: Callable[..., Ended],
+) -> None:
+    """A path that has answered is there, so 404 is the words of a failure."""
+    server = FailingServer("a dead thread", n_answered=3)  # to find its path, to warm up, and one
+    ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
+    server.close()
+    said = "1 of 2 requests have no complete reply: server-error: the server failed (HTTP 404): "
+    assert f"{said}'generation thread died' (1)" in " ".join(ended.stdout.split())
+    assert "read the server's log, and restart it if it has failed" in ended.stdout
+    assert "timed-work" not in ended.stdout
+    assert ended.returncode == 4
+
+
+def test_a_server_that_answers_nothing_is_not_the_clients_fault(
+    run_asperf: Callable[..., Ended],
+) -> None:
+    """Requests that fail at once keep the client busy, and nothing is timed."""
+    server = FailingServer("no memory", n_answered=2)
+    arguments = ("load", str(server.endpoint), "--users", "1,4", *_SMALL, "--report=json:-")
+    ended = run_asperf(*arguments)
+    server.close()
+    found = [
+        guard.partition(":")[0]
+        for of in json.loads(ended.stdout)["loads"]
+        for guard in of["guards"]
+    ]
+    assert (ended.returncode, found) == (4, 2 * ["failed-requests"])
 
 
 def test_a_model_that_is_not_listed_is_named_by_the_option(

@@ -1,5 +1,6 @@
-"""The delay of a lone server's answers, without a server."""
+"""The requests of a lone server's examination, without a server."""
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.lone_server import LoneServer, SentAgain, TimedAnswer
+from tests.served import words_after
 
 _MS = 1_000_000
 
@@ -44,3 +46,29 @@ def test_a_text_of_few_words_may_come_at_once(text: str) -> None:
     server = LoneServer(_sent, len, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
     finding = server._of_delay(timed())
     assert (finding is not None) == ("one two" in text)
+
+
+@pytest.mark.parametrize("n_tokens", [20, 64, 128])
+def test_no_prompt_is_an_earlier_one_with_its_answer(n_tokens: int) -> None:
+    """mlx-lm 0.32.2 keeps both, and its thread ends with: "Sequence has an empty prompt"."""
+    kept = set[tuple[str, ...]]()
+    numbers = itertools.count()
+
+    def sent(request: TimedAnswer, _temperature: float) -> SentAgain:
+        prompt, n = tuple(request.prompt.split()), request.n_tokens
+        assert prompt not in kept
+        words = words_after(request.prompt, request.seed, n)
+        kept.add((*prompt, *words))
+        return SentAgain(" ".join(words), n, is_chat=False, first_ns=_MS, gap_ns=_MS)
+
+    def timed() -> tuple[ServedRequest, TimedAnswer]:
+        prompt = " ".join(words_after(str(next(numbers)), 1, 40))
+        times = tuple(range(_MS, (n_tokens + 1) * _MS, _MS))
+        answer = TimedAnswer(prompt, 1, n_tokens, " ".join(words_after(prompt, 1, n_tokens)))
+        return ServedRequest(0, event_ns=times, closed_ns=times[-1], n_output=n_tokens), answer
+
+    workload = Workload("request", n_tokens, 40)
+    for seed in range(100):
+        coin = random.Random(seed)  # noqa: S311
+        server = LoneServer(sent, lambda text: len(text.split()), timed, workload, coin)
+        assert server.examine(timed()).findings == ()

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_asperf.worker.serving.events import read_reply
+from pytest_asperf.worker.serving.events import Replies, read_reply
 from pytest_asperf.worker.serving.record import StreamRecord
 from tests.serving.fake_server import delta, last, role, sse
 
@@ -78,6 +79,18 @@ def test_reasoning_and_calls_of_tools_are_output() -> None:
     calls = {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{}"}}]}}]}
     completion = {"choices": [{"text": "x"}]}
     assert read_reply(received(sse(thinking, calls, completion, last()))).text == "hm{}x"
+
+
+def test_a_path_that_has_answered_is_there() -> None:
+    """mlx_lm.server replies 404 to all requests after the end of its thread."""
+    body = b'{"error": "generation thread died"}'
+    failed = replace(received([body], "application/json"), status=404)
+    replies = Replies()
+    kinds = [fault.kind for fault in replies.read(failed).faults]
+    replies.read(received(sse(delta("a"), last())))
+    (fault,) = replies.read(failed).faults
+    assert (*kinds, fault.kind) == ("not-found", "server-error")
+    assert fault.text == "the server failed (HTTP 404): 'generation thread died'"
 
 
 @settings(max_examples=40)

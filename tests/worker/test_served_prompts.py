@@ -1,10 +1,13 @@
 """Prompts of a number of tokens that no server has seen before."""
 
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.worker.engine import RefusalError
+from pytest_asperf.worker.served_model import ServedModel
 from pytest_asperf.worker.served_prompts import Prompts, is_near
 
 TEXT = "def area(width, height):\n    return width * height  # in square metres\n" * 60
@@ -53,17 +56,43 @@ def test_counting_that_costs_a_request_is_done_once() -> None:
     assert n_asked < 12
 
 
-def test_a_counted_prompt_is_short_and_no_earlier_one_with_more() -> None:
-    """A server may compute all of it, and fail if it has computed all but the last token."""
+@pytest.mark.parametrize("n_tokens", [3, 100])
+def test_a_counted_prompt_is_short_and_no_earlier_one_with_more(n_tokens: int) -> None:
+    """A server may compute all of it, and fail if a prompt is an earlier one with its answer."""
     asked: list[str] = []
 
     def count(prompt: str) -> int:
         asked.append(prompt)
         return by_words(prompt)
 
-    Prompts(count, is_cheap=False).draw(TEXT, 100)
+    Prompts(count, is_cheap=False).draw(TEXT, n_tokens)
     assert max(map(by_words, asked)) < 200
-    assert len({prompt.split("\n")[0] for prompt in asked}) > 1
+    assert len({prompt.split("\n")[0] for prompt in asked}) == len(asked) > 1
+
+
+def test_a_counted_text_is_in_no_earlier_prompt() -> None:
+    """The prompt without the text is counted after the one with it, and never again."""
+    asked: list[str] = []
+
+    def count(prompt: str) -> int:
+        asked.append(prompt)
+        return by_words(prompt)
+
+    model = ServedModel(cast("Any", None), count, {}, {})
+    assert [model.text_tokens("one two") for _ in range(2)] == [2, 2]
+    assert asked[0].startswith(asked[1])
+    assert asked[2].startswith(asked[3])
+    assert len(set(asked)) == 4
+
+
+def test_a_server_that_fails_to_count_is_no_server_without_counts() -> None:
+    """Its error is the result, and not that a text has no known length."""
+
+    def count(_: str) -> int:
+        raise RefusalError("server", "no memory")
+
+    with pytest.raises(RefusalError, match="no memory"):
+        ServedModel(cast("Any", None), count, {}, {}).text_tokens("one")
 
 
 def test_a_text_that_is_too_short_is_refused() -> None:

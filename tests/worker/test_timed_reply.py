@@ -85,7 +85,8 @@ class Late(ServedModel):
     def _sent(self, *_: object) -> list[StreamRecord]:
         return [self.todo[0].record]
 
-    def _checked(self, _: StreamRecord) -> TimedReply:
+    def checked(self, _: StreamRecord) -> TimedReply:
+        """The next reply."""
         return self.todo.pop(0)
 
 

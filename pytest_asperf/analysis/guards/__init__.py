@@ -44,6 +44,7 @@ from pytest_asperf.analysis.guards.serving import (
     cached_prompt as cached_prompt,
     client_bound as client_bound,
     context_cut as context_cut,
+    failed_examination as failed_examination,
     failed_requests as failed_requests,
     fewer_tokens as fewer_tokens,
     first_chunk_early as first_chunk_early,

@@ -165,7 +165,10 @@ class Guard(StrEnum):
         "false-account",
         "report it to the server with one of its replies: its figures contradict what it sent",
     )
-    FAILED_REQUESTS = "failed-requests", "read the server's log, or send fewer requests at once"
+    FAILED_REQUESTS = (
+        "failed-requests",
+        "read the server's log, and restart it if it has failed; or send fewer requests at once",
+    )
     OTHER_LENGTH = "other-length", "use a server that stops at the requested length"
     TOKENS_PER_CHUNK = (
         "tokens-per-chunk",

@@ -41,6 +41,8 @@ CLIENT_SHARE: Final = 0.25
 _LEAST_TTFTS: Final = 5
 #: Prompts whose lengths differ by more have different times.
 _ALIKE_LENGTHS: Final = 1.1
+#: Characters of a server's error that are shown.
+_LONGEST_ERROR: Final = 300
 #: Number of the failures that are shown.
 _KINDS_SHOWN: Final = 3
 #: A gap of less than this share of the average one is none: its chunk came with the one before.
@@ -83,7 +85,7 @@ def served_requests(
         another_model(done, work.model),
         restarted(states[0], states[-1]) if states else None,
         false_account(read) if work.is_ours else None,
-        client_bound(done, work.timed_ns) if done and work.is_ours else None,
+        client_bound(done, work.timed_ns) if read and work.is_ours else None,
     ]
     return [finding for finding in found if finding is not None]
 
@@ -124,6 +126,14 @@ def failed_requests(failures: Mapping[str, int], n: int) -> GuardFinding | None:
     return Guard.FAILED_REQUESTS.finding(
         f"{n_failed} of {n} requests have no complete reply: {kinds}",
         "every request has a complete reply; figures of the others are of a lighter load",
+    )
+
+
+def failed_examination(said: str) -> GuardFinding:
+    """The finding that a server failed after its timed replies, in its own words."""
+    return Guard.FAILED_REQUESTS.finding(
+        f"the server failed while a reply was examined: {printable(said, _LONGEST_ERROR)}",
+        "every further request has a complete reply",
     )
 
 

@@ -27,10 +27,12 @@ from .payload import (
 )
 from .record import Fault, StreamRecord
 
+_FAILED: Final = ("server-error", "the server failed")
+_NOT_FOUND: Final = ("not-found", "the server does not have the model or the path")
 _OF_STATUS: Final = {
     401: ("unauthorised", "the server rejected the API key, or needs one"),
     403: ("unauthorised", "the server forbids the request to this API key"),
-    404: ("not-found", "the server does not have the model or the path"),
+    404: _NOT_FOUND,
     429: ("rate-limit", "the server rejects more requests for now"),
 }
 
@@ -75,25 +77,44 @@ class Reply:
         return self.events[0].ns if self.events else None
 
 
-def read_reply(record: StreamRecord) -> Reply:
-    """Parse a reply; all of its faults are in the result."""
+def read_reply(record: StreamRecord, *, is_known: bool = False) -> Reply:
+    """Parse a reply; all of its faults are in the result. If its path `is_known`, see `Replies`."""
     reading = _Reading()
     if record.fault:
         reading.fault(record.fault.kind, record.fault.text)
-    if (problem := _problem_of_head(record)) is not None:
+    if (problem := _problem_of_head(record, is_known=is_known)) is not None:
         reading.faults.append(problem)
     else:
         reading.read(record)
     return reading.reply()
 
 
-def _problem_of_head(record: StreamRecord) -> Fault | None:
+class Replies:
+    """Parses the replies of one path and model.
+
+    After a whole reply both are known to exist, so a server that does not find them has failed:
+    mlx_lm.server replies 404 after the end of its thread.
+    """
+
+    def __init__(self) -> None:
+        self._is_known = False
+
+    def read(self, record: StreamRecord) -> Reply:
+        """Parse a reply; all of its faults are in the result."""
+        reply = read_reply(record, is_known=self._is_known)
+        self._is_known |= not reply.faults
+        return reply
+
+
+def _problem_of_head(record: StreamRecord, *, is_known: bool) -> Fault | None:
     """The problem that the status or the type of the reply shows."""
     status, kind = record.status, record.header("content-type").partition(";")[0].strip().lower()
     if status is None:
         return None
     if status != 200:
-        word, what = _OF_STATUS.get(status, ("server-error", "the server failed"))
+        word, what = _OF_STATUS.get(status, _FAILED)
+        if is_known and word == _NOT_FOUND[0]:
+            word, what = _FAILED
         if 300 <= status < 400:
             word, what = "redirect", f"the server sends to {record.header('location')[:SHOWN]!r}"
         said = error_text(record.body, kind)
