@@ -110,7 +110,7 @@ Gate = tuple[Decision, int]
 def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[Gate]:
     """The outcomes of some gates, and the run pairs of each."""
     rng = np.random.default_rng(seed)
-    length = PairLength(1, turns)
+    length = PairLength(turns, turns)  # one run pair is a run without parts
     lengths = [length.turns_of(before) for before in range(PAIRS)]
     return [_gate(candidate.sides(rng, lengths), lengths) for _ in range(BATCH)]
 

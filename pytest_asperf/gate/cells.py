@@ -83,6 +83,8 @@ class GateCell:
     workload: Workload | GateCheck  #: the timed or checked work
     #: of speculation, the model as the target and its draft; None for lookup in the text
     pairing: Pairing | None = None
+    #: True if its flash attention is gated only if a build chooses that by itself, or does not say
+    if_chosen: bool = False
 
     @property
     def name(self) -> str:
@@ -102,7 +104,7 @@ class GateCell:
         """This check with flash attention as the engine decides by itself."""
         spec = self.ref.spec
         spec = replace(spec, settings=replace(spec.settings, flash_attn=None))
-        return replace(self, ref=replace(self.ref, spec=spec))
+        return replace(self, ref=replace(self.ref, spec=spec), if_chosen=False)
 
     @property
     def shares_error(self) -> bool:
@@ -154,6 +156,7 @@ class CellResult:
     #: True if runs that leave flash attention to the engine decide this check, because both builds
     #: chose the setting that it requests
     same_runs: bool = False
+    left_out: str = ""  #: the reason why it is no check of these builds; empty if it is one
 
     @property
     def word(self) -> str:

@@ -114,6 +114,9 @@ def _manner(error: EngineError) -> str:
 
 #: Tests of a speculation that can FAIL by chance: of its time, and of its acceptance.
 _TESTS_OF_SPECULATION: Final = 2
+#: The choices of a build that says what it chose.
+_FLASH: Final[frozenset[str]] = frozenset({"on", "off"})
+_CHOSEN_BY_NONE: Final = "neither build chooses it; --set flash_attn={} gates it"
 _SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
 
@@ -255,10 +258,18 @@ class _BuildComparison:
         return judged
 
     def known(self, cell: GateCell) -> CellResult | None:
-        """The result so far of a check if both builds chose its setting by themselves."""
+        """The result of a check without runs of its own; None if it needs some.
+
+        The builds chose its setting by themselves, both or neither.
+        """
         wanted = cell.ref.spec.settings.flash_attn
         result, ran = self.measured.get(cell.left_to_engine, (None, ()))
-        if result is None or any(r.context is None or r.context.flash_attn != wanted for r in ran):
+        chosen = {run.context.flash_attn if run.context else "unknown" for run in ran}
+        if result is None:
+            return None
+        if cell.if_chosen and chosen <= _FLASH - {wanted}:
+            return CellResult(cell, 0.0, left_out=_CHOSEN_BY_NONE.format(wanted))
+        if chosen != {wanted}:
             return None
         verdict, outlook = result.verdict, result.outlook
         if verdict is not None:

@@ -1,5 +1,7 @@
 """The checks of a gate: those that a user names, or those in which regressions have hidden."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -20,7 +22,7 @@ from pytest_asperf.config.engines import (
 from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import Advice, ConfigError
-from pytest_asperf.gate.cells import GateCell, GateCheck
+from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck
 from pytest_asperf.worker.engine import RefusalError
 
 #: Quantizations of the shipped models in a gate: a quantized one, whose kernels most people run.
@@ -72,10 +74,10 @@ _TG: Final = Workload("tg", 128)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A default check that no build of an engine can run."""
+    """A default check that is not made."""
 
     what: str  #: the check
-    reason: str  #: why there is none
+    reason: str  #: why not
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ class GatePlan:
     """The plan of a gate."""
 
     cells: tuple[GateCell, ...]  #: in the order of their decision, each once
-    left_out: tuple[LeftOut, ...] = ()  #: default checks that no build of the engine can run
+    left_out: tuple[LeftOut, ...] = ()  #: default checks that are not made, such as of the engine
+
+    def without(self, result: CellResult) -> GatePlan:
+        """The plan without a check that is none of these builds."""
+        left = LeftOut(f"{result.cell.name} {result.cell.what}", result.left_out)
+        cells = tuple(cell for cell in self.cells if cell != result.cell)
+        return replace(self, cells=cells, left_out=(*self.left_out, left))
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
@@ -203,7 +211,7 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
             cells.append(GateCell(ref, GateCheck("logits", turns=True)))
     # These need the most time, and are the likeliest to be left open in too little of it.
     cells += [GateCell(variant, deep) for variant in quantised_kv]
-    cells += [GateCell(variant, workload) for variant in flash for workload in (_PP, deep)]
+    cells += [GateCell(one, work, if_chosen=True) for one in flash for work in (_PP, deep)]
     return cells
 
 

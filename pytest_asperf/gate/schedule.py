@@ -228,7 +228,11 @@ def expected_costs(
         budget: names the accepted slowdown, and how many pairs are allowed.
     """
     usable = [c for c in calibrations if c.pair_s and budget.is_gate]
-    timed = {c: c.workload for c in cells if isinstance(c.workload, Workload)} if usable else {}
+    if not usable:
+        return {}
+    # Equal builds choose alike, and what they choose is not measured again.
+    own = (cell for cell in cells if not cell.if_chosen)
+    timed = {cell: cell.workload for cell in own if isinstance(cell.workload, Workload)}
     costs = {}
     for cell, workload in timed.items():
         known = max(usable, key=lambda c: _likeness(c, cell, workload))  # used at once

@@ -50,8 +50,9 @@ _OPENING_SHARE: Final = 0.5
 #: Run pairs of a pair. With fewer than three the median removes no disturbance.
 _LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
-#: A longer run without parts is a pair by itself.
-_LONG_RUN_NS: Final = 200_000_000
+#: A longer run without parts is a pair by itself. Of shorter ones, pairs of three decide sooner
+#: (docs/benchmarks.md).
+_LONG_RUN_NS: Final = 500_000_000
 #: A longer run has no warm-up: the first run's extra time is small compared with it.
 _WARM_BY_ITSELF_NS: Final = 1_000_000_000
 #: Fewest processes of each variant, and fewest pairs, for a decision.
@@ -68,7 +69,9 @@ _MOST_PARTS: Final = 16
 _EXAMINED_WHOLE_NS: Final = 1_000_000_000
 _LEAST_PART: Final = 8
 _LEAST_PART_NS: Final = 7_000_000
-#: After this many pairs, a pair grows by as many run pairs as the first one had, up to so many.
+#: After this many pairs, a pair of parts grows by as many run pairs as the first one had, up to so
+#: many. Whole runs differ from pair to pair, and more of them in a pair save none
+#: (docs/benchmarks.md).
 _PAIRS_OF_A_LENGTH: Final = 10
 _MOST_GROWN_TURNS: Final = 100
 
@@ -175,8 +178,8 @@ class PairLength:
         return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)), warms_up)
 
     def turns_of(self, pairs_before: int) -> int:
-        """Run pairs of a pair; a test that many pairs did not decide needs longer ones."""
-        if self.turns == 1 or self.is_suite:
+        """Run pairs of a pair; if many pairs of parts did not decide, longer ones follow."""
+        if self.parts == 1 or self.is_suite:
             return self.turns
         longer = min(_MOST_GROWN_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
         return max(self.turns, longer)
@@ -379,7 +382,7 @@ class PairedRunner:
                 lasts_ns = length.parts * max(own[-1] for own in costs)
                 is_short = length.parts > 1 and lasts_ns <= _EXAMINED_WHOLE_NS
                 began = time.monotonic()
-                self.examined = self._examine(workload, is_whole=is_short)
+                self.examined = self._examine(workload, length.parts if is_short else 1)
                 self.examined_s = time.monotonic() - began
         base, candidate = costs
         if workload.percentile:
@@ -393,19 +396,18 @@ class PairedRunner:
             is_renewed=is_renewed or all(self._loads_each_run),
         )
 
-    def _examine(self, workload: Workload, *, is_whole: bool) -> AnyExamined | None:
+    def _examine(self, workload: Workload, parts: int) -> AnyExamined | None:
         """Examine the state that each variant's last run left, at the same positions.
 
-        If both are servers, their answers are examined.
+        It is the state after so many parts. If both are servers, their answers are examined.
         """
         if workload.kind != "sd" and all(arm.loaded.served for arm in self.arms):
             return examine_answers(self.arms, workload)
-        whole = workload if is_whole else None
         seed = self._coin.getrandbits(32)
 
         def examine(side: int) -> ExaminedRun | None:
             # The same positions in both.
-            return self.arms[side].examine_last(random.Random(seed), whole=whole)  # noqa: S311
+            return self.arms[side].examine_last(random.Random(seed), parts)  # noqa: S311
 
         self._is_examined = True  # the next runs find no memory that they could go on with
         if self._at_once > 1:
@@ -489,9 +491,8 @@ class PairedRunner:
             self.arms[side].settle(workload, 0, parts)  # as before a run
         began_ns = time.perf_counter_ns()
         run_ns = self._run(side, workload, 0, parts).elapsed_ns
-        # The first run of a context is slower. A run of 0.1 s has four run pairs or one in any
-        # case.
-        if run_ns < (_LONG_RUN_NS if parts > 1 else _PAIR_NS):
+        # The first run of a context is slower; a whole run of 0.1 s has three run pairs anyway.
+        if run_ns < (2 * _PAIR_NS if parts > 1 else _PAIR_NS):
             began_ns = time.perf_counter_ns()
             run_ns = self._run(side, workload, 0, parts).elapsed_ns
         return time.perf_counter_ns() - began_ns if self._loads_each_run[side] else run_ns

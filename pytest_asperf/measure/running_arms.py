@@ -149,14 +149,13 @@ class TimedArm(RunningBuild, ABC):
     def examine_last(
         self,
         coin: random.Random,  # noqa: ARG002  # see below
-        *,
-        whole: Workload | None = None,  # noqa: ARG002  # see below
+        parts: int = 1,  # noqa: ARG002  # see below
     ) -> ExaminedRun | None:
         """Examine the state after the last timed run; None if the engine does not show it.
 
         Args:
             coin: draws positions.
-            whole: the workload of which the run was a part, to be run and examined too.
+            parts: of which the run was one; all of them are run first, as when they are timed.
         """
         return None
 
@@ -209,13 +208,7 @@ class RunningArm(TimedArm):
             run = time_workload(self.worker, MODEL, tokens, workload)
             call = timed_call(self.worker, MODEL, tokens, workload)
         else:
-            generate = partial(
-                self.worker.generate,
-                MODEL,
-                depth=first,
-                n_ctx=workload.room,
-                sampled=workload.sampled,
-            )
+            generate = partial(self._generate, workload, first)
             run = generate(tokens[:end])
             call = TimedCall(self.worker, MODEL, tokens[:end], first, generate)
         self._last = (workload, call, run) if call else None
@@ -228,24 +221,43 @@ class RunningArm(TimedArm):
                 require_valid(what, self._unequal_runs(workload))
         return require_sound(what, run, workload)
 
+    def _generate(self, workload: Workload, first: int, tokens: Sequence[int]) -> RawRun:
+        """Decode tokens from the first position on, as a part of a generation."""
+        return self.worker.generate(
+            MODEL, tokens, first, n_ctx=workload.room, sampled=workload.sampled
+        )
+
+    def _generate_parts(self, workload: Workload, parts: int, tokens: Sequence[int]) -> RawRun:
+        """Decode a whole generation in its parts."""
+        spans = (_span(workload, part, parts) for part in range(parts))
+        runs = [self._generate(workload, first, tokens[:end]) for first, end in spans]
+        return replace(
+            runs[-1],
+            n_tokens=sum(run.n_tokens for run in runs),
+            elapsed_ns=sum(run.elapsed_ns for run in runs),
+            step_ns=tuple(step for run in runs for step in run.step_ns),
+            call_ns=sum(run.call_ns for run in runs),
+        )
+
     def _unequal_runs(self, workload: Workload) -> tuple[GuardFinding, ...]:
         """Signs that runs of the same tokens did not end with the same logits."""
         found = map(guards.unequal_runs, self._peaks.get(workload, {}).values())
         return tuple(finding for finding in found if finding)
 
-    def examine_last(
-        self, coin: random.Random, *, whole: Workload | None = None
-    ) -> ExaminedRun | None:
+    def examine_last(self, coin: random.Random, parts: int = 1) -> ExaminedRun | None:
         """Examine the state after the last timed run; None if the engine does not show it."""
         if self._last is None:
             return None
         (workload, call, run), self._last = self._last, None
+        tokens = self.fed(workload)
+        if parts > 1 and not isinstance(tokens, ServedText):
+            generate = partial(self._generate_parts, workload, parts)
+            tokens = tokens[: workload.n_ctx]
+            call = TimedCall(self.worker, MODEL, tokens, workload.depth, generate)
+            run = generate(tokens)
         examined = call.examine(run, coin)
         if examined:
             examined = replace(examined, unequal_runs=self._unequal_runs(workload))
-        of_all = timed_call(self.worker, MODEL, self.fed(workload), workload) if whole else None
-        if of_all and examined and not examined.findings:
-            examined = of_all.examine(of_all.time(of_all.tokens), coin)
         if not (examined and examined.findings):
             self._found_sound.add(workload)
         return examined

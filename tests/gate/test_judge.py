@@ -111,23 +111,36 @@ class _Runner:
         raise MeasurementError("broken", why="w", remedy="r")
 
 
-@pytest.mark.parametrize(("candidate", "is_measured"), [("on", False), ("off", True)])
-def test_what_both_builds_chose_waits_for_its_runs(candidate: str, *, is_measured: bool) -> None:
-    """Flash attention that both turn on by themselves needs no time; otherwise it is measured."""
+_CHOICES = [
+    ("on", "on", "as auto"),
+    ("on", "off", "measured"),
+    ("off", "off", "left out"),
+    ("off", "unknown", "measured"),
+]
+
+
+@pytest.mark.parametrize(("baseline", "candidate", "how"), _CHOICES)
+def test_what_both_builds_chose_waits_for_its_runs(baseline: str, candidate: str, how: str) -> None:
+    """Flash attention that both turn on is measured once; if neither does, it is no check."""
     runner = _Runner()
     limits = GateLimits(Budget(0.05, 20, 60.0, 1), 0.01)
     builds = cast("Any", (SimpleNamespace(name="old"), SimpleNamespace(name="new")))
     comparing = _BuildComparison(cast("Any", runner), builds, limits, Schedule((), 60.0))
     undecided = CellResult(GateCell(A, PP), 9.0, outlook=Outlook(5, "pairs", 9.0, 7))
-    chosen = (SimpleNamespace(context=SimpleNamespace(flash_attn=f)) for f in ("on", candidate))
+    chosen = (SimpleNamespace(context=SimpleNamespace(flash_attn=f)) for f in (baseline, candidate))
     comparing.measured[undecided.cell] = undecided, cast("Any", tuple(chosen))
-    on = GateCell(ModelRef(replace(A.spec, settings=EngineSettings(flash_attn="on"))), PP)
+    ref = ModelRef(replace(A.spec, settings=EngineSettings(flash_attn="on")))
+    on = GateCell(ref, PP, if_chosen=True)
     (result,) = comparing.visit(Turns([on]), 9.0, 9.0)
-    assert ("compare" in runner.done) == is_measured
-    if not is_measured:
-        assert (result.cell, result.elapsed_s, result.same_runs) == (on, 0.0, True)
+    assert ("compare" in runner.done) == (how == "measured")
+    assert bool(result.left_out) == (how == "left out")
+    assert (result.cell, result.same_runs) == (on, how == "as auto")
+    if how == "as auto":
         assert result.outlook is not None
-        assert result.outlook.expected_s == 0
+        assert result.elapsed_s == result.outlook.expected_s == 0
+    if how == "left out":
+        named = comparing.visit(Turns([replace(on, if_chosen=False)]), 9.0, 9.0)
+        assert not named[0].left_out, "a check that a user names is made"
 
 
 def test_timed_cells_of_a_model_share_processes() -> None:

@@ -142,11 +142,10 @@ class FakeArm:
     def examine_last(
         self,
         coin: random.Random,  # noqa: ARG002  # it shows nothing
-        *,
-        whole: Workload | None,
+        parts: int,
     ) -> None:
         """Note after which run it is."""
-        self.log.append((self.name, "examined whole" if whole else "examined"))
+        self.log.append((self.name, "examined whole" if parts > 1 else "examined"))
 
     def settle(self, workload: Workload, turn: int, parts: int) -> None:
         """Note before which run it is."""
