@@ -50,7 +50,7 @@ _OPENING_SHARE: Final = 0.5
 #: Run pairs of a pair. With fewer than three the median removes no disturbance.
 _LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
-#: A longer run without parts is a pair by itself. Of shorter ones, pairs of three decide sooner
+#: A longer run without parts is a pair by itself. With three shorter ones a pair decides sooner
 #: (docs/benchmarks.md).
 _LONG_RUN_NS: Final = 500_000_000
 #: A longer run has no warm-up: the first run's extra time is small compared with it.
