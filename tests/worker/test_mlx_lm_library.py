@@ -39,21 +39,21 @@ assert library is mlx_lm and library.utils.load_model is replaced
 _AT_ONCE = """
 import sys
 from pathlib import Path
-folder = Path("mlx_lm")
 for name, text in {
-    "__init__": "import mlx_lm.generate, mlx_lm.models.cache\\nfrom .used import used",
-    "used": "import transformers\\nused = transformers.AutoTokenizer.register",
-    "generate": "",
-    "models/__init__": "",
-    "models/cache": "",
+    "transformers/__init__": "class AutoTokenizer:\\n    register = 1",
+    "mlx_lm/__init__": "import mlx_lm.generate, mlx_lm.models.cache\\nfrom .used import used",
+    "mlx_lm/used": "import transformers\\nused = transformers.AutoTokenizer.register",
+    "mlx_lm/generate": "",
+    "mlx_lm/models/__init__": "",
+    "mlx_lm/models/cache": "",
 }.items():
-    path = folder / f"{name}.py"
+    path = Path(f"{name}.py")
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
 sys.path.insert(0, str(Path.cwd()))
 from pytest_asperf.worker.mlx_lm_library import mlx_lm
 import transformers
-assert mlx_lm.used == transformers.AutoTokenizer.register
+assert mlx_lm.used is transformers.AutoTokenizer.register == 1
 """
 
 

@@ -16,9 +16,9 @@ import json, sys
 from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
-from mlx_lm.models import lfm2
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.worker.mlx_engine import MlxEngine, MlxModel
+from mlx_lm.models import lfm2
 
 folder, is_shared = Path(sys.argv[1]), sys.argv[2] == "shared"
 source = next(spec.hf_folder for spec in shipped_models() if spec.hf_folder)
