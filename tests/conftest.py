@@ -269,6 +269,30 @@ def time_pairs_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_asperf.hardware.readiness._WINDOW_S", 0.01)
 
 
+@pytest.fixture(scope="session")
+def short_corpus(session_cache: Path) -> Path:
+    """The first eighth of the shipped text: reading it all costs as much as scoring ten chunks."""
+    from pytest_asperf.modelfiles.hub_cache import shipped_corpus
+
+    path = session_cache / "heldout.txt"
+    text = shipped_corpus().read_text("utf-8")
+    path.write_text(text[: len(text) // 8], "utf-8")
+    return path
+
+
+@pytest.fixture
+def short_text(short_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score it instead of the shipped text."""
+    monkeypatch.setattr("pytest_asperf.measure.workspace.shipped_corpus", lambda: short_corpus)
+
+
+@pytest.fixture
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score chunks of 128 tokens, where a fault shows in these as in 512."""
+    for name in ("ladder.PPL_N_CTX", "ab_ppl.PPL_N_CTX", "ab_logits._TOKENS"):
+        monkeypatch.setattr(f"pytest_asperf.measure.{name}", 128)
+
+
 @pytest.fixture
 def few_prompts(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Measure speculation on two of the shipped prompts of each category."""

@@ -31,12 +31,7 @@ def bisect(
     time_pairs_quickly(monkeypatch)
     # Few of the pairs that a size is quoted from; the bounds here are wide.
     monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 6)
-    words = [
-        "--set",
-        "seed=3",
-        "--tolerance",
-        "20%",
-    ]
+    words = ["--set", "seed=3", "--set", "chunks=8", "--tolerance", "20%"]
 
     def run(*builds: str, workload: str = "tg16", server_of: str | None = None) -> Result:
         ends = (builds[0], builds[-1], "--workload", workload)
@@ -73,6 +68,7 @@ def test_the_map_of_several_steps(bisect: Callable[..., Result]) -> None:
     assert len(re.findall(r" worse *$", done.stdout, re.MULTILINE)) == 2
 
 
+@pytest.mark.usefixtures("short_text", "short_chunks")
 @pytest.mark.parametrize(
     ("workload", "how", "effect"),
     [

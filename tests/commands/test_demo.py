@@ -34,6 +34,7 @@ def demo(
 
 
 @pytest.mark.live
+@pytest.mark.usefixtures("short_text")
 def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     """Six assertions end as expected, in at most 25 lines, and the figures are measured ones."""
     # PPL has no noise: of the text that is scored, the first part shows the same.

@@ -308,7 +308,12 @@ def test_a_model_that_is_missing_exits_with_3(gate: Command) -> None:
 
 
 @pytest.fixture
-def real(gate: Command, monkeypatch: pytest.MonkeyPatch, session_cache: Path) -> Command:
+def real(
+    gate: Command,
+    short_text: None,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+    session_cache: Path,
+) -> Command:
     """The same with llama.cpp and the shipped models."""
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     (gate.folder / "asperf.toml").write_text(

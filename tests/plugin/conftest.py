@@ -18,7 +18,6 @@ import pytest_asperf
 from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
 from pytest_asperf.hardware.meters.meter import Meter, MissingRail
-from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.testing import write_script
 from tests.conftest import measure_bandwidth_quickly, time_pairs_quickly
@@ -226,20 +225,10 @@ def rows(project: Project) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
-@pytest.fixture(scope="session")
-def short_corpus(session_cache: Path) -> Path:
-    """The first eighth of the shipped text: reading it all costs as much as scoring ten chunks."""
-    path = session_cache / "heldout.txt"
-    text = shipped_corpus().read_text("utf-8")
-    path.write_text(text[: len(text) // 8], "utf-8")
-    return path
-
-
 @pytest.fixture
-def live(project: Project, short_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def live(project: Project, short_text: None, monkeypatch: pytest.MonkeyPatch) -> Project:  # noqa: ARG001
     """The same, measured with llama.cpp on the shipped draft."""
     measure_bandwidth_quickly(monkeypatch)
-    monkeypatch.setattr("pytest_asperf.measure.workspace.shipped_corpus", lambda: short_corpus)
     project.config(
         engine="llama_cpp",
         default_model="asperf-draft",
@@ -249,13 +238,6 @@ def live(project: Project, short_corpus: Path, monkeypatch: pytest.MonkeyPatch) 
         max_cv="1000%",  # others may work on this machine
     )
     return project
-
-
-@pytest.fixture
-def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Score chunks of 128 tokens, where a fault shows in these as in 512."""
-    for name in ("ladder.PPL_N_CTX", "ab_ppl.PPL_N_CTX", "ab_logits._TOKENS"):
-        monkeypatch.setattr(f"pytest_asperf.measure.{name}", 128)
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def test_speculation_is_measured_on_it(
     """The marker, assertions and rows of llama.cpp: gain, acceptance, C(k), both run records."""
     prompts = {"code": ["def area(width, height):\n"]}
     (small.path / "prompts.json").write_text(json.dumps(prompts))
-    mark = '@pytest.mark.speculative(draft={}, target="asperf-draft{}:F32", k=2, n_tokens=8, '
+    mark = '@pytest.mark.speculative(draft={}, target="asperf-draft{}:F32", k=2, n_tokens=4, '
     mark += 'prompts="prompts.json"{})\n'
     small.test(
         mark.format('"asperf-draft:8bit"', "", "")
@@ -162,4 +162,4 @@ def test_speculation_is_measured_on_it(
     raw = gains[0]
     assert set(raw["verify"]) == {str(size) for size in range(1, 10)}
     assert raw["contexts"]["target"]["rollback"] == "trim"
-    assert all(run["n_tokens"] == 8 for pair in raw["prompts"] for run in pair)
+    assert all(run["n_tokens"] == 4 for pair in raw["prompts"] for run in pair)

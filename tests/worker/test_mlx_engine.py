@@ -20,7 +20,7 @@ from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.modelfiles.mlx_read import inspect_mlx
 
-TARGET, DRAFT, _ = shipped_models()
+_, DRAFT, _ = shipped_models()
 DRAFT_FOLDER = DRAFT.hf_folder or Path()
 TEXT = shipped_corpus().read_text("utf-8")
 N_CHUNKS = 1
@@ -34,7 +34,7 @@ BEGINS_WITH_BOS = {
     "special_tokens": {"<|bos|>": {"id": "<|bos|>", "ids": [0], "tokens": ["<|bos|>"]}},
 }
 
-#: Gives tokens and NLL of each, of the shipped target in F16 on an engine.
+#: Gives tokens and NLL of each, of the shipped draft in F16 on an engine.
 Scored = Callable[["Engine"], tuple[list[int], list[float]]]
 
 
@@ -54,11 +54,11 @@ def tokens(worker: Worker) -> list[int]:
 
 @pytest.fixture(scope="module")
 def scored(session_cache: Path) -> Scored:
-    """Return a function that scores the target's first chunks on an engine."""
+    """Return a function that scores the draft's first chunks on an engine."""
 
     def score(engine: Engine) -> tuple[list[int], list[float]]:
         build = EngineBuild(engine, Path(sys.executable))
-        ref = ModelRef(TARGET.on(engine), "F16")
+        ref = ModelRef(DRAFT.on(engine), "F16")
         locator = ModelLocator(build, cache=session_cache, call_timeout_s=120)
         with Worker(build) as worker:
             worker.load("m", locator.locate(ref).path, ref.spec.settings)
@@ -74,7 +74,7 @@ def scored(session_cache: Path) -> Scored:
 
 @pytest.mark.usefixtures("mlx")
 def test_both_engines_give_the_same_perplexity(scored: Scored) -> None:
-    """Same tokens, BOS and chunks: PPL of the F16 target agrees within 0.1 %."""
+    """Same tokens, BOS and chunks: PPL of the F16 draft agrees within 0.1 %."""
     (theirs, other_nll), (ours, nll) = scored("llama_cpp"), scored("mlx")
     assert ours == theirs
     difference = math.expm1(fmean(nll) - fmean(other_nll))
