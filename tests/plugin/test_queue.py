@@ -96,8 +96,7 @@ def test_two_sessions_never_measure_at_once(
 def test_xdist_workers_take_turns(project: Project) -> None:
     """`-n 2` works: no interleaving, rows of both workers in one table, the header printed once."""
     log = _meeting(project)
-    options = ("-W", "error", "-pxdist", "-n2")
-    result = project.pytester.runpytest_subprocess(*project.plugins, *options)
+    result = project.run("-pxdist", "-n2")
     result.assert_outcomes(passed=4)
     _assert_whole_measurements(log, measurements=4, runs_each=6)
     text = result.stdout.str()
