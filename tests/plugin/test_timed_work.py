@@ -50,13 +50,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat a run that a build may not have computed as often as a long one."""
-    monkeypatch.setattr("pytest_asperf.measure.timed_work._REPEATED_NS", 0)
-
-
-@pytest.mark.usefixtures("few_repeats")
 @pytest.mark.parametrize("how", CASES)
 def test_it_is_found_in_tests_and_in_a_gate(live: Project, how: str) -> None:
     """INVALID with the guard's name, and FAIL of a gate with a sound baseline."""
@@ -74,7 +67,6 @@ def test_it_is_found_in_tests_and_in_a_gate(live: Project, how: str) -> None:
         result.stdout.fnmatch_lines([f"✗ *gate {gated} * candidate: *"])
 
 
-@pytest.mark.usefixtures("few_repeats")
 @pytest.mark.parametrize("engine", ["llama_cpp", "mlx"])
 def test_a_clock_of_half_the_speed_is_invalid(
     live: Project, request: pytest.FixtureRequest, engine: str
@@ -115,7 +107,6 @@ def test_a_baseline_that_skips_work_is_invalid(live: Project) -> None:
     result.stdout.fnmatch_lines(["*baseline: after a timed run *", "1 assertion: 1 INVALID*"])
 
 
-@pytest.mark.usefixtures("few_repeats")
 @pytest.mark.parametrize(
     ("how", "names"),
     [
