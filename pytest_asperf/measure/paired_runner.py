@@ -43,15 +43,16 @@ OpenArms = Sequence[Callable[[], TimedArm]]
 
 Answer = TypeVar("Answer")
 
-#: Timed work of one variant in a pair: long compared with a scheduler's slice.
+#: Timed work of one variant in a pair: long compared with a scheduler's slice. Whole runs in new
+#: processes are timed longer: their pairs then decide sooner (docs/benchmarks.md).
 _PAIR_NS: Final = 100_000_000
+_PAIR_OF_WHOLE_RUNS_NS: Final = 600_000_000
 #: Share of the time for new processes that is spent on timing them, at least.
 _OPENING_SHARE: Final = 0.5
 #: Run pairs of a pair. With fewer than three the median removes no disturbance.
 _LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
-#: A longer run without parts is a pair by itself. With three shorter ones a pair decides sooner
-#: (docs/benchmarks.md).
+#: A longer run without parts is a pair by itself.
 _LONG_RUN_NS: Final = 500_000_000
 #: A longer run has no warm-up: the first run's extra time is small compared with it.
 _WARM_BY_ITSELF_NS: Final = 1_000_000_000
@@ -69,9 +70,7 @@ _MOST_PARTS: Final = 16
 _EXAMINED_WHOLE_NS: Final = 1_000_000_000
 _LEAST_PART: Final = 8
 _LEAST_PART_NS: Final = 7_000_000
-#: After this many pairs, a pair of parts grows by as many run pairs as the first one had, up to so
-#: many. Whole runs differ from pair to pair, and more of them in a pair save none
-#: (docs/benchmarks.md).
+#: After this many pairs, a pair grows by as many run pairs as the first one had, up to so many.
 _PAIRS_OF_A_LENGTH: Final = 10
 _MOST_GROWN_TURNS: Final = 100
 
@@ -174,12 +173,14 @@ class PairLength:
         warms_up = run_ns / parts <= _WARM_BY_ITSELF_NS
         if parts == 1 and run_ns > _LONG_RUN_NS:
             return cls(1, 1, warms_up)
-        fitting = round(max(_PAIR_NS, _OPENING_SHARE * opening_ns) * parts / run_ns)
+        is_whole = divisible_into == 1 and opening_ns
+        pair_ns = _PAIR_OF_WHOLE_RUNS_NS if is_whole else _PAIR_NS
+        fitting = round(max(pair_ns, _OPENING_SHARE * opening_ns) * parts / run_ns)
         return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)), warms_up)
 
     def turns_of(self, pairs_before: int) -> int:
-        """Run pairs of a pair; if many pairs of parts did not decide, longer ones follow."""
-        if self.parts == 1 or self.is_suite:
+        """Run pairs of a pair; a test that many pairs did not decide needs longer ones."""
+        if self.turns == 1 or self.is_suite:
             return self.turns
         longer = min(_MOST_GROWN_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
         return max(self.turns, longer)
