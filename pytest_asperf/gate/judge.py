@@ -116,7 +116,7 @@ def _manner(error: EngineError) -> str:
 _TESTS_OF_SPECULATION: Final = 2
 #: The choices of a build that says what it chose.
 _FLASH: Final[frozenset[str]] = frozenset({"on", "off"})
-_CHOSEN_BY_NONE: Final = "neither build chooses it; --set flash_attn={} gates it"
+_CHOSEN_BY_NONE: Final = "neither build chooses it; BUILD,flash_attn={} does"
 _SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
 
@@ -268,7 +268,7 @@ class _BuildComparison:
         if result is None:
             return None
         if cell.if_chosen and chosen <= _FLASH - {wanted}:
-            return CellResult(cell, 0.0, left_out=_CHOSEN_BY_NONE.format(wanted))
+            return CellResult(cell, 0.0, left_out=str(Advice(_CHOSEN_BY_NONE, flash_attn=wanted)))
         if chosen != {wanted}:
             return None
         verdict, outlook = result.verdict, result.outlook

@@ -154,9 +154,9 @@ def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseSto
     assert kept.pair_s is not None
     assert kept.pair_s > 0
     told = done.output.partition("the default gate")[2]
-    assert "s for 8 timed checks, 5 pairs a check at" in told
+    assert "s for 4 timed checks, 5 pairs a check at" in told
     assert "tg128 0 %" in told
-    assert "7 of them assumed to be like it" in told
+    assert "3 of them assumed to be like it" in told
     assert "12 checks that are not timed" in told
 
 
