@@ -268,7 +268,7 @@ class _BuildComparison:
         if result is None:
             return None
         if cell.if_chosen and chosen <= _FLASH - {wanted}:
-            return CellResult(cell, 0.0, left_out=str(Advice(_CHOSEN_BY_NONE, flash_attn=wanted)))
+            return CellResult(cell, 0.0, left_out=_CHOSEN_BY_NONE.format(wanted))
         if chosen != {wanted}:
             return None
         verdict, outlook = result.verdict, result.outlook
