@@ -1,6 +1,6 @@
 """How many run pairs of a prompt a pair needs, so that a gate of equal builds is decided soonest.
 
-Each pair is a new process of each side with twelve run pairs, as in a gate. The table has, for the
+Each pair is a new process of each variant with twelve run pairs, as in a gate. The table has, for the
 first so many of them, the spread of pairs, and what a gate of 5 % would need: over random orders of
 the measured pairs, median and 90 %. The last row of a workload has a gate's pairs, which grow.
 """
@@ -42,7 +42,7 @@ _LENGTH: Final = PairLength.of(1.1e8, 1, 1.7e8)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One pair: the start of its processes in s, and its runs' times in ns, of either side."""
+    """One pair: the start of its processes in s, and its runs' times in ns, of each variant."""
 
     opening_s: float
     costs: tuple[list[float], list[float]]

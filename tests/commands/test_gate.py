@@ -227,8 +227,6 @@ def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
     on, why = "pp512 fake:F16 flash attention on", "neither build chooses it"
     assert on not in outcomes
     assert f"left out: {on}: {why}; BUILD,flash_attn=on does" in " ".join(done.stdout.split())
-    named = gate("current,flash_attn=on", "current,flash_attn=on", "--workload=pp512")
-    assert named.exit_code == 0, named.output
     assert on in {left["check"] for left in written["gate"]["left_out"]}
 
 

@@ -50,7 +50,7 @@ def test_a_pair_is_as_short_as_its_runs_allow(
 
 
 def test_whole_runs_in_new_processes_are_timed_for_longer() -> None:
-    """Prompts of 0.1 s take six run pairs, and three in processes that are kept."""
+    """Prompts of 0.1 s have six run pairs, and three in processes that are kept."""
     assert PairLength.of(1e8, 1, 2e8) == PairLength(1, 6)
     assert PairLength.of(1e8, 1) == PairLength(1, 3)
     assert PairLength.of(1e8, 16, 2e8) == PairLength(8, 8), "parts of a generation fill 0.1 s"
