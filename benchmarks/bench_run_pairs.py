@@ -1,8 +1,8 @@
 """How many run pairs of a prompt a pair needs, so that a gate of equal builds is decided soonest.
 
-Each pair is a new process of each variant with twelve run pairs, as in a gate. The table has, for the
-first so many of them, the spread of pairs, and what a gate of 5 % would need: over random orders of
-the measured pairs, median and 90 %. The last row of a workload has a gate's pairs, which grow.
+Each pair is a new process of each variant with twelve run pairs, as in a gate. The table has, for
+the first so many of them, the spread of pairs, and what a gate of 5 % would need: over random
+orders of the measured pairs, median and 90 %. The last row of a workload has a gate's pairs.
 """
 
 from __future__ import annotations
