@@ -273,7 +273,9 @@ class FailingServer(WordServer):
 
     def _stream(self, request: dict[str, Any], prompt: str) -> Iterator[Step]:
         asked = prompt, request.get("seed", 0)
-        is_examined = request.get("temperature") == 0 or asked in self._seen
+        # A new process asks anew for the server's name, by a request without a stream.
+        is_again = asked in self._seen and "stream" in request
+        is_examined = request.get("temperature") == 0 or is_again
         self._seen.add(asked)
         self._n_left = -1 if is_examined else self._n_left - 1
         if self._n_left >= 0:

@@ -492,7 +492,7 @@ class PairedRunner:
             self.arms[side].settle(workload, 0, parts)  # as before a run
         began_ns = time.perf_counter_ns()
         run_ns = self._run(side, workload, 0, parts).elapsed_ns
-        # The first run of a context is slower; a whole run of 0.1 s has three run pairs anyway.
+        # The first run of a context is slower. That hardly changes the pairs of longer whole runs.
         if run_ns < (2 * _PAIR_NS if parts > 1 else _PAIR_NS):
             began_ns = time.perf_counter_ns()
             run_ns = self._run(side, workload, 0, parts).elapsed_ns
