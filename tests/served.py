@@ -273,7 +273,7 @@ class FailingServer(WordServer):
 
     def _stream(self, request: dict[str, Any], prompt: str) -> Iterator[Step]:
         asked = prompt, request.get("seed", 0)
-        # A new process asks anew for the server's name, by a request without a stream.
+        # A new process requests the server's name again, without a stream.
         is_again = asked in self._seen and "stream" in request
         is_examined = request.get("temperature") == 0 or is_again
         self._seen.add(asked)
