@@ -128,8 +128,8 @@ _REMEDIES: Final = {
     "broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
     "serves one at a time",
-    "server": "read the server's log, and restart it if it has failed; a server at a URL has its "
-    "own log",
+    "server": "read the server's log, and restart it if it has failed; of a server at a URL, check "
+    "the address too",
     "url": Advice("name its URL", "url"),
     "sampling": "a sampler does something else than its settings say: report it to the engine",
     "settings": "leave them out, or give them for the engine that has them: "
