@@ -129,9 +129,6 @@ def run_cells(
     try:
         for result in judge_cells(runner, plan.cells, gate.builds, limits):
             interrupted |= result.interrupted
-            if result.left_out:
-                plan = plan.without(result)
-                continue
             if result.interrupted and result.word == Outcome.INCONCLUSIVE:
                 continue
             results.append(result)

@@ -83,8 +83,6 @@ class GateCell:
     workload: Workload | GateCheck  #: the timed or checked work
     #: of speculation, the model as the target and its draft; None for lookup in the text
     pairing: Pairing | None = None
-    #: True if its flash attention is gated only if a build chooses that by itself, or does not say
-    if_chosen: bool = False
 
     @property
     def name(self) -> str:
@@ -98,13 +96,6 @@ class GateCell:
             return (self.pairing or Pairing(self.ref, None)).label
         flash = self.ref.spec.settings.flash_attn
         return f"{self.ref.title}{f' flash attention {flash}' if flash else ''}"
-
-    @property
-    def left_to_engine(self) -> GateCell:
-        """This check with flash attention as the engine decides by itself."""
-        spec = self.ref.spec
-        spec = replace(spec, settings=replace(spec.settings, flash_attn=None))
-        return replace(self, ref=replace(self.ref, spec=spec), if_chosen=False)
 
     @property
     def shares_error(self) -> bool:
@@ -153,10 +144,6 @@ class CellResult:
     #: the change of PPL, the KLD, or the change of the total time for any deciding cost, so that
     #: gates can be compared; None if nothing was measured, or several things were
     effect: Estimate | None = None
-    #: True if runs that leave flash attention to the engine decide this check, because both builds
-    #: chose the setting that it requests
-    same_runs: bool = False
-    left_out: str = ""  #: the reason why it is no check of these builds; empty if it is one
 
     @property
     def word(self) -> str:
@@ -166,8 +153,6 @@ class CellResult:
     @property
     def counted(self) -> str:
         """The number of pairs, chunks or prompts behind the verdict."""
-        if self.same_runs:
-            return "same runs as auto"
         figures = () if self.verdict is None else self.verdict.figures
         # Figures that were decided one after the other count the same chunks.
         counts = sorted((one.estimate for one in figures), key=lambda estimate: estimate.n)

@@ -1,7 +1,7 @@
 """Compares two builds on the checks of a gate, and judges each."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_asperf.analysis.results import EngineFailure, RunsAsBaseline
@@ -28,7 +28,6 @@ from pytest_asperf.measure.ab_speed import (
 from pytest_asperf.measure.embeddings import EmbeddingsComparison, EmbeddingsExperiment
 from pytest_asperf.measure.experiment import PairedExperiment, Trial, Visit
 from pytest_asperf.measure.memory import MemoryABExperiment, MemoryComparison
-from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.runner import ComparedSide, MeasurementRunner
 from pytest_asperf.measure.speculation import SpeculationExperiment
 from pytest_asperf.measure.speculation_result import SpeculationComparison
@@ -114,10 +113,6 @@ def _manner(error: EngineError) -> str:
 
 #: Tests of a speculation that can FAIL by chance: of its time, and of its acceptance.
 _TESTS_OF_SPECULATION: Final = 2
-#: The choices of a build that says what it chose.
-_FLASH: Final[frozenset[str]] = frozenset({"on", "off"})
-_CHOSEN_BY_NONE: Final = "neither build chooses it; BUILD,flash_attn={} does"
-_SAME_RUNS: Final = "not measured again: both builds choose this by themselves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +182,7 @@ def judge_cells(
             runner.say(schedule.shortfall())
     for group in schedule.undecided:
         for cell in group.cells:
-            yield comparing.known(cell) or group.results.get(cell) or comparing.not_begun(cell)
+            yield group.results.get(cell) or comparing.not_begun(cell)
 
 
 def _total_change(pairs: WorkloadPairs) -> Estimate | None:
@@ -222,16 +217,9 @@ class _BuildComparison:
     schedule: Schedule
     #: For a FAIL: the checks whose times were measured so far.
     evidence: dict[GateCell, float] = field(default_factory=dict)
-    #: For the timed checks, with each build's run record.
-    measured: dict[GateCell, tuple[CellResult, tuple[Provenance, Provenance]]] = field(
-        default_factory=dict
-    )
 
     def visit(self, group: Turns, max_seconds: float, most_seconds: float) -> list[CellResult]:
         """Measure checks in rotation for a while; nothing if they cannot run together."""
-        known = [result for result in map(self.known, group.cells) if result]
-        if len(known) == len(group.cells):
-            return known
         began = self.runner.measured_s()
         visit = Visit(group.visits, max_seconds, group.earlier, most_seconds)
         experiment, *refs = self._planned(group.cells, visit)
@@ -252,32 +240,7 @@ class _BuildComparison:
         if isinstance(result, ABResult):
             found = zip(group.cells, result.by_workload, strict=True)
             self.evidence.update({cell: pairs.test.evidence_for_fail() for cell, pairs in found})
-        judged = self._judged(group, result, self.runner.measured_s() - began)
-        if isinstance(result, ABResult):
-            self.measured.update({r.cell: (r, result.ran) for r in judged})
-        return judged
-
-    def known(self, cell: GateCell) -> CellResult | None:
-        """The result of a check without runs of its own; None if it needs some.
-
-        The builds chose its setting by themselves, both or neither.
-        """
-        wanted = cell.ref.spec.settings.flash_attn
-        result, ran = self.measured.get(cell.left_to_engine, (None, ()))
-        chosen = {run.context.flash_attn if run.context else "unknown" for run in ran}
-        if result is None:
-            return None
-        if cell.if_chosen and chosen <= _FLASH - {wanted}:
-            return CellResult(cell, 0.0, left_out=_CHOSEN_BY_NONE.format(wanted))
-        if chosen != {wanted}:
-            return None
-        verdict, outlook = result.verdict, result.outlook
-        if verdict is not None:
-            verdict = replace(verdict, compared=None, details=(_SAME_RUNS, *verdict.details))
-        if outlook is not None:  # it needs no time of its own
-            outlook = replace(outlook, spent_s=0.0, units_left=0)
-        found = replace(result, cell=cell, elapsed_s=0.0, verdict=verdict, outlook=outlook)
-        return replace(found, note="", same_runs=True)
+        return self._judged(group, result, self.runner.measured_s() - began)
 
     def not_begun(self, cell: GateCell) -> CellResult:
         """The result of a check for which no time was left."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pytest_asperf.config.build_sources import ServerUrl, has_programs, runs_on
 from pytest_asperf.config.catalogue import Catalogue
-from pytest_asperf.config.engine_settings import EngineSettings, FlashAttention
+from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import (
     ENGINES,
     FOLDER_ENGINES,
@@ -22,7 +22,7 @@ from pytest_asperf.config.engines import (
 from pytest_asperf.config.spec import Build, ModelRef, Pairing
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.errors import Advice, ConfigError
-from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck
+from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.worker.engine import RefusalError
 
 #: Quantizations of the shipped models in a gate: a quantized one, whose kernels most people run.
@@ -43,7 +43,6 @@ _KV: Final[dict[Engine, EngineSettings]] = {
     "scripted": EngineSettings(type_k="q8_0", type_v="q8_0"),
     "mlx": EngineSettings(kv_bits=8),
 }
-_FLASH: Final[tuple[FlashAttention, ...]] = ("on", "off")
 #: Context at which decoding is timed, the largest that leaves room.
 _DEPTHS: Final = (4096, 1024, 256)
 #: The waiting times of a server's users, one at a time and four at once.
@@ -86,12 +85,6 @@ class GatePlan:
 
     cells: tuple[GateCell, ...]  #: in the order of their decision, each once
     left_out: tuple[LeftOut, ...] = ()  #: default checks that are not made, such as of the engine
-
-    def without(self, result: CellResult) -> GatePlan:
-        """The plan without a check that is none of these builds."""
-        left = LeftOut(f"{result.cell.name} {result.cell.what}", result.left_out)
-        cells = tuple(cell for cell in self.cells if cell != result.cell)
-        return replace(self, cells=cells, left_out=(*self.left_out, left))
 
 
 def engine_of(named: Engine | None, builds: Sequence[Build], default: Engine) -> Engine:
@@ -185,7 +178,6 @@ def default_cells(
         cells += [GateCell(moe, check) for check in checks]
     cells += [GateCell(pair.target, GateCheck.SPECULATION, pair) for pair in pairs]
     reasons = (
-        (engine != "mlx", "flash attention on and off", "MLX chooses its kernel by itself"),
         (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
         (moe is not None, "a mixture of experts", "none of your own models is one"),
     )
@@ -197,9 +189,6 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
     """One model's checks: its times and values, other values, and times with other settings."""
     deep = replace(_TG, depth=depth)
     quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
-    flash = [
-        _with(ref, EngineSettings(flash_attn=word)) for word in (_FLASH if engine != "mlx" else ())
-    ]
     checks = [*_CHECKS, *([GateCheck.MEMORY] if engine in _COUNTING_MEMORY else ())]
     cells = [GateCell(ref, workload) for workload in (_PP, _TG, deep, *checks)]
     cells += [GateCell(variant, check) for variant in quantised_kv for check in checks]
@@ -211,7 +200,6 @@ def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
             cells.append(GateCell(ref, GateCheck("logits", turns=True)))
     # These need the most time, and are the likeliest to be left open in too little of it.
     cells += [GateCell(variant, deep) for variant in quantised_kv]
-    cells += [GateCell(one, work, if_chosen=True) for one in flash for work in (_PP, deep)]
     return cells
 
 

@@ -230,7 +230,7 @@ def expected_costs(
     usable = [c for c in calibrations if c.pair_s and budget.is_gate]
     if not usable:
         return {}
-    timed = {cell: cell.workload for cell in _own(cells) if isinstance(cell.workload, Workload)}
+    timed = {cell: cell.workload for cell in cells if isinstance(cell.workload, Workload)}
     costs = {}
     for cell, workload in timed.items():
         known = max(usable, key=lambda c: _likeness(c, cell, workload))  # used at once
@@ -238,11 +238,6 @@ def expected_costs(
         is_own = known.workload == workload.name
         costs[cell] = CellCost(min(budget.max_pairs, pairs), known, is_own)
     return costs
-
-
-def _own(cells: Iterable[GateCell]) -> list[GateCell]:
-    """The checks with runs of their own: equal builds choose alike, which is measured once."""
-    return [cell for cell in cells if not cell.if_chosen]
 
 
 def _likeness(known: Calibration, cell: GateCell, workload: Workload) -> tuple[bool, bool, bool]:
@@ -267,7 +262,7 @@ def cost_text(cells: Sequence[GateCell], costs: Mapping[GateCell, CellCost]) -> 
     )
     n_like = sum(not cost.is_own for cost in costs.values())
     alike = f", {n_like} of them assumed to be like it" if n_like else ""
-    n_checks = len(_own(cells)) - len(costs)
+    n_checks = len(cells) - len(costs)
     checks = (
         f"{n_checks} check{'s' * (n_checks > 1)} that {'are' if n_checks > 1 else 'is'} not timed"
     )

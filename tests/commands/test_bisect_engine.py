@@ -14,7 +14,7 @@ from tests.conftest import time_pairs_quickly
 from tests.preloaded_server import write_preloaded
 from tests.sabotaged_library import write_sabotaged
 
-EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=2"
+EQUAL, SLOW, SLOWER = "current,slow_by=0", "current,slow_by=0.6", "current,slow_by=9"
 GONE = "./gone-1.0-py3-none-any.whl"
 
 # For the target, whose steps are long compared with other work's delay of a slowed one.

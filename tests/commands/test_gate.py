@@ -215,21 +215,6 @@ def test_the_priority_of_engines_is_said_at_the_start(gate: Command) -> None:
     assert gate("current", "current", "--set", "nice=-21").exit_code == 3
 
 
-def test_what_both_builds_choose_is_measured_once(gate: Command) -> None:
-    """Flash attention that both turn off has no further runs, and what neither does is no check."""
-    done = gate("current", "current", "--report=json:gate.json")
-    lines = [line for line in done.stdout.splitlines() if "same runs as auto, 0 s" in line]
-    # A machine with a GPU times decoding at a depth that this model has no room for.
-    assert [line.split()[1] for line in lines] in (["pp512"], ["pp512", "tg128@d1024"])
-    written = json.loads((gate.folder / "gate.json").read_text("utf-8"))
-    outcomes = {claim["test"]: claim["outcome"] for claim in written["assertions"]}
-    assert outcomes["pp512 fake:F16 flash attention off"] == "PASS"
-    on, why = "pp512 fake:F16 flash attention on", "neither build chooses it"
-    assert on not in outcomes
-    assert f"left out: {on}: {why}; BUILD,flash_attn=on does" in " ".join(done.stdout.split())
-    assert on in {left["check"] for left in written["gate"]["left_out"]}
-
-
 def test_ctrl_c_keeps_what_was_decided(gate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decided checks are reported, and the exit code is 130."""
 

@@ -1,29 +1,20 @@
 """The checks of a gate that alternate, and the effect by which gates are compared."""
 
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, NoReturn, cast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.analysis.stats.ppl_sequential import PairedPplTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.errors import MeasurementError
-from pytest_asperf.gate.cells import CellResult, GateCell, GateCheck, Outlook
+from pytest_asperf.gate.cells import GateCell, GateCheck
 from pytest_asperf.gate.judge import (
-    GateLimits,
-    _BuildComparison,
     _chunks_left,
     _taking_turns,
     _total_change,
 )
-from pytest_asperf.gate.schedule import Schedule, Turns
-from pytest_asperf.measure.ab_speed import Budget, WorkloadPairs
+from pytest_asperf.measure.ab_speed import WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 
 A, B = (ModelRef(ModelSpec(name)) for name in "ab")
@@ -85,62 +76,6 @@ def test_chunks_that_differ_are_foreseen_too(spread: float) -> None:
         test.update(spread * (-1) ** test.n)
         foreseen.append(test.n + test.expected_chunks_left)
     assert foreseen[3:] == pytest.approx([test.n] * (test.n - 3), rel=0.25)
-
-
-class _Runner:
-    """A runner whose comparisons break."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-
-    def close(self) -> None:
-        """Note the end of the processes."""
-        self.done.append("close")
-
-    def under(self, *_: object) -> tuple[()]:
-        """Give no variants."""
-        return ()
-
-    def measured_s(self) -> float:
-        """Give no time."""
-        return 0.0
-
-    def compare(self, *_: object) -> NoReturn:
-        """Break."""
-        self.done.append("compare")
-        raise MeasurementError("broken", why="w", remedy="r")
-
-
-_CHOICES = [
-    ("on", "on", "as auto"),
-    ("on", "off", "measured"),
-    ("off", "off", "left out"),
-    ("off", "unknown", "measured"),
-]
-
-
-@pytest.mark.parametrize(("baseline", "candidate", "how"), _CHOICES)
-def test_what_both_builds_chose_waits_for_its_runs(baseline: str, candidate: str, how: str) -> None:
-    """Flash attention that both turn on is measured once; if neither does, it is no check."""
-    runner = _Runner()
-    limits = GateLimits(Budget(0.05, 20, 60.0, 1), 0.01)
-    builds = cast("Any", (SimpleNamespace(name="old"), SimpleNamespace(name="new")))
-    comparing = _BuildComparison(cast("Any", runner), builds, limits, Schedule((), 60.0))
-    undecided = CellResult(GateCell(A, PP), 9.0, outlook=Outlook(5, "pairs", 9.0, 7))
-    chosen = (SimpleNamespace(context=SimpleNamespace(flash_attn=f)) for f in (baseline, candidate))
-    comparing.measured[undecided.cell] = undecided, cast("Any", tuple(chosen))
-    ref = ModelRef(replace(A.spec, settings=EngineSettings(flash_attn="on")))
-    on = GateCell(ref, PP, if_chosen=True)
-    (result,) = comparing.visit(Turns([on]), 9.0, 9.0)
-    assert ("compare" in runner.done) == (how == "measured")
-    assert bool(result.left_out) == (how == "left out")
-    assert (result.cell, result.same_runs) == (on, how == "as auto")
-    if how == "as auto":
-        assert result.outlook is not None
-        assert result.elapsed_s == result.outlook.expected_s == 0
-    if how == "left out":
-        named = comparing.visit(Turns([replace(on, if_chosen=False)]), 9.0, 9.0)
-        assert not named[0].left_out, "a check that a user names is made"
 
 
 def test_timed_cells_of_a_model_share_processes() -> None:

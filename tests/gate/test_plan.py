@@ -83,18 +83,16 @@ def test_servers_at_addresses_are_asked_whether_they_show_log_probabilities() ->
 
 
 def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
-    """Prompt, decoding, depth, cache, attention, experts, PPL, KLD, logits, users, speculation."""
+    """Prompt, decoding, depth, cache, experts, PPL, KLD, logits, users, speculation."""
     names = _names(_shipped("llama_cpp"))
     dense = "asperf-target:Q4_K_M"
     kv = f"{dense} KV q8_0"
-    assert len(names) == 29
+    assert len(names) == 25
     assert {
         ("pp512", dense),
         ("tg128", dense),
         ("tg128@d1024", dense),
         ("tg128@d1024", f"{dense} KV q8_0"),
-        ("pp512", f"{dense} flash attention on"),
-        ("tg128@d1024", f"{dense} flash attention off"),
         ("tg128", "asperf-target+experts:Q4_K_M"),
         ("ppl", dense),
         ("ppl", f"{dense} KV q8_0"),
@@ -117,9 +115,9 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
 
 
 def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
-    """MLX has no setting for attention, and llama.cpp's binaries cannot be stepped."""
+    """The binaries of llama.cpp cannot be stepped; MLX has all checks, with a cache of 8 bits."""
     mlx, tools = _shipped("mlx"), _shipped("llama_tools")
-    assert [one.what for one in mlx.left_out] == ["flash attention on and off"]
+    assert not mlx.left_out
     assert ("tg128@d1024", "asperf-target:4bit KV 8bit on mlx") in _names(mlx)
     assert [one.what for one in tools.left_out] == ["speculation"]
     assert "sd" not in {workload for workload, _ in _names(tools)}
@@ -129,7 +127,7 @@ def test_own_models_get_every_cell() -> None:
     """Each of them, and a mixture of experts is theirs to name."""
     plan = default_cells((A, B), None, "llama_cpp", (), lambda ref: 256 if ref is A else 4096)
     deep = [cell.name for cell in plan.cells if "@" in cell.name]
-    assert deep.count("tg128@d256") == deep.count("tg128@d4096") == 4
+    assert deep.count("tg128@d256") == deep.count("tg128@d4096") == 2
     assert [one.what for one in plan.left_out] == ["speculation", "a mixture of experts"]
 
 
@@ -156,7 +154,7 @@ def test_named_workloads_are_decided_on_each_model() -> None:
 
 def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
     """Logits are compared once, and have no repetitions."""
-    assert shared_by(_shipped("llama_cpp").cells) == 15
+    assert shared_by(_shipped("llama_cpp").cells) == 11
     assert shared_by([GateCell(A, GateCheck.LOGITS)]) == 1
 
 
