@@ -25,12 +25,8 @@ from simulated_gates import BATCH, print_row, simulations
 
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.sequential_frame import GATE_ALPHA
-from pytest_asperf.analysis.stats.total_time import (
-    TotalTimeTest,
-    total_log_ratio,
-    typical_log_ratio,
-)
-from pytest_asperf.measure.paired_runner import PairLength
+from pytest_asperf.analysis.stats.total_time import TotalTimeTest
+from pytest_asperf.measure.paired_runner import Pair, PairLength
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +34,7 @@ if TYPE_CHECKING:
 PAIRS: Final = 120
 TOLERANCE: Final = 0.05
 TURNS_FOR_PASS: Final = 12
+LONGEST: Final = 5  # the longest pair, as a multiple of the first
 DECIDED: Final = (Decision.FAIL, Decision.PASS, Decision.INCONCLUSIVE)
 
 Array = Any  # numpy's own types do not describe a shape
@@ -77,13 +74,12 @@ class Candidate:
             words.append(f"noise of a side AR(1) {self.lasting:g}")
         return ", ".join(words)
 
-    def sides(self, rng: np.random.Generator, lengths: list[int]) -> list[Array]:
-        """Costs of the runs of baseline and candidate in one gate, by run pair."""
-        return [self.costs(rng, lengths, is_candidate=side) for side in (False, True)]
+    def sides(self, rng: np.random.Generator, n: int) -> list[Array]:
+        """Costs of so many runs of baseline and candidate in one gate, ns, by run pair."""
+        return [self.costs(rng, n, is_candidate=side) for side in (False, True)]
 
-    def costs(self, rng: np.random.Generator, lengths: list[int], *, is_candidate: bool) -> Array:
-        """Costs of one build's runs in one gate, by run pair."""
-        n = sum(lengths)
+    def costs(self, rng: np.random.Generator, n: int, *, is_candidate: bool) -> Array:
+        """Costs of so many runs of one build in one gate, ns, by run pair."""
         noise = rng.standard_normal(n)
         for turn in range(1, n) if self.lasting else ():
             noise[turn] *= math.sqrt(1 - self.lasting**2)
@@ -92,7 +88,7 @@ class Candidate:
         if is_candidate:
             cost += math.log1p(self.effect)
             cost += math.log1p(self.slow_by) * (rng.random(n) < self.share)
-        return np.exp(cost)
+        return np.rint(1e9 * np.exp(cost)).astype(int)
 
 
 def _candidates() -> Iterator[Candidate]:
@@ -110,23 +106,25 @@ Gate = tuple[Decision, int]
 def _gates(candidate: Candidate, turns: int, seed: tuple[int, ...]) -> list[Gate]:
     """The outcomes of some gates, and the run pairs of each."""
     rng = np.random.default_rng(seed)
-    length = PairLength(turns if turns > 3 else 1, turns)  # a few are whole runs
-    lengths = [length.turns_of(before) for before in range(PAIRS)]
-    return [_gate(candidate.sides(rng, lengths), lengths) for _ in range(BATCH)]
+    most = LONGEST * turns if turns > 1 else 1
+    length = PairLength(turns if turns > 3 else 1, turns, most)  # a few are whole runs
+    return [_gate(candidate.sides(rng, PAIRS * most), length) for _ in range(BATCH)]
 
 
-def _gate(sides: list[Array], lengths: list[int]) -> Gate:
+def _gate(sides: list[Array], length: PairLength) -> Gate:
     test = TotalTimeTest(
         TOLERANCE,
         alpha=GATE_ALPHA,
         max_pairs=PAIRS,
-        pairs_for_pass=math.ceil(TURNS_FOR_PASS / lengths[0]),
+        pairs_for_pass=math.ceil(TURNS_FOR_PASS / length.turns),
     )
     end = 0
+    pairs: list[Pair] = []
     while test.outcome is None:
-        begin, end = end, end + lengths[test.n]
-        base, other = (side[begin:end].tolist() for side in sides)
-        test.update(typical_log_ratio(base, other), total_log_ratio(base, other))
+        begin, end = end, end + length.turns_after(pairs, TOLERANCE)
+        base, other = (tuple(side[begin:end].tolist()) for side in sides)
+        pairs.append(Pair(base, other, candidate_first=False))
+        test.update(pairs[-1].log_ratio, pairs[-1].total_log_ratio)
     return test.outcome, end
 
 

@@ -338,7 +338,7 @@ def run_pairs(open_arms: OpenArms, experiment: SpeedExperiment, progress: Progre
     workloads, budget, visit = experiment.workloads, experiment.budget, experiment.visit
     begun = {p.workload: p for p in visit.earlier.by_workload} if visit.earlier else {}
     coin = random.Random(visit.seed(budget.seed))  # noqa: S311  # logged
-    with PairedRunner(open_arms, coin, experiment.suite) as paired:
+    with PairedRunner(open_arms, coin, budget.tolerance, experiment.suite) as paired:
         base, candidate = paired.arms
         same_tokens = all(base.fed(w) == candidate.fed(w) for w in workloads)
         own_deadline = time.monotonic() + budget.max_seconds * len(workloads)
@@ -429,9 +429,9 @@ def _run_pair(
     paired.begin_pair()
     for pairs in undecided:
         began = time.monotonic()
-        n_before, is_alone = len(pairs.pairs), len(undecided) == 1
-        examines = n_before + 1 == pairs.examined_after
-        pair = paired.run_turns(pairs.workload, n_before, alone=is_alone, examines=examines)
+        examines = len(pairs.pairs) + 1 == pairs.examined_after
+        is_alone = len(undecided) == 1
+        pair = paired.run_turns(pairs.workload, pairs.pairs, alone=is_alone, examines=examines)
         pairs.elapsed_s += time.monotonic() - began
         pairs.take(pair)
         if examines:

@@ -4,8 +4,8 @@ Each pair has a new process of either variant: one process can be slow for its w
 layout of its memory or by its core, and only further processes show that. If the time does not
 allow as many processes as a verdict needs, they are kept, and the verdict says so. A pair is as
 short as possible: a test needs a number of pairs, and a pair longer than its noise requires wastes
-time. So a pair has a few run pairs, a long generation is timed in parts, and only pairs of an
-undecided test grow.
+time. So a pair has a few run pairs, a long generation is timed in parts, and pairs are longer only
+where run pairs differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles, variance
 from typing import Final, Self, TypeAlias, TypeVar
 
 import psutil
@@ -43,17 +43,15 @@ OpenArms = Sequence[Callable[[], TimedArm]]
 
 Answer = TypeVar("Answer")
 
-#: Timed work of one variant in a pair: long compared with a scheduler's slice. Whole runs in new
-#: processes are timed longer: their pairs then decide sooner (docs/benchmarks.md).
+#: Timed work of one variant in the first pair: long compared with a scheduler's slice.
 _PAIR_NS: Final = 100_000_000
-_PAIR_OF_WHOLE_RUNS_NS: Final = 600_000_000
+#: The same in a later pair, at most; a longer run without parts is a pair by itself.
+_LONGEST_PAIR_NS: Final = 500_000_000
 #: Share of the time for new processes that is spent on timing them, at least.
 _OPENING_SHARE: Final = 0.5
 #: Run pairs of a pair. With fewer than three the median removes no disturbance.
 _LEAST_TURNS: Final = 3
 _MOST_TURNS: Final = 25
-#: A longer run without parts is a pair by itself.
-_LONG_RUN_NS: Final = 500_000_000
 #: A longer run has no warm-up: the first run's extra time is small compared with it.
 _WARM_BY_ITSELF_NS: Final = 1_000_000_000
 #: Fewest processes of each variant, and fewest pairs, for a decision.
@@ -70,9 +68,13 @@ _MOST_PARTS: Final = 16
 _EXAMINED_WHOLE_NS: Final = 1_000_000_000
 _LEAST_PART: Final = 8
 _LEAST_PART_NS: Final = 7_000_000
-#: After this many pairs, a pair grows by as many run pairs as the first one had, up to so many.
-_PAIRS_OF_A_LENGTH: Final = 10
-_MOST_GROWN_TURNS: Final = 100
+#: A pair has as many run pairs, by the spread of those in so many pairs before, as give its median
+#: a standard error of this share of the tolerance.
+_PAIRS_BEFORE: Final = 5
+_ERROR_OF_PAIR: Final = 0.6
+#: Standard error of a median, as a multiple of that of a mean, of normal noise.
+_OF_MEDIAN: Final = 1.25
+_MOST_TURNS_LATER: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,14 @@ class Pair:
     n_tokens: tuple[int, int] = (1, 1)
     parts: int = 1  #: number of parts that the workload was timed in, one per run pair
     is_renewed: bool = True  #: whether it is the first of the workload in its processes
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """ln(candidate / baseline) of each run pair."""
+        return [
+            log_cost_ratio(candidate=candidate, baseline=base) + self._log_work
+            for base, candidate in zip(*self._costs, strict=True)
+        ]
 
     @property
     def in_turn(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -155,9 +165,9 @@ class PairLength:
     """How much of a workload a pair has."""
 
     parts: int  #: number of parts that a run is timed in, one per run pair
-    turns: int  #: run pairs in one of the first pairs
+    turns: int  #: run pairs in the first pair, and the fewest in others
+    most_turns: int = 1  #: run pairs in a later pair, at most, unless the first one has more
     warms_up: bool = True  #: whether an untimed run of a new process comes first
-    is_suite: bool = False  #: whether a pair has each prompt of a suite once, and never grows
 
     @classmethod
     def of(cls, run_ns: float, divisible_into: int, opening_ns: float = 0.0) -> PairLength:
@@ -171,19 +181,21 @@ class PairLength:
         most = min(divisible_into, int(run_ns / _LEAST_PART_NS))
         parts = max((n for n in range(1, most + 1) if divisible_into % n == 0), default=1)
         warms_up = run_ns / parts <= _WARM_BY_ITSELF_NS
-        if parts == 1 and run_ns > _LONG_RUN_NS:
-            return cls(1, 1, warms_up)
-        is_whole = divisible_into == 1 and opening_ns
-        pair_ns = _PAIR_OF_WHOLE_RUNS_NS if is_whole else _PAIR_NS
-        fitting = round(max(pair_ns, _OPENING_SHARE * opening_ns) * parts / run_ns)
-        return cls(parts, min(_MOST_TURNS, max(_LEAST_TURNS, fitting)), warms_up)
+        if parts == 1 and run_ns > _LONGEST_PAIR_NS:
+            return cls(1, 1, warms_up=warms_up)
+        fitting = round(max(_PAIR_NS, _OPENING_SHARE * opening_ns) * parts / run_ns)
+        turns = min(_MOST_TURNS, max(_LEAST_TURNS, fitting))
+        most = min(_MOST_TURNS_LATER, round(_LONGEST_PAIR_NS * parts / run_ns))
+        return cls(parts, turns, most, warms_up)
 
-    def turns_of(self, pairs_before: int) -> int:
-        """Run pairs of a pair; a test that many pairs did not decide needs longer ones."""
-        if self.turns == 1 or self.is_suite:
+    def turns_after(self, earlier: Sequence[Pair], tolerance: float) -> int:
+        """Run pairs of the next pair: the more the run pairs of the last ones differ, the more."""
+        of_pairs = [pair.log_ratios for pair in earlier[-_PAIRS_BEFORE:]]
+        variances = [variance(ratios) for ratios in of_pairs if len(ratios) > 1]
+        if not variances:
             return self.turns
-        longer = min(_MOST_GROWN_TURNS, self.turns * (1 + pairs_before // _PAIRS_OF_A_LENGTH))
-        return max(self.turns, longer)
+        needed = math.ceil(fmean(variances) * (_OF_MEDIAN / (_ERROR_OF_PAIR * tolerance)) ** 2)
+        return max(self.turns, min(self.most_turns, needed))
 
     def showing(self, workload: Workload) -> PairLength:
         """So long that a token, or a request, lies beyond the percentile that is judged."""
@@ -240,6 +252,7 @@ class PairedRunner:
     Args:
         opening: starts a process of baseline and candidate, each with its model loaded.
         coin: the random generator of orders and cores.
+        tolerance: the accepted slowdown, a fraction, which decides the length of pairs.
         suite: prompts that each pair runs once; 0 if the duration of a run decides its length.
 
     Attributes:
@@ -253,9 +266,12 @@ class PairedRunner:
         renewal_s: seconds for which a pair waits for its processes.
     """
 
-    def __init__(self, opening: OpenArms, coin: random.Random, suite: int = 0) -> None:
+    def __init__(
+        self, opening: OpenArms, coin: random.Random, tolerance: float, suite: int = 0
+    ) -> None:
         self._opening = opening
         self._coin = coin
+        self._tolerance = tolerance
         self._suite = suite
         self._usable_cores = usable_cores()
         self._stack = ExitStack()
@@ -324,7 +340,7 @@ class PairedRunner:
             before_ns = self._before_ns[workload]
             length = PairLength.of(run_ns, parts, 1e9 * opening_s + before_ns).showing(workload)
             if self._suite:
-                length = PairLength(1, self._suite, is_suite=True)
+                length = PairLength(1, self._suite)
             # The requests before a workload are part of its warm-up.
             length = replace(length, warms_up=length.warms_up or before_ns > 0)
             self.lengths[workload] = length
@@ -345,25 +361,25 @@ class PairedRunner:
         self.renewal_s = self._opening_s if waits else 0.0
 
     def run_turns(
-        self, workload: Workload, pairs_before: int, *, alone: bool, examines: bool = False
+        self, workload: Workload, earlier: Sequence[Pair], *, alone: bool, examines: bool = False
     ) -> Pair:
         """Run one workload's run pairs of the pair; a random choice decides which variant begins.
 
         Args:
             workload: the timed work.
-            pairs_before: its pairs so far.
+            earlier: its pairs so far.
             alone: whether no other workload runs in this pair.
             examines: whether both variants are examined after a random one of the run pairs.
         """
         order, length = [0, 1], self.lengths[workload]
         if self._coin.random() < 0.5:
             order.reverse()
-        first = sum(map(length.turns_of, range(pairs_before)))
+        first = sum(len(pair.baseline_costs) for pair in earlier)
         is_renewed = workload not in self._warm
         warm_up = partial(self._warm_up, workload=workload, turn=first, parts=length.parts)
         needs_warm_up = is_renewed or not alone or self._is_examined
         self._warm.add(workload)
-        n_turns = length.turns_of(pairs_before)
+        n_turns = length.turns_after(earlier, self._tolerance)
         examined_turn = self._coin.randrange(n_turns) if examines else None
         costs: tuple[list[int], list[int]] = [], []
         n_tokens = [1, 1]

@@ -31,15 +31,15 @@ def test_a_generation_is_divided_evenly(workload: Workload, parts: int) -> None:
 @pytest.mark.parametrize(
     ("run_ms", "divisible_into", "length"),
     [
-        (5_000, 16, PairLength(16, 3)),  # parts of 312 ms
-        (300, 16, PairLength(16, 5)),  # parts of 19 ms
-        (60, 16, PairLength(8, 13)),  # parts of 7.5 ms
-        (10, 16, PairLength(1, 10)),
-        (1, 16, PairLength(1, 25)),
-        (150, 1, PairLength(1, 3)),
+        (5_000, 16, PairLength(16, 3, 2)),  # parts of 312 ms
+        (300, 16, PairLength(16, 5, 27)),  # parts of 19 ms
+        (60, 16, PairLength(8, 13, 67)),  # parts of 7.5 ms
+        (10, 16, PairLength(1, 10, 50)),
+        (1, 16, PairLength(1, 25, 100)),
+        (150, 1, PairLength(1, 3, 3)),
         (900, 1, PairLength(1, 1)),
         (5_000, 1, PairLength(1, 1, warms_up=False)),
-        (20_000, 16, PairLength(16, 3, warms_up=False)),  # parts of 1.25 s
+        (20_000, 16, PairLength(16, 3, 0, warms_up=False)),  # parts of 1.25 s
     ],
 )
 def test_a_pair_is_as_short_as_its_runs_allow(
@@ -49,29 +49,40 @@ def test_a_pair_is_as_short_as_its_runs_allow(
     assert PairLength.of(1e6 * run_ms, divisible_into) == length
 
 
-def test_whole_runs_in_new_processes_are_timed_for_longer() -> None:
-    """Prompts of 0.1 s have six run pairs, and three in processes that are kept."""
-    assert PairLength.of(1e8, 1, 2e8) == PairLength(1, 6)
-    assert PairLength.of(1e8, 1) == PairLength(1, 3)
-    assert PairLength.of(1e8, 16, 2e8) == PairLength(8, 8), "parts of a generation fill 0.1 s"
-
-
 def test_a_tail_takes_as_many_requests_as_show_it() -> None:
     """Twenty prompts for a p95, five bursts of four users, and a hundred prompts for a p99."""
     long = PairLength(1, 1)
     names = {"ttft512@p95": 20, "ttft512@c4@p95": 5, "ttft512@p99": 100, "itl128@p95": 1}
     for name, turns in names.items():
         workload = parse_workload(name, where="test", any_cost=True)
-        assert long.showing(workload).turns_of(0) == turns
+        assert long.showing(workload).turns_after([], 0.05) == turns
 
 
-@given(st.floats(1e4, 1e11), st.integers(1, 16), st.integers(0, 60))
-def test_pairs_that_do_not_decide_grow(run_ns: float, divisible_into: int, before: int) -> None:
-    """No pair is shorter than the one before; the first has 25 run pairs or fewer, others 100."""
+@given(st.floats(1e4, 1e11), st.integers(1, 16), st.floats(0, 1))
+def test_the_first_pair_is_the_shortest(run_ns: float, divisible_into: int, spread: float) -> None:
+    """It has 25 run pairs or fewer; others have 0.5 s of runs, and 100 run pairs, at most."""
     length = PairLength.of(run_ns, divisible_into)
     assert divisible_into % length.parts == 0
-    assert 1 <= length.turns_of(0) <= 25
-    assert length.turns_of(before) <= length.turns_of(before + 1) <= 100
+    first = length.turns_after([], 0.05)
+    assert 1 <= first <= 25
+    later = length.turns_after([_pair(spread)], 0.05)
+    assert first <= later <= max(first, min(100, 0.5 + 5e8 * length.parts / run_ns))
+
+
+def test_a_pair_is_as_long_as_the_spread_of_run_pairs_needs() -> None:
+    """Its median is to err by 3 % at a tolerance of 5 %, whatever pairs differ by."""
+    length = PairLength.of(3e8, 16)
+    assert length.turns_after([_pair(0.02)] * 6, 0.05) == length.turns == 5
+    assert length.turns_after([_pair(0.08)] * 6, 0.05) == 12
+    assert length.turns_after([_pair(0.08), _pair(0.08, 5.0)], 0.05) == 12
+    assert length.turns_after([_pair(0.08)] * 6, 0.02) == length.most_turns == 27
+    assert length.turns_after([_pair(0.08), *[_pair(0.0)] * 5], 0.05) == 5, "the last five pairs"
+
+
+def _pair(spread: float, ratio: float = 1.0) -> Pair:
+    """Return a pair of three run pairs whose log ratios have this standard deviation."""
+    candidate = [round(1e9 * ratio * math.exp(spread * step)) for step in (-1, 0, 1)]
+    return Pair((1_000_000_000,) * 3, tuple(candidate), candidate_first=False)
 
 
 @dataclass(eq=False)
@@ -186,7 +197,7 @@ PLENTY_S = 1e6
 def opened(make: Callable[[str], FakeArm], coin: int = 1) -> PairedRunner:
     """Return a runner of two such variants, which write everything into the log."""
     opening = cast("OpenArms", tuple(partial(make, name) for name in "AB"))
-    return PairedRunner(opening, random.Random(coin))  # noqa: S311  # replayed
+    return PairedRunner(opening, random.Random(coin), 0.05)  # noqa: S311  # replayed
 
 
 def runner(
@@ -203,9 +214,10 @@ def runner(
 def test_both_arms_run_the_same_parts_in_turn() -> None:
     """Each run pair is the next part, the order alternates, and pairs go on from there."""
     paired, log = runner(run_ms=1600, left_s=0)
-    for before in range(2):
+    pairs: list[Pair] = []
+    for _ in range(2):
         paired.begin_pair()
-        paired.run_turns(TG, before, alone=True)
+        pairs.append(paired.run_turns(TG, pairs, alone=True))
     warm_up, done = log[:2], log[2:]
     assert [what for _, what in warm_up] == [("tg", 0, 16)] * 2
     assert [what for _, what in done[1::2]] == [("tg", n // 2, 16) for n in range(12)]
@@ -217,7 +229,7 @@ def test_each_run_follows_an_untimed_piece_of_its_own_work() -> None:
     """No timed run finds the other variant's data in the caches."""
     paired, log = runner(run_ms=1600)
     paired.begin_pair()
-    paired.run_turns(TG, 0, alone=True)
+    paired.run_turns(TG, [], alone=True)
     done = log[2:]
     for (arm, piece), (same_arm, run) in zip(done[::2], done[1::2], strict=True):
         assert arm == same_arm
@@ -234,9 +246,9 @@ def test_each_pair_has_processes_of_its_own() -> None:
     """The rehearsal's are those of the first pair, and all workloads of a pair share them."""
     paired, log = runner(run_ms=1600)
     renewed = []
-    for before in range(2):
+    for _ in range(2):
         paired.begin_pair()
-        renewed += [paired.run_turns(w, before, alone=False).is_renewed for w in (TG, PP)]
+        renewed += [paired.run_turns(w, [], alone=False).is_renewed for w in (TG, PP)]
     paired.__exit__()
     assert renewed == [True] * 4
     processes = [(name, what) for name, what in log if what in {"open", "end"}]
@@ -252,9 +264,9 @@ def test_processes_are_kept_if_a_verdict_needs_more_than_the_time_allows(
     """Five pairs last longer than 30 s; and an external server is not started again."""
     paired, log = runner(run_ms=5_000, left_s=left_s, url=url)
     renewed = []
-    for before in range(2):
+    for _ in range(2):
         paired.begin_pair()
-        renewed.append(paired.run_turns(TG, before, alone=True).is_renewed)
+        renewed.append(paired.run_turns(TG, [], alone=True).is_renewed)
     assert renewed == [True, False]
     assert "open" not in {what for _, what in log}
 
@@ -270,7 +282,7 @@ def test_the_next_processes_start_during_a_pair_if_cores_are_left(
         paired.begin_pair()
         if paired._next is not None:
             paired._next.result()
-        paired.run_turns(TG, 0, alone=True)
+        paired.run_turns(TG, [], alone=True)
         n_opened = sum(what == "open" for _, what in log)
         assert n_opened == 2 * is_ahead
         paired.begin_pair()
@@ -280,15 +292,15 @@ def test_the_next_processes_start_during_a_pair_if_cores_are_left(
 
 def test_a_pair_is_not_short_beside_what_its_processes_take() -> None:
     """Two seconds of starting and loading are followed by one of timed work."""
-    assert PairLength.of(2.5e7, 1, opening_ns=2e9) == PairLength(1, 25)
-    assert PairLength.of(1e8, 1, opening_ns=2e9) == PairLength(1, 10)
+    assert PairLength.of(2.5e7, 1, opening_ns=2e9) == PairLength(1, 25, 20)
+    assert PairLength.of(1e8, 1, opening_ns=2e9) == PairLength(1, 10, 5)
 
 
 def test_pairs_of_a_later_visit_go_on_with_the_next_part() -> None:
     """A gate that returns to a check with fresh processes does not time the first parts again."""
     paired, log = runner(run_ms=1600)
     paired.begin_pair()
-    paired.run_turns(TG, 3, alone=True)
+    paired.run_turns(TG, [_pair(0.0)] * 3, alone=True)
     assert {what for _, what in log[2:][1::2]} == {("tg", part, 16) for part in (9, 10, 11)}
 
 
@@ -315,7 +327,7 @@ def test_a_pair_of_tails_has_a_percentile_of_each_arm(kind: WorkloadKind) -> Non
     paired = opened(lambda name: WithTail(name, 1, log, served="s"))
     tail, typical = (Workload(kind, 40, percentile=p) for p in (95, 50))
     paired.rehearse([tail, typical], PLENTY_S)
-    pairs = [paired.run_turns(workload, 0, alone=False) for workload in (tail, typical)]
+    pairs = [paired.run_turns(workload, [], alone=False) for workload in (tail, typical)]
     assert [pair.baseline_costs for pair in pairs] == [(1_000_000,)] * 2
     assert [pair.candidate_costs for pair in pairs] == [(3_000_000,), (1_000_000,)]
 
@@ -330,10 +342,10 @@ def test_a_rehearsal_of_a_long_generation_is_short() -> None:
 def test_only_what_changed_is_warmed_up() -> None:
     """A pair of one workload in kept processes begins where the last one ended; others warm up."""
     paired, log = runner(run_ms=1600, left_s=0)
-    for before, alone, warm_ups in ((0, True, 2), (1, True, 0), (2, False, 2)):
+    for alone, warm_ups in ((True, 2), (True, 0), (False, 2)):
         log.clear()
         paired.begin_pair()
-        paired.run_turns(TG, before, alone=alone)
+        paired.run_turns(TG, [], alone=alone)
         assert len(log) == 12 + warm_ups
 
 
@@ -350,7 +362,7 @@ def test_any_run_of_a_pair_may_be_examined(run_ms: float) -> None:
         paired.rehearse([TG], 0)
         paired.begin_pair()
         log.clear()
-        paired.run_turns(TG, 0, alone=True, examines=True)
+        paired.run_turns(TG, [], alone=True, examines=True)
         assert paired.examined == (None, None)
         ran = [what for name, what in log if name == "A"]
         before = ran.index("examined whole" if run_ms < 1000 else "examined")
@@ -364,7 +376,7 @@ def test_a_run_of_seconds_is_not_warmed_up() -> None:
     """The first run's extra time is small compared with it, and a warm-up would cost a run."""
     paired, log = runner(run_ms=3000, left_s=0)
     paired.begin_pair()
-    paired.run_turns(PP, 0, alone=False)
+    paired.run_turns(PP, [], alone=False)
     assert sorted(log) == sorted(
         (arm, run) for arm in "AB" for run in (("before", "pp", 0), ("pp", 0, 1))
     )
@@ -378,7 +390,7 @@ def test_arms_warm_up_side_by_side_and_are_timed_on_shared_cores(
     monkeypatch.setattr(paired_runner, "usable_cores", lambda: usable)
     paired, log = runner(run_ms=1600, layers_offloaded=0)
     paired.begin_pair()
-    paired.run_turns(TG, 0, alone=True)
+    paired.run_turns(TG, [], alone=True)
     done = [what[1] if isinstance(what, tuple) and what[0] == "cores" else what for _, what in log]
     warm_ups = [("tg", 0, 16)] * 2
     turns = [("tg", number // 2, 16) for number in range(6)]
