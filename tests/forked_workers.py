@@ -66,7 +66,7 @@ _SETS_VARIABLES: Final = re.compile(
 
 
 class Adopted:
-    """A child of this process that another one forked, with the interface for `EngineProcess`."""
+    """A child of this process that a server forked, with the interface for `EngineProcess`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -125,7 +125,9 @@ class Forks(ForkServers):
         _, *options, bootstrap, folder, engine = command[: _FDS - 1]
         key = engine, os.getpriority(os.PRIO_PROCESS, 0)  # which forks inherit
         words = [sys.executable, *options, bootstrap.replace(_CALL, _FORKS), folder, engine]
-        return self.server(key, partial(ForkServer, words, os.environ, own_session=True))
+        # A thread for BLAS would be lost in a fork.
+        variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        return self.server(key, partial(ForkServer, words, variables, own_session=True))
 
 
 def _variables_of(python: Path) -> dict[str, str]:

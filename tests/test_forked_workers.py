@@ -21,7 +21,7 @@ def _parent(pid: int) -> int:
 def test_it_is_a_fork_and_a_child_of_this_process() -> None:
     """Its command is that of the process that forked it; its end is seen here, with the signal."""
     with Worker(SCRIPTED) as worker:
-        assert b"os.fork()" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+        assert b"forked()" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
         assert (_parent(worker.pid), os.getpgid(worker.pid)) == (os.getpid(), worker.pid)
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerError, match="was ended by SIGKILL"):
@@ -45,4 +45,4 @@ def test_it_has_the_environment_and_folder_of_now(
 def test_a_test_can_have_interpreters_of_its_own() -> None:
     """The fixture `own_interpreters` starts each worker as users have it."""
     with Worker(SCRIPTED) as worker:
-        assert b"os.fork()" not in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+        assert b"forked()" not in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
