@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
+from importlib import import_module, metadata
+from importlib.metadata import Distribution
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
@@ -16,7 +17,9 @@ import pytest
 
 import pytest_asperf
 from pytest_asperf.engine_process import EngineBuild, EngineFacts, Worker
+from pytest_asperf.hardware import in_force
 from pytest_asperf.hardware.compute_plan import ComputePlan, parse_plan
+from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.meters.meter import Meter, MissingRail
 from pytest_asperf.modelfiles.locate import ModelLocator
 from pytest_asperf.testing import write_script
@@ -183,6 +186,33 @@ def _described_once(
         return described[locator._build]
 
     monkeypatch.setattr(ModelLocator, "describe", describe_once)
+
+
+@pytest.fixture(scope="session")
+def this_machine() -> Machine:
+    """This machine, described by its own programs."""
+    return in_force.detect()
+
+
+@pytest.fixture(autouse=True)
+def _detected_once(this_machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read no fact of this machine again in each session."""
+    for name in ("linux", "macos"):
+        monkeypatch.setattr(f"pytest_asperf.hardware.{name}.read_machine", lambda: this_machine)
+
+
+@pytest.fixture(scope="session")
+def distributions() -> list[Distribution]:
+    """The installed packages that have plugins of pytest."""
+    return [
+        found for found in metadata.distributions() if found.entry_points.select(group="pytest11")
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _listed_once(distributions: list[Distribution], monkeypatch: pytest.MonkeyPatch) -> None:
+    """List no packages again for each plugin of a session."""
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: distributions)
 
 
 @pytest.fixture
