@@ -321,11 +321,11 @@ def test_llama_cpp_against_itself(real: Command) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.serial
+@pytest.mark.usefixtures("few_prompts")
 def test_a_slower_llama_cpp_fails(real: Command) -> None:
     """With a draft, time alone FAILs: as much is accepted, and the output is the target's."""
     models = ("--model", "asperf-draft:F16", "--draft", "asperf-draft:Q4_0")
-    done = real("current", "current,slow_by=1", "--workload", "sd", "--max-pairs", "20", *models)
+    done = real("current", "current,slow_by=2", "--workload", "sd", "--max-pairs", "20", *models)
     assert done.exit_code == 1, done.output
     (line,) = (line for line in done.output.splitlines() if line.startswith("  FAIL  "))
     accepted = re.search(r"fails in 1 of 3; time .*; accepted (\d+/\d+), (\d+/\d+)", line)

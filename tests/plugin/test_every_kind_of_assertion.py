@@ -41,7 +41,6 @@ def test_upgrade(gate):
 """
 
 
-@pytest.mark.serial
 @pytest.mark.usefixtures("few_prompts")
 def test_every_kind_passes_on_llama_cpp(live: Project) -> None:
     """Limits, pairs, chains, scores, speculation, memory and a gate, each with its row."""

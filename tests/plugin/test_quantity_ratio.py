@@ -208,7 +208,6 @@ def test_a_ratio_that_is_not_asserted(project: Project) -> None:
     project.rejects(OF_ONE, messages, SEED)
 
 
-@pytest.mark.serial
 def test_live(live: Project) -> None:
     """On llama.cpp, a prompt in a batch is faster by the token than generation."""
     live.test("""
