@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -133,6 +134,27 @@ class WordServer(FakeServer):
             "prompt_tokens_details": {"cached_tokens": self._cached},
         }
         return {"usage": usage}
+
+
+class FirstOnly(WordServer):
+    """A server that computes one request at a time, and makes up the answers to others."""
+
+    def __init__(self, **options: Any) -> None:
+        self._counting, self._n_open, self._own = threading.Lock(), 0, threading.local()
+        super().__init__(**options)
+
+    def answer(self, prompt: str, seed: int | None, n: int) -> list[str]:
+        """Words after the prompt if no other request is open, otherwise words after noise."""
+        with self._counting:
+            self._n_open += 1
+            is_first = self._n_open == 1
+        return super().answer(prompt if is_first else f"{prompt} noise", seed, n)
+
+    def account(self, prompt: str, n: int, spent_s: float) -> dict[str, Any]:
+        """The counts at a reply's end, with which it is closed."""
+        with self._counting:
+            self._n_open -= 1
+        return super().account(prompt, n, spent_s)
 
 
 #: A program that speaks as llama-server does, and does one kind of harm.

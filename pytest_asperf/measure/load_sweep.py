@@ -36,6 +36,8 @@ from pytest_asperf.worker.serving.record import StreamRecord
 
 #: Replies that each user gets at least, so that all are under way for most of the time.
 _EACH: Final = 2
+#: Users whose replies are compared with each alone if the loads are requests per second.
+_OPEN_USERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def sweep(
             found.append(sender.measured(load))
         progress("examining a reply", 0, 0)
     ascending = sorted(found, key=lambda one: one.load)
-    return MeasuredSweep(tuple(ascending), sender.examined())
+    n_users = _OPEN_USERS if work.is_open else int(max(loads))
+    return MeasuredSweep(tuple(ascending), sender.examined(n_users))
 
 
 @contextmanager
@@ -190,12 +193,14 @@ class _Sender:
         request, _ = timed
         return request.is_complete and request.n_output in {None, self.work.n_output}
 
-    def examined(self) -> ExaminedServer | None:
-        """Examine a random reply as that of a test; None if none is whole."""
+    def examined(self, n_users: int) -> ExaminedServer | None:
+        """Examine a random reply as that of a test of so many users; None if none is whole."""
         if not self.timed:
             return None
-        workload = Workload("request", self.work.n_output, self.work.n_prompt)
-        server = LoneServer(self._again, self.model.text_tokens, self._next, workload, self.coin)
+        workload = Workload("request", self.work.n_output, self.work.n_prompt, users=n_users)
+        model = self.model
+        ways = self._again, model.answers_together, model.text_tokens, self._next
+        server = LoneServer(*ways, workload, self.coin)
         try:
             return server.examine(self.coin.choice(self.timed))
         except RefusalError as refusal:

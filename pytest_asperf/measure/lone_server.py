@@ -4,6 +4,7 @@ A request is sent again, and so are requests whose prompts have its words in ano
 answers must depend on the prompt, and on little else, and their times on nothing that was answered
 before. The text of an answer has as many tokens as the server counted. A prompt that goes on with
 the first part of its answer has the rest as its answer, which computes every word in another way.
+Requests that several users send at once have the answers of each alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final, TypeAlias
@@ -34,6 +35,10 @@ _LONG: Final = 32
 _SHORT: Final = 4
 #: Short answers that are requested at a time, of which the fastest counts.
 _SHORT_ONES: Final = 3
+#: Users whose requests are sent at once, at most, and the share of their answers that must come
+#: again alone: rounding in a batch may choose another word.
+_MOST_USERS: Final = 4
+_SHARE_ALONE: Final = 0.6
 #: Words of an answer that shows when it began: many servers keep a word until its end.
 _FEW_WORDS: Final = 4
 #: Words at the end of a prompt that keep their place: a server may remember answers by them.
@@ -95,6 +100,8 @@ class LoneServer:
     """A server after a timed run, to be examined."""
 
     send: Callable[[TimedAnswer, float], SentAgain]  #: sends a request, at a temperature
+    #: the likeliest answers to prompts that are sent at once, of so many tokens
+    together: Callable[[Sequence[str], int], list[str]]
     #: tokens of a text, as the server counts a prompt; None if it counts none
     count: Callable[[str], int | None]
     time: Callable[[], Timed | None]  #: makes another timed request; None if it shows no answer
@@ -110,7 +117,7 @@ class LoneServer:
 
     def _findings(self, timed: Timed) -> Iterator[GuardFinding]:
         answers = (self._of_repetition, self._of_dependence, self._of_continuation)
-        for check in (*answers, self._of_times, self._of_delay):
+        for check in (*answers, self._of_users, self._of_times, self._of_delay):
             if (finding := check(timed)) is not None:
                 yield finding
                 return
@@ -220,6 +227,25 @@ class LoneServer:
                 break
         return share
 
+    def _of_users(self, timed: Timed) -> GuardFinding | None:
+        """The likeliest answers of all users at once come again from each request alone."""
+        n = min(self.workload.users, _MOST_USERS)
+        if n == 1:
+            return None
+        came_again = list[bool]()
+        for _try in range(_TRIES):
+            answer = _long(timed[1])
+            asked = [replace(self._reordered(answer), seed=None) for _ in range(n)]
+            among = self.together([one.prompt for one in asked], answer.n_tokens)
+            self.n_requests += n
+            pairs = zip(asked, among, strict=True)
+            came_again += [share_of(text, self._sent(one).text) >= AGREES for one, text in pairs]
+            if all(came_again[-n:]):
+                return None
+            timed = self._next(timed)
+        share = fmean(came_again)
+        return guards.other_among_users(len(came_again), share) if share < _SHARE_ALONE else None
+
     def _of_times(self, timed: Timed) -> GuardFinding | None:
         """A prompt in another order needs as much time.
 
@@ -328,10 +354,18 @@ class TimedServer:
         timed = self._timed(run)
         if timed is None:
             return None
-        server = LoneServer(
-            self._sent, self._count, lambda: self._timed(self.time()), workload, coin
-        )
+        ways = self._sent, self._together, self._count, self._again
+        server = LoneServer(*ways, workload, coin)
         return server.examine(timed)
+
+    def _again(self) -> Timed | None:
+        return self._timed(self.time())
+
+    def _together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
+        asked = {"model": self.name, "prompts": list(prompts), "n_tokens": n_tokens}
+        return self.worker.asked(
+            "answers_together", lambda reply: [str(text) for text in reply["texts"]], **asked
+        )
 
     def _count(self, text: str) -> int | None:
         asked = {"model": self.name, "text": text}
@@ -353,8 +387,8 @@ class TimedServer:
         )
 
 
-def timed_answer(worker: Worker, name: str) -> TimedAnswer | None:
-    """An answer of a model's last timed run; None if it shows none."""
+def timed_answer(worker: Worker, name: str, user: int = 0) -> TimedAnswer | None:
+    """A user's answer of a model's last timed run; None if it shows none."""
     answers = worker.asked(
         "answered",
         lambda reply: [
@@ -362,7 +396,7 @@ def timed_answer(worker: Worker, name: str) -> TimedAnswer | None:
         ],
         model=name,
     )
-    return answers[0] if answers else None
+    return answers[user] if answers else None
 
 
 def share_of(answer: str, again: str) -> float:

@@ -419,7 +419,7 @@ class PairedRunner:
         It is the state after so many parts. If both are servers, their answers are examined.
         """
         if workload.kind != "sd" and all(arm.loaded.served for arm in self.arms):
-            return examine_answers(self.arms, workload)
+            return examine_answers(self.arms, workload, self._coin)
         seed = self._coin.getrandbits(32)
 
         def examine(side: int) -> ExaminedRun | None:

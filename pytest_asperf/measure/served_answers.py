@@ -7,6 +7,7 @@ server that replays, shortens or makes up answers cannot know the baseline's ans
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -76,13 +77,16 @@ class ExaminedAnswers:
 ExaminedServers: TypeAlias = "tuple[ExaminedAnswers, ExaminedAnswers]"
 
 
-def examine_answers(arms: tuple[TimedArm, TimedArm], workload: Workload) -> ExaminedServers | None:
-    """Compare the answers of two servers; None if that shows nothing about them.
+def examine_answers(
+    arms: tuple[TimedArm, TimedArm], workload: Workload, coin: random.Random
+) -> ExaminedServers | None:
+    """Compare a random user's answers of two servers; None if that shows nothing about them.
 
     It shows nothing if the baseline does not repeat its own answers, or if only the choice by a
     seed differs between the builds: their likeliest answers are the same.
     """
-    found = [_examined(arms, side, workload) for side in range(2)]
+    user = coin.randrange(workload.users)
+    found = [_examined(arms, side, workload, user) for side in range(2)]
     base, candidate = (each for each in found)
     if base is None or candidate is None:
         return None
@@ -95,12 +99,12 @@ def examine_answers(arms: tuple[TimedArm, TimedArm], workload: Workload) -> Exam
 
 
 def _examined(
-    arms: tuple[TimedArm, TimedArm], side: int, workload: Workload
+    arms: tuple[TimedArm, TimedArm], side: int, workload: Workload, user: int
 ) -> ExaminedAnswers | None:
     """The answers of one build; the other's model computes them too."""
     examined = ExaminedAnswers()
     while examined.n_tries < _TRIES and min(examined.own, examined.other) < AGREES:
-        answer = _next(arms[side], workload, is_new=examined.n_tries > 0)
+        answer = _next(arms[side], workload, user, is_new=examined.n_tries > 0)
         if answer is None:
             return None
         own, other = (_again(arms[number], answer) for number in (side, 1 - side))
@@ -120,11 +124,11 @@ def _choose_alike(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:
     return False
 
 
-def _next(arm: TimedArm, workload: Workload, *, is_new: bool) -> TimedAnswer | None:
-    """An answer of the last timed run, or of a new one."""
+def _next(arm: TimedArm, workload: Workload, user: int = 0, *, is_new: bool) -> TimedAnswer | None:
+    """A user's answer of the last timed run, or of a new one."""
     if is_new:
         arm.run(workload, 0, 1)
-    return timed_answer(arm.worker, arm.timed)
+    return timed_answer(arm.worker, arm.timed, user)
 
 
 def _again(arm: TimedArm, answer: TimedAnswer) -> str:

@@ -271,6 +271,10 @@ class LoadedModel(ABC):
         """
         raise _unsupported("only a server answers requests")
 
+    def answers_together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
+        """The likeliest answers of so many tokens to prompts that are sent at once."""
+        raise _unsupported("only a server answers requests")
+
     def output(self, prompt: str, n_tokens: int) -> str:
         """The text of so many tokens after a prompt."""
         raise _unsupported("only the engine command keeps what is generated")

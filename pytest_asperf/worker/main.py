@@ -61,6 +61,9 @@ class Server:
             "serve": self._serve,
             "answered": lambda model: {"answers": self._model(model).answered},
             "answer_again": lambda model, **asked: self._model(model).answer_again(**asked),
+            "answers_together": lambda model, **asked: {
+                "texts": self._model(model).answers_together(**asked)
+            },
             "text_tokens": lambda model, text: {"n": self._model(model).text_tokens(text)},
             "output": lambda model, **asked: {"text": self._model(model).output(**asked)},
             "score": self._score,

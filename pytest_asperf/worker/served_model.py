@@ -291,9 +291,7 @@ class ServedModel(LoadedModel):
     ) -> Facts:
         """The answer to a request like a timed one, and its times; the likeliest without a seed."""
         if seed is None:
-            record = self._api.stream(prompt, n_tokens, **_LIKELIEST)
-            if record.status in _UNKNOWN_FIELD:
-                record = self._api.stream(prompt, n_tokens, temperature=0)
+            record = self._likeliest(prompt, n_tokens)
         else:
             choice: Facts = {"temperature": temperature} if temperature else {}
             choice |= _sampling(self._asked.sampled, is_possible=self.is_llama_server)
@@ -308,6 +306,22 @@ class ServedModel(LoadedModel):
             "first_ns": first_ns,
             "gap_ns": fmean(gaps) if gaps else 0.0,
         }
+
+    def answers_together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
+        """The likeliest answers to prompts that are sent at once."""
+        self.require_alive()
+
+        def ask(i: int, now: int) -> StreamRecord:
+            return self._likeliest(prompts[i], n_tokens, now)
+
+        records = closed_loop(ask, len(prompts), len(prompts))
+        return [self.checked(record).reply.text for record in records]
+
+    def _likeliest(self, prompt: str, n_tokens: int, now: int | None = None) -> StreamRecord:
+        record = self._api.stream(prompt, n_tokens, now, **_LIKELIEST)
+        if record.status in _UNKNOWN_FIELD:
+            record = self._api.stream(prompt, n_tokens, now, temperature=0)
+        return record
 
     def checked(self, record: StreamRecord) -> TimedReply:
         """The reply, if it is whole, of the model, and of the same server as the one before."""

@@ -18,7 +18,7 @@ from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.worker.server_process import ServerProcess
 from pytest_asperf.worker.serving.load import ClientCost
 from tests.commands.conftest import Ended
-from tests.served import FAILURES, FailingServer, words_after
+from tests.served import FAILURES, FailingServer, FirstOnly, words_after
 from tests.serving.fake_server import Step, chunked, delta, head, last, serving, sse, streamed
 
 #: So many words after a prompt, by a seed.
@@ -161,6 +161,20 @@ def test_answers_that_are_not_computed_are_invalid(
     assert ended.returncode == 4
     assert data["guards"][0].startswith(f"{guard}: {finding}")
     assert data["timed_work"].startswith(finding)
+
+
+def test_every_user_is_answered(run_asperf: Callable[..., Ended]) -> None:
+    """A server that makes up the answers of further users is INVALID, and not with one user."""
+    url, codes = f"http://{FirstOnly().endpoint.authority}", []
+    for users in ("1", "2"):
+        ended = run_asperf("load", url, "--model", "fake", "--users", users, *_SMALL)
+        codes.append(ended.returncode)
+    assert codes == [0, 4], ended.stdout
+    assert "answers without sampling to requests that were sent at once" in _joined(ended.stdout)
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
 
 
 def python_server(module: str, *arguments: str) -> ServerProcess:

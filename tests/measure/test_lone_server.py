@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,11 @@ def _sent(request: TimedAnswer, _temperature: float) -> SentAgain:
     return SentAgain(request.text[:n], n, is_chat=False, first_ns=(20 + 4 * n) * _MS, gap_ns=0.0)
 
 
+def _together(_prompts: Sequence[str], _n_tokens: int) -> list[str]:
+    """No answers: these are of one user."""
+    raise AssertionError
+
+
 def test_a_busy_client_sees_a_fast_answer_at_once() -> None:
     """While four busy loops ran, llama-server's 32 tokens of 0.1 ms came in one piece."""
     text = 8 * "one two "
@@ -31,7 +37,8 @@ def test_a_busy_client_sees_a_fast_answer_at_once() -> None:
     def sent(request: TimedAnswer, _temperature: float) -> SentAgain:
         return replace(_sent(request, 0), first_ns=2 * _MS)
 
-    server = LoneServer(sent, len, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
+    coin = random.Random(1)  # noqa: S311
+    server = LoneServer(sent, _together, len, timed, Workload("tg", 32), coin)
     assert server._of_delay(timed()) is None
 
 
@@ -43,7 +50,8 @@ def test_a_text_of_few_words_may_come_at_once(text: str) -> None:
         at_once = ServedRequest(0, event_ns=(148 * _MS,), closed_ns=149 * _MS, n_output=32)
         return at_once, TimedAnswer("a prompt", None, 32, text)
 
-    server = LoneServer(_sent, len, timed, Workload("tg", 32), random.Random(1))  # noqa: S311
+    coin = random.Random(1)  # noqa: S311
+    server = LoneServer(_sent, _together, len, timed, Workload("tg", 32), coin)
     finding = server._of_delay(timed())
     assert (finding is not None) == ("one two" in text)
 
@@ -70,5 +78,5 @@ def test_no_prompt_is_an_earlier_one_with_its_answer(n_tokens: int) -> None:
     workload = Workload("request", n_tokens, 40)
     for seed in range(100):
         coin = random.Random(seed)  # noqa: S311
-        server = LoneServer(sent, lambda text: len(text.split()), timed, workload, coin)
+        server = LoneServer(sent, _together, lambda text: len(text.split()), timed, workload, coin)
         assert server.examine(timed()).findings == ()

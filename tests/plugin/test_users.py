@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plugin.conftest import Project
-from tests.served import WordServer
+from tests.served import FirstOnly, WordServer
 from tests.serving.fake_server import Step
 
 TEST = """
@@ -68,3 +68,14 @@ def test_users_that_wait_for_one_another_are_a_warning(
     result.assert_outcomes(passed=1)
     shown = "at most 1 replies of 2 users were generated at one time" in result.stdout.str()
     assert shown is is_warned, result.stdout.str()
+
+
+@pytest.mark.parametrize("users", [1, 2, 4])
+def test_every_user_is_answered(project: Project, users: int) -> None:
+    """Its text is examined: a server that makes up the answers of further users is no PASS."""
+    project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
+    project.test(TEST.replace("@c2", f"@c{users}" * (users > 1)))
+    result = project.run(f"--asperf-url=http://{FirstOnly().endpoint.authority}")
+    found = "timed-work: of {} answers without sampling to requests that were sent at once"
+    assert result.ret == int(users > 1)
+    assert (found.format(6 * users) in result.stdout.str()) is (users > 1)

@@ -85,6 +85,7 @@ from pytest_asperf.analysis.guards.timed_work import (
     one_answer as one_answer,
     other_answers as other_answers,
     other_logits as other_logits,
+    other_among_users as other_among_users,
     other_rest as other_rest,
     predicts_nothing as predicts_nothing,
     random_answers as random_answers,
