@@ -147,7 +147,7 @@ class _Sender:
 
     def prompt(self) -> str:
         """A prompt that the server has not seen."""
-        return self.model.new_prompt(self.work.text, self.work.n_prompt)
+        return self.model.prompts.draw(self.work.text, self.work.n_prompt)
 
     def ask(self, prompt: str, seed: int, intended_ns: int | None = None) -> StreamRecord:
         """Send a request, and read its reply of any kind."""

@@ -129,6 +129,13 @@ class Api:
             intended_ns=intended_ns,
         )
 
+    def likeliest(self, prompt: str, n_tokens: int, intended_ns: int | None = None) -> StreamRecord:
+        """Request the likeliest tokens after a prompt."""
+        record = self.stream(prompt, n_tokens, intended_ns, **_LIKELIEST)
+        if record.status in _UNKNOWN_FIELD:
+            record = self.stream(prompt, n_tokens, intended_ns, temperature=0)
+        return record
+
 
 class _UncountedError(RefusalError):
     """The server does not count a prompt's tokens."""
@@ -163,7 +170,7 @@ class ServedModel(LoadedModel):
     ) -> None:
         self._api = api
         self._count_tokens = count
-        self._prompts = Prompts(count, is_cheap=counts_cheaply)
+        self.prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
         self._build = ""
         self._is_varied = False
@@ -235,7 +242,7 @@ class ServedModel(LoadedModel):
         us from reading. A server that sends bursts sends them again.
         """
         for _ in range(_TRIES):
-            prompts = [self._prompts.draw(work.text, n_prompt) for _ in range(work.users)]
+            prompts = [self.prompts.draw(work.text, n_prompt) for _ in range(work.users)]
             seeds = [random.randrange(_SEEDS) for _ in prompts]  # noqa: S311  # sent openly
             if work.warm:
                 # With other seeds: an answer may be kept, and then it is not timed.
@@ -247,7 +254,7 @@ class ServedModel(LoadedModel):
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
             if work.sampled == TOP_K_OFF and not self._is_varied:
-                _require_varied(self.probabilities, self._prompts.draw(work.text, DRAWN))
+                _require_varied(self.probabilities, self.prompts.draw(work.text, DRAWN))
                 self._is_varied = True
             texts = [answer.reply.text for answer in answers]
             sizes, self._asked = [n_output] * len(texts), work
@@ -291,7 +298,7 @@ class ServedModel(LoadedModel):
     ) -> Facts:
         """The answer to a request like a timed one, and its times; the likeliest without a seed."""
         if seed is None:
-            record = self._likeliest(prompt, n_tokens)
+            record = self._api.likeliest(prompt, n_tokens)
         else:
             choice: Facts = {"temperature": temperature} if temperature else {}
             choice |= _sampling(self._asked.sampled, is_possible=self.is_llama_server)
@@ -312,16 +319,10 @@ class ServedModel(LoadedModel):
         self.require_alive()
 
         def ask(i: int, now: int) -> StreamRecord:
-            return self._likeliest(prompts[i], n_tokens, now)
+            return self._api.likeliest(prompts[i], n_tokens, now)
 
         records = closed_loop(ask, len(prompts), len(prompts))
         return [self.checked(record).reply.text for record in records]
-
-    def _likeliest(self, prompt: str, n_tokens: int, now: int | None = None) -> StreamRecord:
-        record = self._api.stream(prompt, n_tokens, now, **_LIKELIEST)
-        if record.status in _UNKNOWN_FIELD:
-            record = self._api.stream(prompt, n_tokens, now, temperature=0)
-        return record
 
     def checked(self, record: StreamRecord) -> TimedReply:
         """The reply, if it is whole, of the model, and of the same server as the one before."""
@@ -337,10 +338,6 @@ class ServedModel(LoadedModel):
             )
         self._build = reply.build
         return TimedReply(record, reply, reply.counts.n_output)
-
-    def new_prompt(self, text: str, n_tokens: int) -> str:
-        """A prompt of about so many tokens that the server has not seen."""
-        return self._prompts.draw(text, n_tokens)
 
     def request(
         self, prompt: str, n_output: int, seed: int, intended_ns: int | None = None

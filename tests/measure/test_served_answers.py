@@ -1,4 +1,4 @@
-"""Which user's answers two servers are compared by."""
+"""The user by whose answers two servers are compared."""
 
 import random
 from dataclasses import dataclass

@@ -84,7 +84,7 @@ def test_a_prompt_that_it_has_seen_is_refused(
     assert isinstance(model, ServedModel)
     asked = Asked("ttft", 256, 0, 1, TEXT)
     new = [model.serve(asked).requests[0]["n_cached"] for _ in range(2)]
-    seen = model.new_prompt(TEXT, 256)
+    seen = model.prompts.draw(TEXT, 256)
     monkeypatch.setattr(served_prompts.Prompts, "draw", lambda *_: seen)
     again = [model.serve(asked).requests[0] for _ in range(2)]
     model.close()
