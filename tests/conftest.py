@@ -265,6 +265,7 @@ def measure_bandwidth_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 def time_pairs_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time the fewest runs in a pair: faults here are far larger than the noise of a median."""
     monkeypatch.setattr("pytest_asperf.measure.paired_runner._PAIR_NS", 0)
+    monkeypatch.setattr("pytest_asperf.measure.paired_runner._MOST_TURNS_LATER", 0)
     monkeypatch.setattr("pytest_asperf.measure.paired_runner._OPENING_SHARE", 0.0)
     monkeypatch.setattr("pytest_asperf.hardware.readiness._WINDOW_S", 0.01)
 
