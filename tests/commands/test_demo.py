@@ -12,6 +12,7 @@ from pytest_asperf.commands.demo_claims import DemoClaim
 from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.report.verdict_text import VerdictError
 from tests.commands.conftest import Ended
+from tests.conftest import time_pairs_quickly
 
 SHOWN = ["PASS", "FAIL", "INCONCLUSIVE", "PASS", "FAIL", "INVALID"]
 
@@ -39,6 +40,7 @@ def test_every_verdict_is_shown(demo: Callable[[], Ended], monkeypatch: pytest.M
     """Six assertions end as expected, in at most 25 lines, and the figures are measured ones."""
     # PPL has no noise: of the text that is scored, the first part shows the same.
     monkeypatch.setattr("pytest_asperf.commands.demo._CHUNKS", "6")
+    time_pairs_quickly(monkeypatch)
     done = demo()
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
