@@ -49,7 +49,7 @@ class WordServer(FakeServer):
         step_s: seconds of a word.
     """
 
-    step_s = 0.004
+    step_s = 0.002
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
         n = body["max_tokens"] - (plan["harm"] == "short")
         for number in range(n):
             self.event({{"choices": [{{"text": "word "}}]}})
-            time.sleep(0.004)
+            time.sleep(0.002)
             if number == 2 and plan["harm"] == "die":
                 sys.stderr.write("GGML_ASSERT failed\\n")
                 sys.stderr.flush()
