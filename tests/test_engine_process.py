@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from pytest_asperf.engine_process import (
     LoadedFacts,
     Worker,
     WorkerError,
+    core_wait_ns,
     usable_cores,
 )
 from pytest_asperf.engine_process.process import died
@@ -156,6 +158,26 @@ def test_a_kill_speaks_of_memory(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="SIGKILL") as caught:
         _generate(tmp_path, faults={"generate": "killed"})
     assert "memory" in caught.value.remedy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count it")
+def test_the_wait_for_a_core_is_counted() -> None:
+    """A thread that shares its core with a loop waits for about half of the time."""
+    loop = subprocess.Popen([sys.executable, "-IS", "-c", "while True: pass"])
+    usual = os.sched_getaffinity(0)
+    core = {min(usual)}
+    try:
+        os.sched_setaffinity(loop.pid, core)
+        os.sched_setaffinity(0, core)
+        before_ns, ends = core_wait_ns(os.getpid()), time.monotonic() + 0.5
+        while time.monotonic() < ends:
+            pass
+        assert core_wait_ns(os.getpid()) - before_ns > 50_000_000
+    finally:
+        os.sched_setaffinity(0, usual)
+        loop.kill()
+        loop.wait()
+    assert core_wait_ns(2**30) == 0
 
 
 def test_a_hang_ends_at_the_deadline(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -12,3 +13,19 @@ def usable_cores() -> tuple[int, ...]:
 def n_usable_cores() -> int:
     """The number of logical cores of a worker, also on a system where none can be chosen."""
     return len(usable_cores()) or os.cpu_count() or 1
+
+
+def core_wait_ns(pid: int) -> int:
+    """Nanoseconds that this thread and a process's first one have waited for a core so far.
+
+    They were ready to run, and other work had the core. 0 where the system does not count them:
+    Linux does in `schedstat`.
+    """
+    try:
+        texts = [
+            Path(f"/proc/{which}/schedstat").read_text("ascii")
+            for which in ("thread-self", f"{pid}/task/{pid}")
+        ]
+        return sum(int(text.split()[1]) for text in texts)
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -17,7 +17,14 @@ from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process import EngineRefusedError, GroupedRow, RawRun, RunRemains, Worker
+from pytest_asperf.engine_process import (
+    EngineRefusedError,
+    GroupedRow,
+    RawRun,
+    RunRemains,
+    Worker,
+    core_wait_ns,
+)
 from pytest_asperf.errors import printable
 from pytest_asperf.measure.feeding import Fed, ServedText
 
@@ -181,13 +188,19 @@ class TimedCall:
         return is_long and (not self.depth or len(left.rows) > 1)
 
     def _least_untimed(self, run: RawRun) -> RawRun:
-        """The run, or a repetition if its call lasted far longer: the machine may be busy."""
+        """The run, or a repetition if its call lasted far longer: the machine may be busy.
+
+        Time that the caller or the engine waited for a core is no part of a repetition's call.
+        """
         n_repeated, spent_ns = 0, 0
         while guards.untimed_work(run.timed_ns, run.call_ns) and (
             n_repeated < _REPEATED or spent_ns < _REPEATED_NS
         ):
+            waited_ns = core_wait_ns(self.worker.pid)
             run = self.time(self.tokens)
+            waited_ns = core_wait_ns(self.worker.pid) - waited_ns
             n_repeated, spent_ns = n_repeated + 1, spent_ns + run.call_ns
+            run = replace(run, call_ns=run.call_ns - waited_ns)
         return run
 
     def _compared(

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import chain, cycle, repeat
+from dataclasses import replace
+from itertools import chain, count, cycle, repeat
 from typing import Any, cast
 
 import pytest
 
 from pytest_asperf.engine_process import ContextFacts, RawRun, RunRemains, Worker
+from pytest_asperf.measure import timed_work
 from pytest_asperf.measure.timed_work import TimedCall
 
 _MS = 1_000_000
@@ -16,6 +18,8 @@ _ROW = (-1.0, -2.0)
 
 class _Shown:
     """Shows the same logits for any position, before and after."""
+
+    pid = 0
 
     def revisit(self, _name: str, positions: Sequence[int]) -> RunRemains:
         return RunRemains(32, dict.fromkeys(positions, _ROW))
@@ -54,3 +58,18 @@ def test_new_tokens_are_as_fast_as_repeated_ones(
     assert examined is not None
     found = [finding.found for finding in examined.findings]
     assert any("begins with other tokens" in one for one in found) == is_found, found
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_call_that_waits_for_a_core_left_no_work_out(
+    monkeypatch: pytest.MonkeyPatch, *, is_waiting: bool
+) -> None:
+    """While four busy loops ran, runs of 12 ms were returned after 77 ms, six times in a row."""
+    waited_ns = count(0, 65 * _MS if is_waiting else 0)
+    monkeypatch.setattr(timed_work, "core_wait_ns", lambda _pid: next(waited_ns))
+    run = replace(_run(12 * _MS), step_ns=(12 * _MS // 32,) * 32, call_ns=77 * _MS)
+    call = TimedCall(cast("Worker", _Shown()), "m", range(32), 0, lambda _: run)
+    examined = call.examine(run, random.Random(1))  # noqa: S311
+    assert examined is not None
+    found = [finding.found for finding in examined.findings]
+    assert any("its caller waited for 77 ms" in one for one in found) != is_waiting, found
