@@ -28,6 +28,9 @@ def bisect(
     """The command over a list of builds, both ends among them, in an empty project."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
+    monkeypatch.setattr(
+        "pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: tmp_path / "lock"
+    )
     time_pairs_quickly(monkeypatch)
     # Few of the pairs that a size is quoted from; the bounds here are wide.
     monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 6)

@@ -168,7 +168,7 @@ def test_an_undecided_cell_goes_on_where_it_stopped(
 
 def test_cells_for_which_no_time_is_left_are_inconclusive(gate: Command) -> None:
     """A budget that the first check spends is no INVALID, and no error of the others."""
-    gate.script(takes_s={"generate": 0.5}, tg_ns_per_token=1_000_000)
+    gate.script(takes_s={"generate": 0.2}, tg_ns_per_token=1_000_000)
     done = gate("current", "current", "--workload", "tg32,ppl", "--max-seconds", "1")
     assert done.exit_code == 2, done.output
     assert "not begun: the budget of 1 s was spent" in done.output
