@@ -61,7 +61,7 @@ class DemoClaim:
 
 def found(verdict: Verdict) -> str:
     """The basis of a verdict: the figure with its interval, or the fault."""
-    if not verdict.figures:
+    if verdict.overruled or not verdict.figures:
         return in_words(verdict).measured
     figure = verdict.figures[0].estimate
     return f"{figure.text()} ({figure.n} {figure.counted})"

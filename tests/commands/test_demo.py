@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.analysis.verdict import Verdict
-from pytest_asperf.commands.demo_claims import DemoClaim
+from pytest_asperf.analysis.results import JudgedFigure, Limit, WithinLimits
+from pytest_asperf.analysis.stats.estimate import Estimate
+from pytest_asperf.analysis.verdict import Verdict, guarded
+from pytest_asperf.commands.demo_claims import DemoClaim, found
 from pytest_asperf.errors import ConfigError, MeasurementError
 from pytest_asperf.report.verdict_text import VerdictError
 from tests.commands.conftest import Ended
@@ -90,3 +93,13 @@ def test_a_claims_verdict_is_what_a_test_would_report() -> None:
     assert _raising(VerdictError(failed)).verdict() is failed
     with pytest.raises(ConfigError):
         _raising(ConfigError("no such model", why="it is measured", remedy="name one")).verdict()
+
+
+def test_a_guards_finding_is_the_basis_of_what_it_overrules() -> None:
+    """The figure of a broken measurement would not show why it is INVALID."""
+    estimate = Estimate(4.6, 2.8, 6.1, 7, method="bets", unit="x", counted="pairs")
+    limits, figure = WithinLimits(limits=(Limit("<=", 1.4, "x"),)), JudgedFigure("tg32", estimate)
+    failed = Verdict(outcome=Outcome.FAIL, subject="it", result=limits, figures=(figure,))
+    assert found(failed).startswith("4.6")
+    broken = guarded(failed, [Guard.TIMED_WORK.finding("work is left out", "none is")])
+    assert found(broken) == "work is left out"
