@@ -71,6 +71,8 @@ class Other(WordServer):
         self._last = super().answer("", None, 64)
         if how in (*RIGHT, *LACKING) or "canned" in how:
             self.step_s = 0.0005  # no time is compared before its answers are
+        if how == "held":
+            self.step_s = 0.006  # long compared with what other tests delay the rest of an answer
         cached = 60 * (how == "replayed by the prompt")
         super().__init__(cached=cached, has_completions="chat" not in how)
 
