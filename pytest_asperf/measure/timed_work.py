@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Final, TypeAlias
 
@@ -190,17 +191,18 @@ class TimedCall:
     def _least_untimed(self, run: RawRun) -> RawRun:
         """The run, or a repetition if its call lasted far longer: the machine may be busy.
 
-        Time that the caller or the engine waited for a core is no part of a repetition's call.
+        If every call did, the one counts whose caller and engine waited least for a core, without
+        that wait.
         """
-        n_repeated, spent_ns = 0, 0
-        while guards.untimed_work(run.timed_ns, run.call_ns) and (
-            n_repeated < _REPEATED or spent_ns < _REPEATED_NS
-        ):
-            waited_ns = core_wait_ns(self.worker.pid)
+        repeated: list[tuple[int, RawRun]] = []
+        while guards.untimed_work(run.timed_ns, run.call_ns):
+            spent_ns = sum(one.call_ns for _, one in repeated)
+            if len(repeated) >= _REPEATED and spent_ns >= _REPEATED_NS:
+                waited_ns, run = min(repeated, key=itemgetter(0))
+                return replace(run, call_ns=run.call_ns - waited_ns)
+            before_ns = core_wait_ns(self.worker.pid)
             run = self.time(self.tokens)
-            waited_ns = core_wait_ns(self.worker.pid) - waited_ns
-            n_repeated, spent_ns = n_repeated + 1, spent_ns + run.call_ns
-            run = replace(run, call_ns=run.call_ns - waited_ns)
+            repeated.append((core_wait_ns(self.worker.pid) - before_ns, run))
         return run
 
     def _compared(
